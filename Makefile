@@ -1,0 +1,70 @@
+# From a fresh clone, with Python 3.10+ and Java 17+ installed: `make demo` or `make test`. Each makes .venv when needed.
+
+# The first Python that is new enough and can make virtual environments; or say `make PYTHON=/path/to/python test`.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	&& command -v "$$p" && break; done)
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint bench clean java python
+
+help:       ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-10s", $$2; $$1 = $$2 = ""; print}'
+
+demo:       java .venv/.examples  ## a month of New York's flights as change events, merged and checked (ARGS="--days 3")
+	@$(BIN)/python examples/flights_cdc.py $(ARGS)
+
+test:       java .venv/.dev  ## the test suite (ARGS="-k stale" for a part)
+	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
+
+test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
+	@$(BIN)/python -m pytest -q --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
+
+lint:       .venv/.dev  ## ruff and mypy, nothing changed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench:      java .venv/.dev  ## the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:      ## remove .venv, caches and builds
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Spark looks for Java as this does: JAVA_HOME first, then the PATH.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1); \
+	major=$$(echo "$$found" | sed 's/^1\.//; s/[^0-9].*//'); \
+	if [ "$${major:-0}" -lt 17 ]; then \
+		echo "Spark needs Java 17 or newer, but $$java is $${found:+version }$${found:-missing}:" \
+			"install a JDK 17 (such as OpenJDK's openjdk-17-jdk-headless package or Eclipse Temurin)" \
+			"and put it on the PATH or into JAVA_HOME." >&2; \
+		exit 1; \
+	fi
+
+python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.10 or newer with its venv module is needed, but none is on the PATH:" \
+			"install one (on Debian and Ubuntu: python3 and python3-venv) or name it with make PYTHON=/path/to/python." >&2; \
+		exit 1; \
+	fi
+
+# Stamps, newer than what was installed from: the demo needs less than the tests do.
+define install
+@test -x $(BIN)/pip || "$(PYTHON)" -m venv --clear .venv
+@echo "Installing into .venv (the first time this fetches PySpark, some 400 MB) ..."
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
+endef
+
+.venv/.examples: setup.cfg | python
+	$(call install,examples)
+	@touch $@
+
+.venv/.dev: setup.cfg | python
+	$(call install,dev)
+	@touch .venv/.examples $@

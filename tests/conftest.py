@@ -1,0 +1,62 @@
+"""One small Spark session for all tests, and a directory where relative paths land.
+
+The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. Hypothesis has two profiles:
+the default, and `long` for `make test-long`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
+settings.register_profile("long", deadline=None, max_examples=2000)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The shared session. Tests that need other settings restore what they set."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["TZ"] = "UTC"  # what collect() turns timestamps into
+    time.tzset()
+    home = tmp_path_factory.mktemp("spark")
+    config = {
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Djava.io.tmpdir={home}",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("trinitymerge tests")
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def work_dir(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary working directory: relative paths land there, whether Python or Spark opens them."""
+    context = spark.sparkContext
+    hadoop = context._jvm.org.apache.hadoop.fs
+    local = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    before = local.getWorkingDirectory()
+    monkeypatch.chdir(tmp_path)
+    local.setWorkingDirectory(hadoop.Path(str(tmp_path)))
+    yield tmp_path
+    local.setWorkingDirectory(before)

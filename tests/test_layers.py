@@ -1,0 +1,154 @@
+"""The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
+
+    table -> merge -> reader -> storage -> expressions -> definition -> errors
+
+`testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "trinitymerge"
+LAYERS = ["errors", "definition", "expressions", "storage", "reader", "merge", "table", "__init__"]
+WITHOUT_SPARK = ["errors", "definition", "merge.clauses", "testing"]
+TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
+GATEWAY = ["storage.filesystem"]
+
+
+class Import(NamedTuple):
+    """One import statement: what it names, and where it stands."""
+
+    name: str
+    line: int
+    in_function: bool
+    for_types: bool
+
+
+def module_name(path: Path) -> str:
+    """`merge.clauses` for trinitymerge/merge/clauses.py, `merge` for its package, `__init__` for the top."""
+    parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+MODULES = {module_name(path): ast.parse(path.read_text("utf-8")) for path in (ROOT / PACKAGE).rglob("*.py")}
+IS_PACKAGE = {module_name(path.parent / "__init__.py") for path in (ROOT / PACKAGE).rglob("*/__init__.py")}
+
+
+def imports(module: str) -> list[Import]:
+    """Every import of a module, relative ones made absolute."""
+    return list(walk(module, MODULES[module], in_function=False, for_types=False))
+
+
+def walk(module: str, node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        typed = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+        for name in imported_names(module, child):
+            yield Import(name, child.lineno, inside, typed)
+        yield from walk(module, child, inside, typed)
+
+
+def imported_names(module: str, node: ast.AST) -> list[str]:
+    """What one statement imports; `from a import b` is `a.b`, which may be a module or a name in one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = node.module or ""
+    if node.level:
+        package = f"{PACKAGE}.{module}".split(".")
+        up = node.level - (1 if module in IS_PACKAGE else 0)
+        base = ".".join([*package[: len(package) - up], *([node.module] if node.module else [])])
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def own(name: str) -> str | None:
+    """The module of this package that an imported name belongs to, or None for other packages."""
+    if name.split(".")[0] != PACKAGE:
+        return None
+    parts = name.split(".")[1:]
+    while parts and ".".join(parts) not in MODULES:
+        parts = parts[:-1]
+    return ".".join(parts) or "__init__"
+
+
+def layer(module: str) -> int:
+    return LAYERS.index(module.split(".")[0])
+
+
+def matches(module: str, names: list[str]) -> bool:
+    return any(module == name or module.startswith(name + ".") for name in names)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_module_has_a_layer(module):
+    assert module.split(".")[0] in [*LAYERS, "testing"], (
+        f"{module} has no layer; give it one here and in the docs"
+    )
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if not matches(m, ["testing"])))
+def test_imports_point_downwards(module):
+    for found in imports(module):
+        target = own(found.name)
+        if target is None:
+            continue
+        where = f"{module}, line {found.line}, imports {target}"
+        assert not matches(target, ["testing"]), f"{where}: the package does not know its testing tools"
+        assert layer(target) <= layer(module), f"{where}: arrows run downwards only, {' <- '.join(LAYERS)}"
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if matches(m, ["testing"])))
+def test_testing_knows_semantics_only(module):
+    known = {own(found.name) for found in imports(module)} - {None}
+    assert all(matches(target, TESTING_MAY_KNOW) for target in known), f"{module} imports {sorted(known)}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_no_import_of_ours_inside_a_function(module):
+    hidden = [
+        f"line {found.line}: {found.name}"
+        for found in imports(module)
+        if found.in_function and own(found.name)
+    ]
+    assert not hidden, f"{module} imports inside functions: {hidden}"
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if matches(m, WITHOUT_SPARK)))
+def test_plain_data_imports_no_spark(module):
+    spark = [
+        f"line {found.line}: {found.name}"
+        for found in imports(module)
+        if found.name.split(".")[0] in ("pyspark", "py4j") and not found.in_function and not found.for_types
+    ]
+    assert not spark, f"{module} must be importable without Spark: {spark}"
+
+
+def test_modules_do_not_import_each_other_in_circles():
+    graph = {
+        module: {own(found.name) for found in imports(module) if not found.for_types} - {None, module}
+        for module in MODULES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if not matches(m, GATEWAY)))
+def test_only_the_filesystem_talks_to_the_JVM(module):
+    private = [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(MODULES[module])
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "sparkContext", "rdd")
+    ]
+    assert not private, f"{module} must run on Spark Connect too: {private}"

@@ -1,0 +1,728 @@
+"""S7, S33, S36, S40: the commit log, without Spark."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.storage import faults, filesystem, log
+from trinitymerge.storage.entries import seal, unseal
+from trinitymerge.storage.filesystem import LocalFileSystem
+from trinitymerge.storage.log import (
+    Batch,
+    Commit,
+    CommitLog,
+    InapplicableCommit,
+    OutcomeUnknown,
+    Snapshot,
+    VersionTaken,
+)
+
+ROOT = Path(__file__).parent.parent
+START_MS = 1_700_000_000_000
+
+
+def definition(**properties: str) -> TableDefinition:
+    fields = [Field("id", "long"), Field("ts", "timestamp"), Field("`o'dd` ü", "string")]
+    return TableDefinition.of(fields, "id", "ts", properties=properties, comment="a\nb")
+
+
+def batch(name: str, **fields: Any) -> Batch:
+    return Batch(**{"id": name, "rows": 3, "tombstones": 1, "files": 1, "bytes": 100, **fields})
+
+
+def create(path: Path, interval: int = 50, fs: LocalFileSystem | None = None) -> tuple[CommitLog, Snapshot]:
+    """A table at version 0."""
+    table = CommitLog(fs or LocalFileSystem(), str(path / "table"))
+    properties = {"trinitymerge.checkpointInterval": str(interval)}
+    return table, table.create(
+        Commit(version=0, timestamp_ms=START_MS, operation="CREATE", definition=definition(**properties))
+    )
+
+
+def grow(table: CommitLog, snapshot: Snapshot, to: int) -> Snapshot:
+    """Commits up to a version, one batch each, a second apart."""
+    for version in range(snapshot.version + 1, to + 1):
+        added = [batch(f"b{version}", watermark_min=(version, None), watermark_max=(version, "z"))]
+        timestamp_ms = START_MS + 1000 * version
+        commit = Commit(version=version, timestamp_ms=timestamp_ms, operation="MERGE", added=added)
+        snapshot = table.commit(commit, snapshot)
+    return snapshot
+
+
+def file_of(table: CommitLog, version: int, checkpoint: bool = False) -> Path:
+    path = table.checkpoint_path(version) if checkpoint else table.entry_path(version)
+    return Path(path.removeprefix("file:"))
+
+
+def hint_of(table: CommitLog) -> Path:
+    return file_of(table, 0).with_name("_last.json")
+
+
+@attrs.frozen
+class Counting(LocalFileSystem):
+    """Counts what is asked of the storage."""
+
+    calls: Counter[str] = attrs.field(factory=Counter)
+
+    def read(self, path: str) -> bytes:
+        self.calls["read"] += 1
+        return LocalFileSystem.read(self, path)
+
+    def exists(self, path: str) -> bool:
+        self.calls["exists"] += 1
+        return LocalFileSystem.exists(self, path)
+
+    def list(self, path: str) -> filesystem.Infos:
+        self.calls["list"] += 1
+        return LocalFileSystem.list(self, path)
+
+
+# The data ---------------------------------------------------------------------------------------------------
+
+
+def test_s7_the_definition_is_data(tmp_path: Path) -> None:
+    table, created = create(tmp_path)
+    opened = CommitLog(LocalFileSystem(), str(tmp_path / "table")).latest()
+    assert opened == created
+    assert opened.definition == definition(**{"trinitymerge.checkpointInterval": "50"})
+    assert opened.properties["trinitymerge.checkpointInterval"] == "50"
+    assert (opened.version, opened.definition_version, opened.timestamp_ms) == (0, 0, START_MS)
+    assert table.exists()
+
+
+def test_commits_survive_json() -> None:
+    commit = Commit(
+        version=7,
+        timestamp_ms=START_MS,
+        operation="MERGE",
+        parameters={"condition": "A.id = B.id"},
+        definition=definition(),
+        added=[batch("x", watermark_min=(1, None), watermark_has_null=True, base=True, version=3)],
+        removed=["y"],
+        transaction=("app", 12),
+        metrics={"rowsInserted": 2},
+        user="ü",
+        duration_ms=1,
+        previous="0" * 64,
+    )
+    assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
+
+
+def test_unknown_fields_are_kept_and_never_acted_upon() -> None:
+    strange = {"__class__": "os.system", "py/reduce": ["rm"]}
+    data = Commit(version=0, timestamp_ms=1, operation="X", added=[batch("a")]).to_json()
+    data["colour"] = strange
+    data["added"][0]["shape"] = "round"
+    read = Commit.from_json(data)
+    assert (read.extra, read.added[0].extra) == ({"colour": strange}, {"shape": "round"})
+    assert read.to_json() == data
+
+
+@pytest.mark.parametrize("name", ["../other", "a/b", "", ".hidden", "_tm", "a\0b", "a=b", "x" * 300, 7, None])
+def test_no_batch_id_can_leave_the_table(name: object) -> None:
+    with pytest.raises(ValueError, match="batch id"):
+        Batch.from_json({**batch("x").to_json(), "id": name})
+
+
+def test_s33_a_batch_that_points_outside_makes_the_entry_corrupt(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path)
+    data = snapshot.next_commit("MERGE", added=[batch("x")], previous=snapshot.checksum).to_json()
+    data["added"][0]["id"] = "../../etc"
+    file_of(table, 1).write_bytes(seal(data)[0])
+    with pytest.raises(CorruptTableError, match=r"0001\.json.*batch id"):
+        table.latest()
+
+
+def test_apply_is_pure_and_follows_removal_and_definition() -> None:
+    first = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition(), added=[batch("a")])
+    )
+    second = first.apply(first.next_commit("MERGE", added=[batch("b"), batch("c")]))
+    third = second.apply(second.next_commit("ALTER", definition=definition(x="1"), removed=["b"]))
+    assert [b.id for b in first.batches] == ["a"]
+    assert [(b.id, b.version) for b in third.batches] == [("a", 0), ("c", 1)]
+    assert (third.definition_version, third.properties) == (2, {"x": "1"})
+
+
+def test_s6_a_batch_may_count_as_of_the_version_that_was_read() -> None:
+    """A compaction that read version 1 must not win over version 2, which landed before it committed."""
+    snapshot = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition())
+    )
+    for name in ("a", "b"):
+        snapshot = snapshot.apply(snapshot.next_commit("MERGE", added=[batch(name)]))
+    base = batch("base", version=1, base=True)
+    compacted = snapshot.apply(snapshot.next_commit("COMPACT", added=[base], removed=["a"]))
+    assert [(b.id, b.version) for b in compacted.batches] == [("base", 1), ("b", 2)]
+
+
+def test_s36_the_latest_version_of_each_application_is_known() -> None:
+    snapshot = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition())
+    )
+    for transaction in (("a", 5), ("b", 1), None, ("a", 3), ("a", 6)):
+        snapshot = snapshot.apply(snapshot.next_commit("MERGE", transaction=transaction))
+    assert snapshot.transactions == {"a": 6, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 3}, "expected version 1, found 3"),
+        ({"timestamp_ms": 1}, "expected a timestamp after 1"),
+        ({"removed": ["gone"]}, "removes batch 'gone', which version 0 does not have"),
+        ({"added": [batch("a")]}, "adds batch 'a', which is part of the table already"),
+        ({"added": [batch("b"), batch("b")]}, "adds batch 'b'"),
+        ({"added": [batch("b", version=9)]}, "batch 'b' is from version 9"),
+    ],
+)
+def test_a_commit_checks_itself(change: dict[str, Any], message: str) -> None:
+    snapshot = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition(), added=[batch("a")])
+    )
+    with pytest.raises(InapplicableCommit, match=message):
+        snapshot.apply(attrs.evolve(snapshot.next_commit("MERGE"), **change))
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        Commit(version=1, timestamp_ms=1, operation="CREATE", definition=definition()),
+        Commit(version=0, timestamp_ms=1, operation="CREATE"),
+    ],
+)
+def test_the_first_commit_is_version_0_with_a_definition(tmp_path: Path, commit: Commit) -> None:
+    with pytest.raises(InapplicableCommit):
+        CommitLog(LocalFileSystem(), str(tmp_path)).create(commit)
+    assert os.listdir(tmp_path) == []
+
+
+# Committing -------------------------------------------------------------------------------------------------
+
+
+def test_s33_a_version_is_committed_once(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    winner = table.commit(base.next_commit("MERGE", added=[batch("a")], user="w"), base)
+    loser = base.next_commit("MERGE", added=[batch("b")])
+    with pytest.raises(VersionTaken, match="version 1 exists already: MERGE by w") as taken:
+        table.commit(loser, base)
+    assert taken.value.winner.added[0].id == "a"
+    after = table.commit(table.latest(base).rebase(loser), table.latest(base))
+    assert [(b.id, b.version) for b in after.batches] == [("a", 1), ("b", 2)]
+    assert table.latest(winner) == table.latest() == after
+
+
+def test_s33_without_a_base_the_outcome_is_the_same(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    table.commit(base.next_commit("MERGE"))
+    with pytest.raises(VersionTaken):
+        table.commit(base.next_commit("MERGE"))
+    with pytest.raises(InapplicableCommit, match="expected version 2, found 9"):
+        table.commit(Commit(version=9, timestamp_ms=START_MS, operation="MERGE"))
+    assert table.latest().version == 1
+
+
+def test_s33_a_table_is_created_once(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path)
+    with pytest.raises(FileExistsError, match="table"):
+        create(tmp_path)
+    assert table.latest() == snapshot
+
+
+def test_a_table_is_not_created_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "table").touch()
+    with pytest.raises(FileExistsError, match="table"):
+        create(tmp_path)
+
+
+def test_timestamps_never_go_back(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path)
+    for clock_ms in (START_MS + 50, START_MS - 7_000_000, 0):
+        commit = Commit(version=snapshot.version + 1, timestamp_ms=clock_ms, operation="MERGE")
+        snapshot = table.commit(commit, snapshot)
+    assert [c.timestamp_ms - START_MS for c in table.commits()] == [52, 51, 50, 0]
+
+
+WRITER = """
+import sys
+from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.storage.log import Batch, CommitLog, VersionTaken
+path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
+table = CommitLog(LocalFileSystem(), path)
+snapshot = table.latest()
+for n in range(commits):
+    batch = Batch(id=f"{me}{n}", rows=1, tombstones=0, files=1, bytes=1)
+    commit = snapshot.next_commit("MERGE", added=[batch], transaction=(me, n))
+    while True:
+        try:
+            snapshot = table.commit(commit, snapshot)
+            break
+        except VersionTaken:
+            snapshot = table.latest(snapshot)
+            commit = snapshot.rebase(commit)
+"""
+
+
+def write(table: CommitLog, name: str, commits: int, fault: str = "") -> subprocess.Popen[bytes]:
+    """Another process that commits to a table."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: fault}
+    path = table.table_path.removeprefix("file:")
+    return subprocess.Popen([sys.executable, "-c", WRITER, path, name, str(commits)], env=environment)
+
+
+def test_s33_s35_writers_in_several_processes_lose_nothing(tmp_path: Path) -> None:
+    table, _ = create(tmp_path, interval=10)
+    writers = [write(table, name, 40) for name in "abcd"]
+    versions = [table.latest().version for _ in range(200)]  # a reader among them
+    assert [w.wait() for w in writers] == [0] * 4
+    snapshot = table.latest()
+    assert versions == sorted(versions)
+    assert snapshot.version == 160
+    assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(40)}
+    assert sorted(b.version for b in snapshot.batches if b.version) == list(range(1, 161))
+    assert snapshot.transactions == dict.fromkeys("abcd", 39)
+    assert [c.version for c in table.commits()] == list(range(160, -1, -1))
+    assert table.at(160) == snapshot
+
+
+# Crashes ----------------------------------------------------------------------------------------------------
+
+
+def leftover_names(table: CommitLog) -> list[str]:
+    return [n for n in os.listdir(hint_of(table).parent) if n.startswith(".")]
+
+
+POINTS = [
+    *filesystem.FAULT_POINTS,
+    *log.FAULT_POINTS,
+    "create.written:2",
+    "create.published:2",
+    "create.synced:2",
+]
+BEFORE = {"create.written", "commit.before"}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
+    table, base = create(tmp_path, interval=5)
+    before = grow(table, base, to=4)
+    writer = write(table, "killed", 1, fault=point)  # version 5, with its checkpoint and hint
+    assert writer.wait() == -signal.SIGKILL
+    opened = table.latest()
+    assert opened == table.latest(before) == table.at(opened.version)
+    assert opened.version == (4 if point in BEFORE else 5)
+    assert [b.id for b in opened.batches] == [f"b{n}" for n in range(1, 5)] + ["killed0"] * (
+        opened.version - 4
+    )
+    after = grow(table, opened, to=12)  # the next writer proceeds
+    assert table.latest() == after
+
+
+CREATOR = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import test_log, pathlib
+test_log.create(pathlib.Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("point", [*filesystem.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
+def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}
+    command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests")]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    if point in BEFORE:
+        with pytest.raises(TableNotFoundError):
+            table.latest()
+        create(tmp_path)
+    assert table.latest().version == 0
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1])
+def test_s33_a_writer_killed_at_a_random_moment(tmp_path: Path, seconds: float) -> None:
+    table, base = create(tmp_path, interval=5)
+    writer = write(table, "w", 100_000)
+    while table.latest(base).version < 2:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    writer.kill()
+    assert writer.wait() == -signal.SIGKILL
+    opened = table.latest()
+    assert [b.id for b in opened.batches] == [f"w{n}" for n in range(opened.version)]
+    assert len(leftover_names(table)) <= 1
+    assert table.commit(opened.next_commit("MERGE"), opened) == table.latest()
+
+
+def test_a_checkpoint_or_hint_that_cannot_be_written_fails_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    table, base = create(tmp_path, interval=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "_write_checkpoint", full)
+        after = grow(table, base, to=10)
+    assert "No space left" in caplog.text
+    assert table.latest() == after
+
+
+@attrs.frozen
+class Unreliable(LocalFileSystem):
+    """Fails to create entry 1: before or after doing so."""
+
+    error: OSError = attrs.field(factory=OSError)
+    does_it: bool = True
+    is_local = False
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        if path.endswith("0001.json"):
+            if self.does_it:
+                LocalFileSystem.create_exclusive(self, path, data)
+            raise self.error
+        LocalFileSystem.create_exclusive(self, path, data)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), FileExistsError(errno.EEXIST, "ours", "x")])
+def test_s33_a_lost_answer_is_no_lost_commit(tmp_path: Path, error: OSError) -> None:
+    table, base = create(tmp_path, fs=Unreliable(error=error))
+    assert table.commit(base.next_commit("MERGE", added=[batch("a")]), base) == table.latest()
+
+
+def test_s33_a_failure_that_may_have_succeeded_says_so(tmp_path: Path) -> None:
+    table, base = create(tmp_path, fs=Unreliable(error=OSError(errno.EIO, "lost"), does_it=False))
+    with pytest.raises(OutcomeUnknown, match=r"0001\.json"):
+        table.commit(base.next_commit("MERGE"), base)
+
+
+def test_s33_a_failure_that_certainly_failed_is_just_that(tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "x")
+    table, base = create(tmp_path, fs=Unreliable(error=error, does_it=False))
+    with pytest.raises(PermissionError):
+        table.commit(base.next_commit("MERGE"), base)
+    local = CommitLog(LocalFileSystem(), table.table_path)
+    file_of(table, 0).parent.chmod(0o500)
+    try:
+        if os.getuid():  # root may write anywhere
+            with pytest.raises(PermissionError):
+                local.commit(base.next_commit("MERGE"), base)
+    finally:
+        file_of(table, 0).parent.chmod(0o700)
+    assert local.latest() == base
+
+
+# Damage -----------------------------------------------------------------------------------------------------
+
+
+def flip(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda c: b"",
+    "torn": lambda c: c[: len(c) // 2],
+    "one byte short": lambda c: c[:-1],
+    "one byte more": lambda c: c + b"\n",
+    "zeroes": lambda c: bytes(len(c)),
+    "not ours": lambda c: b'{"version": 3}',
+    "not json": lambda c: seal({"x": 1})[0].replace(b"}", b""),
+    "sealed nonsense": lambda c: seal({"version": 3, "added": 7})[0],
+    "another version": lambda c: seal({**unseal(c)[0], "version": 4})[0],
+    "another parent": lambda c: seal({**unseal(c)[0], "previous": "0" * 64})[0],
+    "removes what is not there": lambda c: seal({**unseal(c)[0], "removed": ["x"]})[0],
+    "a bad definition": lambda c: seal({**unseal(c)[0], "definition": {"fields": []}})[0],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_s33_a_damaged_entry_is_named(tmp_path: Path, damage: str) -> None:
+    table, base = create(tmp_path)
+    known = grow(table, base, to=2)
+    grow(table, known, to=5)
+    entry = file_of(table, 3)
+    entry.write_bytes(DAMAGE[damage](entry.read_bytes()))
+    for call in (table.latest, lambda: table.latest(known), lambda: table.at(4)):
+        with pytest.raises(CorruptTableError, match=r"00000003\.json"):
+            call()
+    assert table.at(2) == known  # what comes before is not lost
+
+
+def test_s33_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    grow(table, base, to=1)
+    content = file_of(table, 1).read_bytes()
+    for position in range(len(content)):
+        file_of(table, 1).write_bytes(flip(content, position))
+        with pytest.raises(CorruptTableError, match=r"0001\.json"):
+            table.latest()
+
+
+def test_s33_an_entry_of_another_table_is_noticed(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    other, other_base = create(tmp_path / "other")
+    grow(table, base, to=5)
+    grow(other, other_base, to=5)
+    file_of(table, 5).write_bytes(file_of(other, 5).read_bytes())
+    with pytest.raises(CorruptTableError, match=r"0005\.json.*does not follow"):
+        table.latest()
+
+
+@pytest.mark.parametrize("missing", [[0], [3], [3, 4], [1, 2, 3, 4], [0, 1]])
+@pytest.mark.parametrize("hint", [True, False])
+def test_s33_a_missing_entry_is_named(tmp_path: Path, missing: list[int], hint: bool) -> None:
+    table, base = create(tmp_path)
+    grow(table, base, to=6)
+    for version in missing:
+        file_of(table, version).unlink()
+    if not hint:
+        hint_of(table).unlink()
+    for call in (table.latest, lambda: table.at(6), lambda: list(table.commits(last=6))):
+        with pytest.raises(CorruptTableError, match=r"000000\d\.json.*missing"):
+            call()
+    if 0 in missing:
+        with pytest.raises(CorruptTableError, match=r"0000\.json"):
+            create(tmp_path)
+
+
+def test_s33_a_missing_entry_behind_a_checkpoint_hurts_only_what_needs_it(tmp_path: Path) -> None:
+    table, base = create(tmp_path, interval=5)
+    after = grow(table, base, to=12)
+    file_of(table, 7).unlink()
+    assert table.latest() == after
+    assert table.at(10).version == 10
+    with pytest.raises(CorruptTableError, match=r"0007\.json"):
+        table.at(8)
+
+
+def test_s33_a_lost_end_that_a_checkpoint_remembers_is_noticed(tmp_path: Path) -> None:
+    table, base = create(tmp_path, interval=5)
+    grow(table, base, to=10)
+    for version in range(6, 11):
+        file_of(table, version).unlink()
+    with pytest.raises(CorruptTableError, match=r"0006\.json"):
+        table.latest()
+
+
+HINTS: dict[str, bytes | None] = {
+    "lost": None,
+    "empty": b"",
+    "torn": b'{"version": 1',
+    "garbled": b"\xff\xfe[]",
+    "another shape": b'{"version": null, "starts": "x"}',
+    "stale": b'{"version": 2, "starts": [0]}',
+    "very stale": b'{"version": 0, "starts": [0]}',
+    "beyond the end": b'{"version": 999999, "starts": [999950, 999900]}',
+    "beyond, from the start": b'{"version": 999999, "starts": [0]}',
+    "negative": b'{"version": -7, "starts": [-1]}',
+    "no starts": b'{"version": 2, "starts": []}',
+}
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_a_hint_is_only_a_hint(tmp_path: Path, hint: str) -> None:
+    table, base = create(tmp_path, interval=10)
+    after = grow(table, base, to=57)
+    content = HINTS[hint]
+    if content is None:
+        hint_of(table).unlink()
+    else:
+        hint_of(table).write_bytes(content)
+    assert table.latest() == after
+
+
+CHECKPOINTS: dict[str, Callable[[bytes], bytes | None]] = {
+    "lost": lambda c: None,
+    "torn": lambda c: c[: len(c) // 2],
+    "flipped": lambda c: flip(c, len(c) // 2),
+    "sealed nonsense": lambda c: seal({"version": 50})[0],
+    "another version": lambda c: seal({**unseal(c)[0], "version": 49})[0],
+    "another entry": lambda c: seal({**unseal(c)[0], "entry": "0" * 64, "batches": []})[0],
+}
+
+
+@pytest.mark.parametrize("damage", CHECKPOINTS)
+def test_s33_a_checkpoint_that_disagrees_is_ignored(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, base = create(tmp_path, interval=10)
+    after = grow(table, base, to=57)
+    path = file_of(table, 50, checkpoint=True)
+    content = CHECKPOINTS[damage](path.read_bytes())
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert table.latest() == after
+    assert table.at(53).version == 53
+    assert ("Ignoring the checkpoint" in caplog.text) == (content is not None)
+
+
+def test_s33_without_any_checkpoint_the_entries_suffice(tmp_path: Path) -> None:
+    table, base = create(tmp_path, interval=10)
+    after = grow(table, base, to=57)
+    for path in hint_of(table).parent.glob("*.checkpoint.json"):
+        path.write_bytes(b"")
+    assert table.latest() == after
+
+
+def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    after = grow(table, base, to=3)
+    for name in (".00000000000000000004.json.abc.tmp", ".crc", "4.json", "x" * 20 + ".json", "readme"):
+        (hint_of(table).parent / name).write_bytes(b"?")
+    hint_of(table).unlink()
+    assert table.latest() == after
+
+
+# Opening ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: None, lambda p: p.mkdir(), lambda p: (p / "_trinity_log").mkdir(parents=True)]
+)
+def test_no_table_is_said_so(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "table")
+    table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    assert not table.exists()
+    for call in (
+        table.latest,
+        lambda: table.at(0),
+        lambda: table.version_at(0),
+        lambda: list(table.commits()),
+    ):
+        with pytest.raises(TableNotFoundError, match="table"):
+            call()
+
+
+def test_a_table_that_was_replaced_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    old = grow(table, base, to=7)
+    table.fs.delete(table.table_path)
+    with pytest.raises(TableNotFoundError, match="dropped or replaced"):
+        table.commit(old.next_commit("MERGE"), old)
+    with pytest.raises(TableNotFoundError):
+        table.latest(old)
+    assert not table.fs.exists(table.table_path)  # the commit has not revived it
+    _, new = create(tmp_path)
+    assert table.latest(old) == new
+    with pytest.raises(TableNotFoundError, match="dropped or replaced"):
+        table.commit(old.next_commit("MERGE"), old)
+
+
+def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> None:
+    commit = snapshot.next_commit("MERGE", previous=snapshot.checksum, **protocol)
+    file_of(table, commit.version).write_bytes(seal({**commit.to_json(), "added": "in a way yet unknown"})[0])
+
+
+def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    sealed_protocol(table, base, reader_protocol=2)
+    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 2.*Upgrade"):
+        table.latest()
+
+
+def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    newer = table.commit(base.next_commit("MERGE", writer_protocol=2), base)
+    assert table.latest() == newer
+    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 2.*Upgrade"):
+        table.commit(newer.next_commit("MERGE"), newer)
+
+
+def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -> None:
+    fs = Counting()
+    table, snapshot = create(tmp_path, fs=fs)
+    cost = {}
+    for version in (10, 49, 50, 99, 500, 999, 1000):
+        snapshot = grow(table, snapshot, to=version)
+        fs.calls.clear()
+        assert table.latest() == snapshot
+        cost[version] = dict(fs.calls)
+    assert cost[1000] == {
+        "read": 4,
+        "exists": 1,
+    }  # hint, checkpoint, its entry, and the one that is not there
+    assert cost[1000]["read"] <= cost[10]["read"]
+    assert max(c["read"] for c in cost.values()) <= 50 + 3
+    assert all("list" not in c for c in cost.values())
+
+
+def test_reading_on_costs_only_the_new_commits(tmp_path: Path) -> None:
+    fs = Counting()
+    table, snapshot = create(tmp_path, fs=fs)
+    known = grow(table, snapshot, to=120)
+    after = grow(table, known, to=123)
+    fs.calls.clear()
+    assert table.latest(known) == after
+    assert fs.calls == {
+        "read": 5,
+        "exists": 1,
+    }  # the one that is known, three new ones, the one that is not there
+
+
+# Time travel ------------------------------------------------------------------------------------------------
+
+
+def test_s40_every_version_can_be_opened(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path, interval=4)
+    snapshots = [snapshot]
+    for version in range(1, 15):
+        snapshots.append(grow(table, snapshots[-1], to=version))
+    assert [table.at(version) for version in range(15)] == snapshots
+    for version in (-1, 15, 10**30):
+        with pytest.raises(TableNotFoundError, match=f"no version {version}; it has versions 0 to 14"):
+            table.at(version)
+
+
+def test_s40_the_version_as_of_a_time(tmp_path: Path) -> None:
+    fs = Counting()
+    table, snapshot = create(tmp_path, fs=fs)
+    grow(table, snapshot, to=300)
+    for seconds, version in ((0, 0), (0.999, 0), (1, 1), (299.5, 299), (300, 300), (10**6, 300)):
+        assert table.version_at(START_MS + int(1000 * seconds)) == version
+    fs.calls.clear()
+    table.version_at(START_MS + 123_456)
+    assert fs.calls["read"] < 20
+    with pytest.raises(
+        TableNotFoundError, match=r"did not exist at 2023-11-14T22:13:19\.999\+00:00; it was created at"
+    ):
+        table.version_at(START_MS - 1)
+
+
+def test_s40_history_is_read_lazily_in_either_order(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path)
+    grow(table, snapshot, to=5)
+    assert [c.version for c in table.commits()] == [5, 4, 3, 2, 1, 0]
+    assert [c.version for c in table.commits(first=3, newest_first=False)] == [3, 4, 5]
+    assert [c.version for c in table.commits(first=2, last=3)] == [3, 2]
+    assert next(table.commits()).operation == "MERGE"
+
+
+def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
+    table, snapshot = create(tmp_path)
+    snapshot = grow(table, snapshot, to=3)
+    base = batch("base", version=3, base=True)
+    snapshot = table.commit(
+        snapshot.next_commit("COMPACT", added=[base], removed=["b1", "b2", "b3"]), snapshot
+    )
+    assert [b.id for b in table.latest().batches] == ["base"]
+    assert [i for c in table.commits() for i in c.removed] == ["b1", "b2", "b3"]
+    restored = table.commit(
+        snapshot.next_commit("RESTORE", added=table.at(3).batches, removed=["base"]), snapshot
+    )
+    assert restored.batches == table.at(3).batches == table.latest().batches

@@ -1,0 +1,321 @@
+"""What a table is: its columns, keys and properties, validated (S1-S5, S7).
+
+Owns: :class:`TableDefinition`, :class:`Field` and the rules for which types may be keys. It is plain data: no Spark is
+imported until :attr:`TableDefinition.schema` is asked for, so that definitions can be read, compared and generated
+without a JVM. Column types are kept in the JSON form of Spark's ``StructType``, which is also how the log stores them.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HIDDEN_PREFIX = "_tm_"
+"""Columns that start with this belong to the library (S5)."""
+
+HIDDEN_TOMBSTONE = "_tm_deleted"
+"""The boolean tombstone of tables that declare none (S5)."""
+
+_STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))$")
+_ATOMIC = re.compile(
+    r"^(boolean|byte|short|integer|long|float|double|decimal\(\d+,-?\d+\)|string|char\(\d+\)|varchar\(\d+\)|binary"
+    r"|date|timestamp|timestamp_ntz|time\(\d+\)|interval (?!.*calendar).*)$"
+)
+_NOT_A_KEY = re.compile(r"^(float|double)$")
+
+
+class TombstoneForm(enum.Enum):
+    """The three ways a column can say "deleted" (S4)."""
+
+    BOOLEAN = "boolean"
+    STRING_VALUE = "string value"
+    NOT_NULL = "not null"
+
+
+@attrs.frozen
+class Field:
+    """One column of a table.
+
+    Attributes:
+        name: as declared; compared case-insensitively unless Spark is told otherwise.
+        type: Spark's JSON form: ``"long"``, ``"decimal(10,2)"``, or a dict for nested types.
+        nullable: may the column hold nulls.
+        metadata: Spark's field metadata, kept as it is.
+    """
+
+    name: str
+    type: Any = attrs.field(eq=repr)
+    nullable: bool = True
+    metadata: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    @property
+    def is_atomic(self) -> bool:
+        """Is the type one value (not an array, map, struct or variant)."""
+        return isinstance(self.type, str) and bool(_ATOMIC.match(self.type))
+
+    @property
+    def is_string(self) -> bool:
+        """Is the type string, char or varchar."""
+        return isinstance(self.type, str) and bool(_STRING.match(self.type))
+
+    @property
+    def text(self) -> str:
+        """The type as a user would write it."""
+        if isinstance(self.type, str):
+            return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(self.type, self.type)
+        return str(self.type.get("type", self.type))
+
+    def to_json(self) -> dict[str, Any]:
+        """The field in the JSON form of Spark's ``StructField``."""
+        return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": dict(self.metadata)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Field:
+        """The inverse of :meth:`to_json`."""
+        return cls(data["name"], data["type"], data.get("nullable", True), data.get("metadata") or {})
+
+
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@attrs.frozen
+class TableDefinition:
+    """The frozen definition of a table (S1-S7).
+
+    Built and validated by :meth:`of`; attribute names are the public API's.
+
+    Attributes:
+        fields: the user's columns, in order.
+        primaryKey: one or more column names, spelled as in ``fields``.
+        watermarkKey: zero or more column names, most significant first.
+        tombstoneKey: a column name, or None for the hidden one.
+        tombstoneStringValue: what a string tombstone key holds on deleted rows.
+        fileFormat: ``"parquet"`` or ``"orc"``.
+        properties: free text settings; those of the library start with ``trinitymerge.``.
+        comment: for people.
+
+    Example:
+        >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
+        >>> d.primaryKey, d.watermarkKey, d.tombstone_column
+        (('id',), (), '_tm_deleted')
+    """
+
+    fields: tuple[Field, ...]
+    primaryKey: tuple[str, ...]
+    watermarkKey: tuple[str, ...] = ()
+    tombstoneKey: str | None = None
+    tombstoneStringValue: str | None = None
+    fileFormat: str = "parquet"
+    properties: Mapping[str, str] = attrs.field(factory=dict, eq=lambda p: tuple(sorted(p.items())))
+    comment: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        fields: Iterable[Field],
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TableDefinition:
+        """Validates and returns a definition (S1-S5).
+
+        Args:
+            fields: the columns.
+            primaryKey: a name or names; any case.
+            watermarkKey: None, a name or names.
+            tombstoneKey: None or a name.
+            tombstoneStringValue: only with a string tombstone key.
+            fileFormat: ``"parquet"`` or ``"orc"``.
+            properties: string to string.
+            comment: for people.
+
+        Returns:
+            The definition, with key names spelled as the columns are.
+
+        Raises:
+            InvalidDefinitionError: naming the column and the rule it breaks.
+        """
+        fields = tuple(fields)
+        _check_columns(fields)
+        find = _Finder(fields)
+        primary = tuple(find("primaryKey", n) for n in _names(primaryKey))
+        watermark = tuple(find("watermarkKey", n) for n in _names(watermarkKey))
+        tombstone = find("tombstoneKey", tombstoneKey) if tombstoneKey is not None else None
+        definition = cls(
+            fields=tuple(attrs.evolve(f, nullable=False) if f.name in primary else f for f in fields),
+            primaryKey=primary,
+            watermarkKey=watermark,
+            tombstoneKey=tombstone,
+            tombstoneStringValue=tombstoneStringValue,
+            fileFormat=str(fileFormat).lower(),
+            properties={str(k): str(v) for k, v in (properties or {}).items()},
+            comment=comment,
+        )
+        definition._check_keys()
+        return definition
+
+    def _check_keys(self) -> None:
+        roles = {"primaryKey": self.primaryKey, "watermarkKey": self.watermarkKey}
+        if not self.primaryKey:
+            raise InvalidDefinitionError("A table needs a primary key: pass primaryKey= with at least one column.")
+        for role, names in roles.items():
+            twice = sorted({n for n in names if names.count(n) > 1})
+            if twice:
+                raise InvalidDefinitionError(f"{role} names {', '.join(twice)} twice; name each column once.")
+        for name in self.primaryKey:
+            field = self.field(name)
+            if not field.is_atomic or _NOT_A_KEY.match(str(field.type)) or "__COLLATIONS" in field.metadata:
+                raise InvalidDefinitionError(
+                    f"Column '{name}' ({field.text}) cannot be part of the primary key: key columns must be atomic and "
+                    "compare exactly, so float, double, map, array, struct, variant and collated strings are refused. "
+                    "Use a decimal, integer, string, binary, date or timestamp column.",
+                    column=name,
+                )
+        for name in self.watermarkKey:
+            if not self.field(name).is_atomic:
+                raise InvalidDefinitionError(
+                    f"Column '{name}' ({self.field(name).text}) cannot be a watermark: it has no single order. "
+                    "Use an atomic column such as a timestamp or a sequence number.",
+                    column=name,
+                )
+        clash = [n for n in (*self.watermarkKey, *_names(self.tombstoneKey)) if n in self.primaryKey]
+        clash += [n for n in _names(self.tombstoneKey) if n in self.watermarkKey]
+        if clash:
+            raise InvalidDefinitionError(
+                f"Column '{clash[0]}' has two roles; primary key, watermark key and tombstone key must be different columns.",
+                column=clash[0],
+            )
+        self._check_tombstone()
+        if self.fileFormat not in ("parquet", "orc"):
+            raise InvalidDefinitionError(f"fileFormat '{self.fileFormat}' is not supported; use 'parquet' or 'orc'.")
+
+    def _check_tombstone(self) -> None:
+        if self.tombstoneKey is None:
+            if self.tombstoneStringValue is not None:
+                raise InvalidDefinitionError("tombstoneStringValue is given without a tombstoneKey; name the column too.")
+            return
+        field = self.field(self.tombstoneKey)
+        if not field.is_atomic:
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' ({field.text}) cannot be the tombstone key: it must be of an atomic type.",
+                column=field.name,
+            )
+        if self.tombstoneStringValue is not None and not field.is_string:
+            raise InvalidDefinitionError(
+                f"tombstoneStringValue is only for string tombstone keys, and '{field.name}' is {field.text}. "
+                "Leave it out, or use a string column.",
+                column=field.name,
+            )
+        if not field.nullable and self.tombstone_form is TombstoneForm.NOT_NULL:
+            raise InvalidDefinitionError(
+                f"Tombstone column '{field.name}' ({field.text}) means 'deleted' whenever it is not null, so it must be "
+                "nullable; as it is, every row would be deleted.",
+                column=field.name,
+            )
+
+    # What the rest of the library asks ------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> StructType:
+        """The user's columns as a Spark ``StructType``, char and varchar included."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson({"type": "struct", "fields": [f.to_json() for f in self.fields]})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The user's column names, in order."""
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def tombstone_column(self) -> str:
+        """The declared tombstone column, or the hidden one (S5)."""
+        return self.tombstoneKey or HIDDEN_TOMBSTONE
+
+    @property
+    def tombstone_form(self) -> TombstoneForm:
+        """How the tombstone column says "deleted" (S4)."""
+        if self.tombstoneKey is None or self.field(self.tombstoneKey).type == "boolean":
+            return TombstoneForm.BOOLEAN
+        if self.tombstoneStringValue is not None:
+            return TombstoneForm.STRING_VALUE
+        return TombstoneForm.NOT_NULL
+
+    @property
+    def stored_fields(self) -> tuple[Field, ...]:
+        """The user's columns and, in tables without a tombstone key, the hidden one."""
+        hidden = () if self.tombstoneKey else (Field(HIDDEN_TOMBSTONE, "boolean"),)
+        return (*self.fields, *hidden)
+
+    def field(self, name: str) -> Field:
+        """The field called ``name``, exactly as spelled in the definition."""
+        return next(f for f in self.fields if f.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The definition as the log stores it (S7)."""
+        return {
+            "fields": [f.to_json() for f in self.fields],
+            "primaryKey": list(self.primaryKey),
+            "watermarkKey": list(self.watermarkKey),
+            "tombstoneKey": self.tombstoneKey,
+            "tombstoneStringValue": self.tombstoneStringValue,
+            "fileFormat": self.fileFormat,
+            "properties": dict(self.properties),
+            "comment": self.comment,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TableDefinition:
+        """Reads and validates again what :meth:`to_json` wrote (S7)."""
+        return cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
+
+
+def _check_columns(fields: tuple[Field, ...]) -> None:
+    if not fields:
+        raise InvalidDefinitionError("A table needs columns: the schema is empty.")
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower().startswith(HIDDEN_PREFIX):
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' starts with '{HIDDEN_PREFIX}', which is reserved for hidden columns; rename it.",
+                column=field.name,
+            )
+        if field.name.lower() in seen:
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
+                column=field.name,
+            )
+        seen.add(field.name.lower())
+
+
+class _Finder:
+    """Finds declared columns by name without case, or says which exist."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self._by_name = {f.name.lower(): f.name for f in fields}
+
+    def __call__(self, role: str, name: str) -> str:
+        found = self._by_name.get(str(name).lower())
+        if found is None:
+            raise InvalidDefinitionError(
+                f"{role} names '{name}', which is not a column of the schema."
+                + did_you_mean(str(name), self._by_name.values()),
+                column=name,
+            )
+        return found

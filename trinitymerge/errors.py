@@ -1,0 +1,108 @@
+"""Every error a user of trinitymerge can see.
+
+Owns: the exception classes and the wording helpers they share. Knows nothing of Spark or of tables. A message says what
+was wrong, where, a few offending values, and what to do about it; the same facts are attributes of the exception.
+Each leaf also inherits the nearest builtin, so that ``except FileNotFoundError`` works where a user would expect it to.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class TrinityMergeError(Exception):
+    """Base of all errors raised by trinitymerge.
+
+    Args:
+        message: the sentence(s) a user reads.
+        **facts: the same facts as data; they become attributes (``error.keys``, ``error.version``, ...).
+    """
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __str__(self) -> str:
+        # KeyError and friends would print the repr of the message.
+        return str(self.args[0])
+
+
+class InvalidDefinitionError(TrinityMergeError, ValueError):
+    """The keys, schema or properties of a table cannot work together (S1-S5, S7)."""
+
+
+class InvalidMergeError(TrinityMergeError, ValueError):
+    """A merge that can be refused before anything runs: clause order, names, conditions (S21-S23, S28, S30)."""
+
+
+class SchemaMismatchError(TrinityMergeError, TypeError):
+    """A value does not fit its column, by type or when the merge ran (S29, S34)."""
+
+
+class NullKeyError(TrinityMergeError, ValueError):
+    """A row to be written has a null in a primary-key column (S2, S34)."""
+
+
+class DuplicateKeyError(TrinityMergeError, ValueError):
+    """A row would be written under a key that is live and that the merge does not free (S25)."""
+
+
+class AmbiguousMergeError(TrinityMergeError, ValueError):
+    """Two different rows for one key with equal watermarks in one batch (S12)."""
+
+
+class StaleRowsError(TrinityMergeError, ValueError):
+    """Rows older than what they would replace, under ``onStale("error")`` (S11)."""
+
+
+class TooManyDeletesError(TrinityMergeError, ValueError):
+    """A merge would delete more than ``maxDeleteFraction`` allows (S37)."""
+
+
+class ConcurrentCommitError(TrinityMergeError, RuntimeError):
+    """Another writer committed what this one depended on (S35)."""
+
+
+class TableNotFoundError(TrinityMergeError, FileNotFoundError):
+    """There is no trinitymerge table, or no such version of it, at the path."""
+
+
+class TableExistsError(TrinityMergeError, FileExistsError):
+    """The path already holds a table, or something else."""
+
+
+class ReadOnlyTableError(TrinityMergeError, PermissionError):
+    """A write to an external table or to a past version (S16)."""
+
+
+class CorruptTableError(TrinityMergeError, OSError):
+    """A file of the table is missing, torn or foreign; the message names the file."""
+
+
+class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
+    """The storage cannot give a guarantee the table needs; the message names the remedy (S33)."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence suggesting the nearest known name, or listing what exists.
+
+    Args:
+        name: what the user wrote.
+        known: the names that exist.
+
+    Returns:
+        A sentence that starts with a blank, ready to be appended to a message.
+
+    Example:
+        >>> did_you_mean("amuont", ["id", "amount"])
+        " Did you mean 'amount'? Known: id, amount."
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
+    hint = next((f" Did you mean '{k}'?" for k in known if close and k.lower() == close[0]), "")
+    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"{hint} Known: {listed}." if known else hint

@@ -1,0 +1,209 @@
+"""Store assignment: may a value be stored in a column, and how (S29).
+
+Owns: the decision table from (value type, column type) to "as it is", "widened", "checked when the merge runs" or
+"refused". It follows Spark's ANSI store assignment on every Spark version, whatever ``spark.sql.ansi.enabled`` says, and
+besides accepts text for any atomic column with a check when the merge runs. Knows nothing of clauses or tables.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    NumericType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from trinitymerge.definition import Field
+from trinitymerge.expressions import declared_length, physical_type, quote
+
+_INTEGRAL_DIGITS = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_INTEGRAL_ORDER = [ByteType, ShortType, IntegerType, LongType]
+_DATETIME = (DateType, TimestampType, TimestampNTZType)
+
+
+class Storing(enum.Enum):
+    """How a value gets into a column."""
+
+    AS_IS = "as it is"
+    WIDENED = "widened"
+    CHECKED = "checked when the merge runs"
+    REFUSED = "refused"
+
+
+def storing(value: DataType, field: Field) -> Storing:
+    """How a value of a type is stored in a column (S29).
+
+    Args:
+        value: the type of the expression.
+        field: the column.
+
+    Returns:
+        The way; char and varchar columns always check the length of text.
+    """
+    target = physical_type(field)
+    way = _storing(value, target)
+    if declared_length(field) and way in (Storing.AS_IS, Storing.WIDENED) and not isinstance(value, NullType):
+        return Storing.CHECKED
+    return way
+
+
+def _storing(value: DataType, target: DataType) -> Storing:
+    if _same(value, target):
+        return Storing.AS_IS
+    if widens(value, target):
+        return Storing.WIDENED
+    return Storing.CHECKED if _checkable(value, target) else Storing.REFUSED
+
+
+def widens(value: DataType, target: DataType) -> bool:
+    """Does every value of a type fit another, so that a plain cast neither fails nor merges two values.
+
+    Exceptions to the second half are text (any atomic value can be written as text) and null.
+    """
+    if isinstance(value, NullType) or _same(value, target):
+        return True
+    if isinstance(target, StringType):
+        return _is_atomic(value)
+    return widens_exactly(value, target) or _widens_nested(value, target)
+
+
+def widens_exactly(value: DataType, target: DataType) -> bool:
+    """Does a cast keep every value of an atomic type apart from every other one: is it injective."""
+    if _same(value, target):
+        return True
+    if type(value) in _INTEGRAL_ORDER and type(target) in _INTEGRAL_ORDER:
+        return _INTEGRAL_ORDER.index(type(value)) <= _INTEGRAL_ORDER.index(type(target))
+    if isinstance(target, DecimalType):
+        if isinstance(value, DecimalType):
+            return target.scale >= value.scale and target.precision - target.scale >= value.precision - value.scale
+        return target.precision - target.scale >= _INTEGRAL_DIGITS.get(type(value), 99)
+    if isinstance(target, DoubleType):
+        return isinstance(value, (FloatType, ByteType, ShortType, IntegerType))
+    if isinstance(target, FloatType):
+        return isinstance(value, (ByteType, ShortType))
+    return isinstance(value, DateType) and isinstance(target, (TimestampType, TimestampNTZType))
+
+
+def _widens_nested(value: DataType, target: DataType) -> bool:
+    if isinstance(value, ArrayType) and isinstance(target, ArrayType):
+        return widens(value.elementType, target.elementType)
+    if isinstance(value, MapType) and isinstance(target, MapType):
+        return widens_exactly(value.keyType, target.keyType) and widens(value.valueType, target.valueType)
+    if isinstance(value, StructType) and isinstance(target, StructType):
+        return len(value.fields) == len(target.fields) and all(
+            v.name.lower() == t.name.lower() and widens(v.dataType, t.dataType)
+            for v, t in zip(value.fields, target.fields, strict=True)
+        )
+    return False
+
+
+def _checkable(value: DataType, target: DataType) -> bool:
+    if isinstance(value, NumericType) and isinstance(target, NumericType):
+        return True
+    if isinstance(value, _DATETIME) and isinstance(target, _DATETIME):
+        return True
+    if isinstance(value, DayTimeIntervalType) and isinstance(target, DayTimeIntervalType):
+        return True
+    return isinstance(value, StringType) and _is_atomic(target)
+
+
+def _is_atomic(kind: DataType) -> bool:
+    return not isinstance(kind, (ArrayType, MapType, StructType)) and kind.typeName() not in ("variant", "interval")
+
+
+def _same(a: DataType, b: DataType) -> bool:
+    """Equal but for nullability and metadata, which files do not keep."""
+    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
+        return _same(a.elementType, b.elementType)
+    if isinstance(a, MapType) and isinstance(b, MapType):
+        return _same(a.keyType, b.keyType) and _same(a.valueType, b.valueType)
+    if isinstance(a, StructType) and isinstance(b, StructType):
+        return [f.name for f in a.fields] == [f.name for f in b.fields] and all(
+            _same(x.dataType, y.dataType) for x, y in zip(a.fields, b.fields, strict=True)
+        )
+    return a == b
+
+
+def stored(raw: str, way: Storing, field: Field) -> Column:
+    """The value of column ``raw`` as it goes into ``field``; null where a checked value does not fit.
+
+    Args:
+        raw: name of an existing column that holds the value.
+        way: what :func:`storing` said.
+        field: the column it goes into.
+    """
+    target = physical_type(field)
+    value = F.col(quote(raw))
+    if way is Storing.AS_IS:
+        return value
+    if way is Storing.WIDENED:
+        return value.cast(target)
+    cast = F.expr(f"try_cast({quote(raw)} AS {target.simpleString()})")
+    length = declared_length(field)
+    if length is None:
+        return cast
+    kind, n = length
+    trimmed = F.when(F.length(cast) <= n, cast).when(F.length(F.rtrim(cast)) <= n, F.substring(cast, 1, n))
+    return F.rpad(trimmed, n, " ") if kind == "char" else trimmed
+
+
+def misfit(raw: str, way: Storing, field: Field) -> Column | None:
+    """Null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
+
+    Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
+    examples, instead of a failed Spark task.
+    """
+    if way is not Storing.CHECKED:
+        return None
+    value = F.col(quote(raw))
+    bad = value.isNotNull() & stored(raw, way, field).isNull()
+    return F.when(bad, F.concat(F.lit(field.name + "\t"), F.substring(value.cast("string"), 1, 200)))
+
+
+def zero(field: Field) -> Column:
+    """The zero value of a column's type, for non-nullable columns of tombstones (S9)."""
+    return _zero(physical_type(field))
+
+
+def _zero(kind: DataType) -> Column:
+    if isinstance(kind, StructType):
+        return F.struct(*[_zero(f.dataType).alias(f.name) for f in kind.fields]).cast(kind)
+    if isinstance(kind, ArrayType):
+        return F.array().cast(kind)
+    if isinstance(kind, MapType):
+        return F.create_map().cast(kind)
+    if isinstance(kind, NumericType):
+        return F.lit(0).cast(kind)
+    text = {
+        "string": "''",
+        "binary": "X''",
+        "boolean": "false",
+        "date": "DATE '1970-01-01'",
+        "timestamp": "timestamp_micros(0)",
+        "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
+    }.get(kind.typeName())
+    if text is not None:
+        return F.expr(text)
+    if "interval" in kind.simpleString():
+        zero_text = "INTERVAL '0' MONTH" if "month" in kind.simpleString() or "year" in kind.simpleString() else "INTERVAL '0' SECOND"
+        return F.expr(zero_text).cast(kind)
+    return F.expr("parse_json('null')") if kind.typeName() == "variant" else F.lit(None).cast(kind)

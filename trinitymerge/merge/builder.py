@@ -1,0 +1,399 @@
+"""The chain: :class:`MergeBuilder` and what its steps return.
+
+Owns: turning calls into frozen clauses, and refusing what is wrong at the call (S21, S28). Every step returns a new
+object, so a prefix can be shared. What ``whenMatched()`` returns offers only the actions a matched row may have, and so
+on: editors complete legal chains, type checkers refuse illegal ones.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import attrs
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge import writer
+from trinitymerge.merge.analysis import analyse
+from trinitymerge.merge.clauses import (
+    Action,
+    All,
+    Assignments,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+    check_actions,
+    check_clauses,
+    check_reachable,
+    describe,
+)
+from trinitymerge.merge.frames import Source, Target
+from trinitymerge.merge.names import column_text, key_text
+from trinitymerge.merge.paths import Path, check_forced, judge
+from trinitymerge.merge.plan import MergePlan, Options
+from trinitymerge.merge.result import MergeResult
+from trinitymerge.storage.backend import Backend
+
+_LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
+
+ExpressionMap = Mapping[Any, Any]
+
+
+@attrs.frozen(eq=False)
+class MergeBuilder:
+    """A merge of a source into a table, clause by clause (CarbonData, merge guide; S17-S37).
+
+    Source rows are paired with *live* target rows by the merge condition. Then
+
+    - for each pair, the ``whenMatched`` clauses are tried in the order given, and the first whose condition is true
+      applies; if none is, the target row stays as it is (S17);
+    - for each source row without a pair, the ``whenNotMatched`` clauses likewise (S18);
+    - for each live target row without a pair, the ``whenNotMatchedAndExistsOnlyOnTarget`` clauses likewise (S19).
+
+    A null condition is not true (S20). Conditions and values are SQL text or Columns over the target's and the source's
+    alias (by default ``target`` and ``source``); a plain Python None, bool, number, date, datetime or Decimal is a
+    literal as a value, a ``str`` is always SQL.
+
+    What the clauses write is one append batch: new rows and tombstones, each with a watermark. A written row's
+    watermark comes from the clause's map, else from the source column of the same name, else from the row it replaces
+    (S10). Rows older than what they would replace have no effect on readers (S11). Two different rows for one key with
+    equal watermarks are refused (S12). Nothing is written before ``execute()``.
+
+    Steps return new builders; a builder can be shared and extended in several ways.
+
+    Example:
+        >>> source = spark.sql("SELECT * FROM VALUES ('1', 7.5, timestamp'2024-01-02', 'U'), "
+        ...                    "('9', 1.0, timestamp'2024-01-02', 'I') AS t(order_id, amount, ts, op)")
+        >>> result = (orders.alias("A").merge(source.alias("B"), "A.order_id = B.order_id")
+        ...     .whenMatched("B.op = 'D'").delete()
+        ...     .whenMatched("A.amount <> B.amount").updateExpr({"amount": "B.amount", "ts": "B.ts"})
+        ...     .whenNotMatched("B.op <> 'D'").insertExpr({"order_id": "B.order_id", "amount": "B.amount", "ts": "B.ts"})
+        ...     .execute())
+        >>> result.rowsUpdated, result.rowsInserted, result.rowsDeleted
+        (1, 1, 0)
+    """
+
+    _backend: Backend
+    _alias: str
+    _source: DataFrame | None
+    _condition: Any
+    _clauses: tuple[Clause, ...] = ()
+    _options: Options = attrs.field(factory=Options)
+
+    # Clauses --------------------------------------------------------------------------------------------------------
+
+    def whenMatched(self, condition: str | Column | None = None) -> MatchedClause:
+        """Begins a clause for pairs of a source row and a live target row (S17).
+
+        Args:
+            condition: boolean SQL text or Column over both sides; None means always.
+
+        Returns:
+            The clause, to be given ``updateExpr``, ``updateAll``, ``delete`` or ``insertExpr``.
+
+        Raises:
+            InvalidMergeError: an earlier clause of this kind has no condition, so this one could never run (S28).
+        """
+        return MatchedClause(self, WhenMatched(_condition(condition)))
+
+    def whenNotMatched(self, condition: str | Column | None = None) -> NotMatchedClause:
+        """Begins a clause for source rows without a pair (S18); target columns are null there (S30).
+
+        Args:
+            condition: boolean SQL text or Column; None means always.
+
+        Returns:
+            The clause, to be given ``insertExpr`` or ``insertAll``.
+
+        Raises:
+            InvalidMergeError: an earlier clause of this kind has no condition (S28).
+        """
+        return NotMatchedClause(self, WhenNotMatched(_condition(condition)))
+
+    def whenNotMatchedAndExistsOnlyOnTarget(self, condition: str | Column | None = None) -> TargetOnlyClause:
+        """Begins a clause for live target rows without a pair (S19); source columns are null there (S30).
+
+        Args:
+            condition: boolean SQL text or Column; None means always.
+
+        Returns:
+            The clause, to be given ``delete``, ``updateExpr`` or ``insertExpr``.
+
+        Raises:
+            InvalidMergeError: an earlier clause of this kind has no condition (S28).
+        """
+        return TargetOnlyClause(self, WhenOnlyOnTarget(_condition(condition)))
+
+    whenNotMatchedBySource = whenNotMatchedAndExistsOnlyOnTarget
+
+    # Settings -------------------------------------------------------------------------------------------------------
+
+    def withTransaction(self, appId: str, version: int) -> MergeBuilder:
+        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
+
+        Args:
+            appId: the writer's stable name.
+            version: grows with every merge of that writer, for instance the micro-batch id.
+        """
+        if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
+            raise InvalidMergeError(
+                f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}."
+            )
+        return self._with(transaction=(appId, version))
+
+    def onStale(self, policy: str) -> MergeBuilder:
+        """What to do with rows older than what they would replace (S11).
+
+        Args:
+            policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
+        """
+        if policy not in ("skip", "error", "force"):
+            raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
+        return self._with(on_stale=policy)
+
+    def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
+        """Refuses the merge if it would delete more than a share of the live rows (S37).
+
+        Args:
+            fraction: from 0 to 1.
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
+        return self._with(max_delete_fraction=float(fraction))
+
+    def _on_path(self, path: Path) -> MergeBuilder:
+        """Takes a sound path instead of the cheapest: for tests of S31."""
+        return self._with(path=path)
+
+    def _with(self, **options: Any) -> MergeBuilder:
+        plain = MergeBuilder(self._backend, self._alias, self._source, self._condition, self._clauses)
+        return attrs.evolve(plain, options=attrs.evolve(self._options, **options))
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def build(self) -> MergePlan:
+        """Validates and compiles the merge; nothing runs (S28-S30).
+
+        Returns:
+            The plan, with ``explain()``, ``preview()`` and ``execute()``.
+
+        Raises:
+            InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
+            SchemaMismatchError: a value whose type cannot be stored in its column.
+        """
+        check_clauses(self._clauses)
+        snapshot = self._backend.snapshot()
+        target = Target(self._backend.spark, snapshot.definition, self._alias)
+        source = None
+        if self._source is not None:
+            texts = [*_texts(self._clauses), _text(self._condition)]
+            source = Source.of(self._source, texts, self._backend.spark, snapshot.definition.names)
+        analysis = analyse(target, source, self._condition, self._clauses)
+        paths = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
+        if self._options.path is not None:
+            check_forced(self._options.path, paths)
+        return MergePlan(self._backend, analysis, paths, self._options, self._clauses, writer.execute)
+
+    def _needs_counts(self, has_watermark: bool) -> str | None:
+        if self._options.on_stale != "skip" and has_watermark:
+            return f'onStale("{self._options.on_stale}") compares watermarks with the target\'s'
+        if self._options.max_delete_fraction is not None:
+            return "maxDeleteFraction counts the rows that are deleted"
+        return None
+
+    def execute(self) -> MergeResult:
+        """Runs the merge as one atomic append (S33-S37).
+
+        Returns:
+            What it did.
+
+        Raises:
+            InvalidMergeError, SchemaMismatchError: as ``build``, or a value that does not fit when the merge runs.
+            NullKeyError, DuplicateKeyError, AmbiguousMergeError, StaleRowsError, TooManyDeletesError: the batch was
+                refused; nothing was written.
+            ConcurrentCommitError: other writers committed first, each time.
+        """
+        return self.build().execute()
+
+
+_Next = TypeVar("_Next", bound=MergeBuilder)
+
+
+class _UnfinishedError(InvalidMergeError, AttributeError):
+    """Also an AttributeError, so that ``hasattr`` and notebooks can probe an unfinished clause."""
+
+
+@attrs.frozen(eq=False)
+class _ClauseStart:
+    """A clause that has no action yet."""
+
+    _builder: MergeBuilder
+    _clause: Clause
+
+    def __attrs_post_init__(self) -> None:
+        clauses = (*self._builder._clauses, self._clause)
+        check_reachable(clauses, len(clauses) - 1)
+
+    def _then(self, action: Action, kind: Callable[..., _Next]) -> _Next:
+        b = self._builder
+        clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))  # type: ignore[arg-type]
+        check_actions(clauses, len(clauses) - 1)
+        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        clauses = (*self._builder._clauses, self._clause)
+        where = describe(clauses, len(clauses) - 1)
+        if hasattr(MergeBuilder, name) and not name.startswith("_"):
+            raise _UnfinishedError(f"{where}, has no action: give it one before {name}(), e.g. {_example(self._clause)}.")
+        if hasattr(TargetActions, name) or hasattr(MatchedClause, name):
+            raise _UnfinishedError(f"{where}, cannot have {name}(); it takes {_example(self._clause)}.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _example(clause: Clause) -> str:
+    if isinstance(clause, WhenNotMatched):
+        return "insertExpr({...}) or insertAll()"
+    return "updateExpr({...}), updateAll(), delete() or insertExpr({...})"
+
+
+class NotMatchedClause(_ClauseStart):
+    """What ``whenNotMatched()`` returns: it takes exactly one insert (S21)."""
+
+    def insertExpr(self, values: ExpressionMap) -> MergeBuilder:
+        """Inserts a row made from the map; columns not mentioned are null (S23).
+
+        Args:
+            values: column name or Column to expression.
+        """
+        return self._then(Insert(_assignments("insertExpr", values)), MergeBuilder)
+
+    def insertAll(self, exceptColumns: Iterable[str] = ()) -> MergeBuilder:
+        """Inserts every target column from the source column of the same name (S23).
+
+        Args:
+            exceptColumns: target columns to leave null.
+        """
+        return self._then(Insert(All(_names("insertAll", exceptColumns))), MergeBuilder)
+
+
+class TargetOnlyClause(_ClauseStart):
+    """What ``whenNotMatchedAndExistsOnlyOnTarget()`` returns."""
+
+    def updateExpr(self, values: ExpressionMap) -> TargetActions:
+        """Changes only the columns in the map (S22).
+
+        Args:
+            values: column name, dotted struct path or Column to expression.
+        """
+        return self._then(Update(_assignments("updateExpr", values)), TargetActions)
+
+    def delete(self) -> TargetActions:
+        """Deletes the target row, by a tombstone (S9)."""
+        return self._then(Delete(), TargetActions)
+
+    def insertExpr(self, values: ExpressionMap) -> TargetActions:
+        """Inserts a row made from the map; columns not mentioned are null (S23).
+
+        Args:
+            values: column name or Column to expression.
+        """
+        return self._then(Insert(_assignments("insertExpr", values)), TargetActions)
+
+
+class MatchedClause(TargetOnlyClause):
+    """What ``whenMatched()`` returns."""
+
+    def updateAll(self, exceptColumns: Iterable[str] = ()) -> TargetActions:
+        """Takes every target column from the source column of the same name (S22).
+
+        Args:
+            exceptColumns: target columns that keep their value.
+        """
+        return self._then(Update(All(_names("updateAll", exceptColumns))), TargetActions)
+
+
+class TargetActions(MergeBuilder):
+    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21)."""
+
+    def insertExpr(self, values: ExpressionMap) -> TargetActions:
+        """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
+
+        Args:
+            values: column name or Column to expression.
+        """
+        return self._and(Insert(_assignments("insertExpr", values)))
+
+    def updateExpr(self, values: ExpressionMap) -> TargetActions:
+        """Changes the target row besides the clause's inserts (S22).
+
+        Args:
+            values: column name, dotted struct path or Column to expression.
+        """
+        return self._and(Update(_assignments("updateExpr", values)))
+
+    def delete(self) -> TargetActions:
+        """Deletes the target row besides the clause's inserts (S9)."""
+        return self._and(Delete())
+
+    def _and(self, action: Action) -> TargetActions:
+        *before, last = self._clauses
+        clauses = (*before, attrs.evolve(last, actions=(*last.actions, action)))
+        check_actions(clauses, len(clauses) - 1)
+        return attrs.evolve(self, clauses=clauses)
+
+
+# Arguments ------------------------------------------------------------------------------------------------------------
+
+
+def _condition(condition: Any) -> Any:
+    if condition is None or isinstance(condition, (str, Column)):
+        return condition
+    raise InvalidMergeError(
+        f"A clause condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r}). "
+        "Leave it out for 'always'."
+    )
+
+
+def _assignments(method: str, values: Any) -> Assignments:
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidMergeError(f"{method} takes a map from column to expression with at least one entry, got {values!r}.")
+    for key, value in values.items():
+        if not isinstance(key, (str, Column)):
+            raise InvalidMergeError(f"{method}: a map key must be a column name or a Column, got {key!r}.")
+        if not isinstance(value, (str, Column, *_LITERALS)):
+            raise InvalidMergeError(
+                f"{method}, column '{key_text(key)}': a value must be SQL text, a Column or a plain Python literal, got "
+                f"{type(value).__name__}. Use pyspark.sql.functions.lit for other literals."
+            )
+    return Assignments(values)
+
+
+def _names(method: str, names: Any) -> tuple[str, ...]:
+    if isinstance(names, str):
+        return (names,)
+    found = tuple(names)
+    if not all(isinstance(n, str) for n in found):
+        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {found!r}.")
+    return found
+
+
+def _texts(clauses: tuple[Clause, ...]) -> list[str]:
+    """The text of every expression of a clause list, to see which aliases it uses."""
+    texts = [_text(c.condition) for c in clauses]
+    for clause in clauses:
+        for action in clause.actions:
+            values = getattr(action, "values", None)
+            if isinstance(values, Assignments):
+                texts += [_text(v) for _, v in values.items]
+    return texts
+
+
+def _text(value: Any) -> str:
+    return column_text(value) if isinstance(value, Column) else str(value)

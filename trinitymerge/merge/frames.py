@@ -1,0 +1,224 @@
+"""The two sides of a merge as DataFrames that user expressions and the compiler can both address.
+
+Owns: the internal columns that stand beside the user's (``_tm_...``), the alias rules of S30, and the translation of
+Spark's analysis errors into :class:`InvalidMergeError`. User expressions reach columns through aliases; the compiler
+reaches source columns through ``_tm_s<i>`` copies, so that it need not know the source's alias.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.expressions import (
+    column,
+    empty_frame,
+    find_name,
+    is_case_sensitive,
+    physical_schema,
+    quote,
+)
+
+IN_SOURCE = HIDDEN_PREFIX + "source"
+"""True on rows that come from the source, null on rows that exist only on the target."""
+
+LIVE = HIDDEN_PREFIX + "live"
+"""True where a live target row was joined, false where a tombstone was, null where the key was not found."""
+
+DEFAULT_SOURCE_ALIAS = "source"
+
+
+def before_watermark(i: int) -> str:
+    """Name of the i-th watermark column of the joined target row, be it live or a tombstone."""
+    return f"{HIDDEN_PREFIX}w{i}"
+
+
+def key_copy(i: int) -> str:
+    """Name of the internal copy of the target's i-th primary-key column, shown beside tombstones too."""
+    return f"{HIDDEN_PREFIX}key{i}"
+
+
+def source_copy(i: int) -> str:
+    """Name of the internal copy of the source's i-th column."""
+    return f"{HIDDEN_PREFIX}s{i}"
+
+
+def expression(value: Any) -> Column:
+    """A user's expression as a Column: text is SQL, Columns stay, plain Python values are literals."""
+    if isinstance(value, Column):
+        return value
+    return F.expr(value) if isinstance(value, str) else F.lit(value)
+
+
+@attrs.frozen
+class Target:
+    """The target side: its definition and alias."""
+
+    spark: SparkSession
+    definition: TableDefinition
+    alias: str
+
+    def column(self, name: str) -> Column:
+        """A target column, whatever else is called like it."""
+        return F.col(f"{quote(self.alias)}.{quote(name)}")
+
+    def empty(self) -> DataFrame:
+        """The side without rows, for analysis."""
+        rows = empty_frame(self.spark, physical_schema(self.definition.stored_fields))
+        return self.frame(rows, F.lit(True))
+
+    def frame(self, rows: DataFrame, live: Column) -> DataFrame:
+        """Latest rows as the side a merge joins.
+
+        Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
+        watermarks stay visible to the compiler (S26).
+
+        Args:
+            rows: stored columns, one row per key.
+            live: is a row live; tombstones may only be included on paths that pair rows by key.
+        """
+        marked = rows.withColumn(LIVE, live)
+        for i, name in enumerate(self.definition.watermarkKey):
+            marked = marked.withColumn(before_watermark(i), column(name))
+        for i, name in enumerate(self.definition.primaryKey):
+            marked = marked.withColumn(key_copy(i), column(name))
+        stored = [f.name for f in self.definition.stored_fields]
+        shown = [F.when(column(LIVE), column(n)).alias(n) for n in stored]
+        hidden = [column(n) for n in marked.columns if n not in stored]
+        return marked.select(*shown, *hidden).alias(self.alias)
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """The source side: the user's DataFrame, its alias kept, with the internal columns beside it.
+
+    Attributes:
+        frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
+        schema: of the user's columns.
+        case_sensitive: how names compare.
+        df: the user's columns alone.
+        copies: names the compiler may ask for.
+    """
+
+    frame: DataFrame
+    schema: StructType
+    case_sensitive: bool
+    df: DataFrame
+    copies: tuple[str, ...]
+
+    @classmethod
+    def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
+        """Prepares the source.
+
+        Args:
+            df: the user's DataFrame, under its own alias or none.
+            texts: the text of all expressions of the merge: where they say ``source.`` and the DataFrame has no such
+                alias, it is given that one.
+            spark: the session.
+            copies: names of the columns the compiler will ask for.
+
+        Raises:
+            InvalidMergeError: a column starts with ``_tm_``.
+        """
+        reserved = [n for n in df.columns if n.lower().startswith(HIDDEN_PREFIX)]
+        if reserved:
+            raise InvalidMergeError(
+                f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
+                "Drop or rename them before the merge."
+            )
+        if _mentions_default_alias(texts) and not _resolves(df, F.col(f"{DEFAULT_SOURCE_ALIAS}.*")):
+            df = df.alias(DEFAULT_SOURCE_ALIAS)
+        return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
+
+    def over(self, df: DataFrame) -> Source:
+        """The same source with its rows taken from another DataFrame of the same columns and aliases."""
+        internal = [F.lit(True).alias(IN_SOURCE)]
+        for name in dict.fromkeys(self.copies):
+            i = self.index(name)
+            if i is not None:
+                internal.append(column(self.schema.names[i]).alias(source_copy(i)))
+        with analysis_errors("The source"):
+            return attrs.evolve(self, frame=df.select("*", *internal), df=df)
+
+    def index(self, name: str) -> int | None:
+        """Position of the column that ``name`` means, or None when the source has none (S30)."""
+        found = find_name(name, self.schema.names, self.case_sensitive)
+        return None if found is None else self.schema.names.index(found)
+
+    def resolves(self, *expressions: Column) -> bool:
+        """Can the expressions be computed from the source alone."""
+        return _resolves(self.df, *expressions)
+
+    def same(self, left: Sequence[Column], right: Sequence[Column]) -> bool:
+        """Do expressions over the source alone mean the same, pair by pair.
+
+        Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
+        """
+        if [repr(c) for c in left] == [repr(c) for c in right]:
+            return True
+        a, b = (self.df.select(*[c.alias(f"c{i}") for i, c in enumerate(cs)]) for cs in (left, right))
+        return bool(a.sameSemantics(b))
+
+
+def _mentions_default_alias(texts: Sequence[str]) -> bool:
+    return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
+
+
+def _resolves(frame: DataFrame, *expressions: Column) -> bool:
+    try:
+        with quiet():
+            frame.select(*expressions).schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
+    except (AnalysisException, ParseException):
+        return False
+    return True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
+def analysis_errors(where: str) -> Iterator[None]:
+    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``."""
+    try:
+        with quiet():
+            yield
+    except (AnalysisException, ParseException) as error:
+        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}") from None
+
+
+def spark_text(error: BaseException) -> str:
+    """What Spark says, without the plan, the SQLSTATE and the stack trace."""
+    text = str(error).split("JVM stacktrace")[0].strip()
+    first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
+    return first.rstrip(".;") + "."
+
+
+def _advice(error: BaseException) -> str:
+    text = str(error)
+    if "AMBIGUOUS_REFERENCE" in text:
+        return " Qualify the name with the target's or the source's alias."
+    if "MISSING_ATTRIBUTES" in text or "CANNOT_RESOLVE_DATAFRAME_COLUMN" in text:
+        return (
+            " A Column taken from a DataFrame (df.x or df['x']) is bound to that DataFrame; "
+            "name the column through an alias instead: F.col('B.x')."
+        )
+    return ""

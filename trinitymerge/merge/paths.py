@@ -1,0 +1,366 @@
+"""Which path a merge may take, and why not a cheaper one (S31).
+
+Owns: recognising primary-key equality in a merge condition, and the soundness of the three paths: *blind append* (the
+target is not read), *keyed lookup* (only keys that occur in the source are read) and *full scan*. Guesses are made from
+text and verified by Spark's analyzer; what cannot be verified takes the safer path.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.expressions import all_of, column, declared_length, physical_type
+from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Template, Value
+from trinitymerge.merge.assignment import Storing, storing, widens_exactly
+from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.frames import Source, Target, quiet, source_copy
+from trinitymerge.merge.names import conjuncts, sides
+
+
+class Path(enum.Enum):
+    """How a merge reads its target, cheapest first."""
+
+    BLIND = "blind append"
+    KEYED = "keyed lookup"
+    FULL = "full scan"
+
+
+@attrs.frozen(eq=False)
+class KeyMatch:
+    """The merge condition implies equality on the whole primary key.
+
+    Attributes:
+        keys: for each primary-key column, the source's side as it is stored in it.
+        exact: the condition is that equality and nothing more.
+    """
+
+    keys: tuple[Given, ...]
+    exact: bool
+
+
+@attrs.frozen(eq=False)
+class Outcome:
+    """What a source row leads to whatever the target holds: the row of ``template``, or nothing.
+
+    Attributes:
+        matched: position of the first true whenMatched clause, or None.
+        not_matched: the same for whenNotMatched.
+        template: the row to write, None for nothing.
+    """
+
+    matched: int | None
+    not_matched: int | None
+    template: Template | None
+
+
+@attrs.frozen(eq=False)
+class Paths:
+    """The verdict on a merge.
+
+    Attributes:
+        key_match: None when the condition is not known to imply key equality.
+        why_not: the one reason against each path that is not sound.
+        outcomes: for the blind path, the outcomes that do not depend on the target.
+        certain: no source row can have another outcome.
+        absent_deletes: per whenMatched clause that can be decided without the target, in order: the row written for a
+            source row it would delete and whose key is not live, or None where nothing is.
+    """
+
+    key_match: KeyMatch | None
+    why_not: dict[Path, str]
+    outcomes: tuple[Outcome, ...]
+    certain: bool
+    absent_deletes: tuple[tuple[int, Template | None], ...]
+
+    @property
+    def cheapest(self) -> Path:
+        """The cheapest sound path."""
+        return next(p for p in Path if p not in self.why_not)
+
+
+def judge(analysis: Analysis, needs_counts: str | None) -> Paths:
+    """Decides which paths are sound.
+
+    Args:
+        analysis: the merge.
+        needs_counts: why the merge must know what its rows replace, or None.
+    """
+    match = key_match(analysis)
+    why_not: dict[Path, str] = {}
+    keyed = _why_not_keyed(analysis, match)
+    if keyed:
+        why_not[Path.KEYED] = keyed
+    absent = _absent_deletes(analysis, match)
+    outcomes = tuple(_outcomes(analysis, match)) if match and match.exact else ()
+    blind = keyed or _why_not_blind(analysis, match, outcomes, needs_counts)
+    if blind:
+        why_not[Path.BLIND] = blind
+    return Paths(match, why_not, outcomes, _is_certain(analysis, outcomes), absent)
+
+
+# Key equality ---------------------------------------------------------------------------------------------------------
+
+
+def key_match(analysis: Analysis) -> KeyMatch | None:
+    """Recognises equality on the whole primary key in the merge condition."""
+    source, target = analysis.source, analysis.target
+    if source is None:
+        return None
+    if analysis.condition_text is None:
+        indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
+        keys = [
+            _given_key(target, source, k, column(source_copy(i)), column(source.schema.names[i]))
+            for k, i in zip(target.definition.primaryKey, indexes, strict=True)
+        ]
+        rest: list[str] = []
+    else:
+        guess = _guess(target, source, analysis.condition_text)
+        if guess is None:
+            return None
+        pairs, rest = guess
+        keys = [_given_key(target, source, k, side, side) for k, side in pairs]
+    found = [k for k in keys if k is not None]
+    return KeyMatch(tuple(found), exact=not rest) if len(found) == len(keys) else None
+
+
+def _guess(
+    target: Target, source: Source, condition: str | Column
+) -> tuple[list[tuple[str, Column]], list[str]] | None:
+    """Pairs each primary-key column with the source's side, from the text of the condition, and verifies the reading."""
+    parts = conjuncts(condition)
+    sides_by_key: dict[str, Column] = {}
+    rest = []
+    for part in parts:
+        pair = _key_pair(target, source, part)
+        if pair is not None and pair[0] not in sides_by_key:
+            sides_by_key[pair[0]] = pair[1]
+        else:
+            rest.append(part)
+    if set(sides_by_key) != set(target.definition.primaryKey):
+        return None
+    joined = target.empty().crossJoin(source.frame)
+    user = F.expr(condition) if isinstance(condition, str) else condition
+    if len(parts) > 1 and not joined.filter(user).sameSemantics(joined.filter(all_of_texts(parts))):
+        return None
+    return [(k, sides_by_key[k]) for k in target.definition.primaryKey], rest
+
+
+def all_of_texts(parts: list[str]) -> Column:
+    """The conjunction of SQL texts, as a parser would nest it."""
+    conjunction = F.expr(parts[0])
+    for part in parts[1:]:
+        conjunction = conjunction & F.expr(part)
+    return conjunction
+
+
+def _key_pair(target: Target, source: Source, part: str) -> tuple[str, Column] | None:
+    """``(key column, source side)`` when a conjunct equates a primary-key column with something of the source alone."""
+    pair = sides(part)
+    if pair is None:
+        return None
+    empty = target.empty()
+    for mine, theirs in (pair, pair[::-1]):
+        try:
+            if source.resolves(F.expr(mine)) or not source.resolves(F.expr(theirs)):
+                continue
+            with quiet():
+                chosen = empty.select(F.expr(mine))
+            for key in target.definition.primaryKey:
+                if chosen.sameSemantics(empty.select(target.column(key))):
+                    return key, F.expr(theirs)
+        except Exception:  # noqa: BLE001, S112 - a guess that Spark cannot even parse is no key pair
+            continue
+    return None
+
+
+def _given_key(target: Target, source: Source, key: str, side: Column, alone: Column) -> Given | None:
+    """The source's side as a key value, or None where equality on it is not equality on the key.
+
+    Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
+    one to one; the cast of the source's side does not matter.
+    """
+    field = target.definition.field(key)
+    length = declared_length(field)
+    if length and length[0] == "char":
+        return None  # stored padded, compared as it is written
+    mine, theirs = physical_type(field), source.df.select(alone).schema.fields[0].dataType
+    if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(target, source, key, side)):
+        return None
+    way = storing(theirs, field)
+    return None if way is Storing.REFUSED else Given(side, alone, theirs, way)
+
+
+def _casts_source(target: Target, source: Source, key: str, side: Column) -> bool:
+    """Does Spark, to compare them, cast the source's side to the key's type."""
+    joined = target.empty().crossJoin(source.frame)
+    kind: DataType = physical_type(target.definition.field(key))
+    mine = target.column(key)
+    return joined.filter(mine == side).sameSemantics(joined.filter(mine == side.cast(kind)))
+
+
+# Soundness ------------------------------------------------------------------------------------------------------------
+
+
+def _why_not_keyed(analysis: Analysis, match: KeyMatch | None) -> str | None:
+    if analysis.source is None:
+        return "without a source every live row of the target is looked at"
+    target_only = analysis.of_kind(WhenOnlyOnTarget)
+    if target_only:
+        return f"clause {target_only[0][0] + 1} looks for rows that exist only on the target"
+    if match is None:
+        return "the merge condition is not known to imply equality on the whole primary key"
+    if match.exact:
+        return None
+    for position, plan in analysis.of_kind(WhenNotMatched):
+        if plan.reads_target or any(_reads_target_values(t) for t in plan.templates):
+            return f"clause {position + 1} mentions the target where a row is not matched by more than its key"
+    return None
+
+
+def _reads_target_values(template: Template) -> bool:
+    return any(isinstance(v, Given) and v.reads_target for v in template.values.values())
+
+
+def _why_not_blind(
+    analysis: Analysis, match: KeyMatch | None, outcomes: tuple[Outcome, ...], needs_counts: str | None
+) -> str | None:
+    if match is None or not match.exact:
+        return "the merge condition is more than equality on the primary key"
+    if needs_counts:
+        return needs_counts
+    for position, plan in enumerate(analysis.clauses):
+        if plan.reads_target:
+            return f"the condition of clause {position + 1} reads the target"
+    if not any(o.template for o in outcomes):
+        return _why_no_outcome(analysis)
+    return None
+
+
+def _why_no_outcome(analysis: Analysis) -> str:
+    for position, plan in enumerate(analysis.clauses):
+        for template in plan.templates:
+            if plan.clause.actions[0] != Delete() and template.reads_target:
+                return f"clause {position + 1} writes values of the target row"
+    return "what a source row means depends on whether its key exists"
+
+
+def _outcomes(analysis: Analysis, match: KeyMatch) -> Iterator[Outcome]:
+    """The pairs of a matched and a not-matched clause that write the same whichever of them applies (or nothing)."""
+    matched: list[tuple[int | None, ClausePlan | None]] = [*analysis.of_kind(WhenMatched), (None, None)]
+    not_matched: list[tuple[int | None, ClausePlan | None]] = [*analysis.of_kind(WhenNotMatched), (None, None)]
+    for m, matched_plan in matched:
+        for n, not_matched_plan in not_matched:
+            if matched_plan is None and not_matched_plan is None:
+                yield Outcome(None, None, None)
+            elif matched_plan is not None and not_matched_plan is None:
+                row = _blind_delete(analysis, match, matched_plan)
+                if row is not None:
+                    yield Outcome(m, None, row)
+            elif matched_plan is not None and not_matched_plan is not None:
+                if _same_row(analysis, match, matched_plan, not_matched_plan):
+                    yield Outcome(m, n, not_matched_plan.templates[0])
+
+
+def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Template | None:
+    row = _absent_delete(analysis, match, plan)
+    return None if row is None or row.reads_target else row
+
+
+def _absent_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Template | None:
+    """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
+    if plan.clause.actions != (Delete(),):
+        return None
+    (delete,) = plan.templates
+    definition = analysis.definition
+    own = {*definition.watermarkKey, definition.tombstone_column}
+    values: dict[str, Value] = {n: v if n in own else Null() for n, v in delete.values.items()}
+    values.update(zip(definition.primaryKey, match.keys, strict=True))
+    return Template(delete.clause, "delete", values)
+
+
+def _absent_deletes(analysis: Analysis, match: KeyMatch | None) -> tuple[tuple[int, Template | None], ...]:
+    """The leading whenMatched clauses that can be tried without a target row, and the tombstones they then write."""
+    found: list[tuple[int, Template | None]] = []
+    if match is None or not match.exact:
+        return ()
+    for position, plan in analysis.of_kind(WhenMatched):
+        if plan.reads_target:
+            break
+        found.append((position, _absent_delete(analysis, match, plan)))
+    return tuple(found) if any(t for _, t in found) else ()
+
+
+def _same_row(analysis: Analysis, match: KeyMatch, matched: ClausePlan, not_matched: ClausePlan) -> bool:
+    """Do an update and an insert write the same row for a source row, without looking at the target."""
+    if len(matched.templates) != 1 or len(matched.clause.actions) != 1 or not isinstance(matched.clause.actions[0], Update):
+        return False
+    (update,), (insert,) = matched.templates, not_matched.templates
+    if not keeps_key(analysis, match, update) or not keeps_key(analysis, match, insert):
+        return False
+    others = [n for n in update.values if n not in analysis.definition.primaryKey]
+    return _same_values(analysis, [(update.values[n], insert.values[n]) for n in others])
+
+
+def keeps_key(analysis: Analysis, match: KeyMatch | None, template: Template) -> bool:
+    """Is the written row's key known to be the key its source row was paired by (S25)."""
+    written = [template.values[k] for k in analysis.definition.primaryKey]
+    if template.action == "delete" or (template.action == "update" and not template.moves):
+        return True
+    if match is None:
+        return False
+    # In an update, a part of the key that is not assigned stays.
+    pairs = [
+        (mine, given)
+        for mine, given in zip(written, match.keys, strict=True)
+        if isinstance(mine, Given) or template.action != "update"
+    ]
+    return _same_values(analysis, pairs)
+
+
+def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:
+    """Are values the same, pair by pair, without looking at the target."""
+    left, right = [], []
+    for a, b in pairs:
+        if isinstance(a, Given) and isinstance(b, Given):
+            if a.alone is None or b.alone is None:
+                return False
+            left.append(a.alone)
+            right.append(b.alone)
+        elif type(a) is not type(b) or Template(0, "update", {"v": a}).reads_target:
+            return False
+    return not left or (analysis.source is not None and analysis.source.same(left, right))
+
+
+def _is_certain(analysis: Analysis, outcomes: tuple[Outcome, ...]) -> bool:
+    """Can every source row only have one of the outcomes, by the shape of the clause lists alone."""
+    matched, not_matched = analysis.of_kind(WhenMatched), analysis.of_kind(WhenNotMatched)
+    safe = {(o.matched, o.not_matched) for o in outcomes}
+    possible = {
+        (m, n)
+        for m in _possible([p for p, _ in matched], matched)
+        for n in _possible([p for p, _ in not_matched], not_matched)
+    }
+    return possible <= safe
+
+
+def _possible(positions: list[int], clauses: list[tuple[int, ClausePlan]]) -> list[int | None]:
+    unconditional = any(plan.condition is None for _, plan in clauses)
+    return [*positions] if unconditional else [*positions, None]
+
+
+def check_forced(path: Path, paths: Paths) -> None:
+    """Refuses to take a path that is not sound.
+
+    Raises:
+        InvalidMergeError: with the reason.
+    """
+    if path in paths.why_not:
+        raise InvalidMergeError(f"This merge cannot run as {path.value}: {paths.why_not[path]}.")
+

@@ -1,0 +1,214 @@
+"""A validated, compiled merge of which nothing has run: :class:`MergePlan`.
+
+Owns: the choice of a path, the rows a path appends, ``explain()`` and ``preview()``. Executing a plan is the writer's
+business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import column
+from trinitymerge.merge import compiler, sides
+from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
+from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
+from trinitymerge.merge.compiler import Program
+from trinitymerge.merge.frames import Source
+from trinitymerge.merge.paths import Path, Paths
+from trinitymerge.merge.result import MergeResult
+from trinitymerge.storage.backend import Backend, Batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@attrs.frozen
+class Options:
+    """The settings of a merge that are not clauses.
+
+    Attributes:
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        transaction: ``(appId, version)`` or None (S36).
+        max_delete_fraction: share of live rows, or None (S37).
+        path: a sound path to take instead of the cheapest, or None.
+    """
+
+    on_stale: str = "skip"
+    transaction: tuple[str, int] | None = None
+    max_delete_fraction: float | None = None
+    path: Path | None = None
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """The rows one path appends.
+
+    Attributes:
+        program: the slots.
+        rows: stored columns and the technical ones of :func:`trinitymerge.merge.compiler.settle`.
+        source_rows: rows of the source; None where the write job observes it, or there is no source.
+    """
+
+    program: Program
+    rows: DataFrame
+    source_rows: int | None
+
+
+@attrs.frozen(eq=False)
+class MergePlan:
+    """A merge, validated and ready to run; made by ``MergeBuilder.build()``.
+
+    Attributes:
+        path: the path that will be tried first.
+
+    Example:
+        >>> plan = orders.merge(changes).whenMatched().updateAll().whenNotMatched().insertAll().build()
+        >>> plan.path
+        'blind append'
+    """
+
+    backend: Backend
+    analysis: Analysis
+    paths: Paths
+    options: Options
+    clauses: tuple[Clause, ...]
+    _execute: Callable[[MergePlan], MergeResult]
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition."""
+        return self.analysis.definition
+
+    @property
+    def chosen(self) -> Path:
+        """The path that is tried first."""
+        return self.options.path or self.paths.cheapest
+
+    @property
+    def path(self) -> str:
+        """The name of the path that is tried first."""
+        return self.chosen.value
+
+    def execute(self) -> MergeResult:
+        """Runs the merge; see ``MergeBuilder.execute``."""
+        return self._execute(self)
+
+    def preview(self) -> DataFrame:
+        """The rows the merge would append, without writing anything (S31).
+
+        Returns:
+            The stored columns, ``_tm_action`` (``insert``, ``update`` or ``delete``) and ``_tm_clause`` (from 1). Where
+            the target must be read the source is evaluated now, once, and the rows are resolved when they are used.
+
+        Example:
+            >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
+            >>> [(r["order_id"], r["_tm_action"], r["_tm_clause"]) for r in plan.preview().collect()]
+            [('1', 'delete', 1)]
+        """
+        path = self.chosen
+        if path is Path.BLIND and not self.paths.certain:
+            path = Path.KEYED
+        compiled = self.compile(path, Batches.of(self.backend.snapshot()))
+        stored = [column(f.name) for f in self.definition.stored_fields]
+        action = compiler.action_of(compiled.program)
+        rows = compiled.rows.filter(column(compiler.KEEP))
+        return rows.select(*stored, action, column(compiler.CLAUSE))
+
+    def compile(self, path: Path, batches: Batches) -> Compiled:
+        """The rows a path appends to a snapshot.
+
+        On the blind path nothing runs. On the others the source is evaluated here, once (S32).
+        """
+        tombstones = any(b.tombstones for b in batches.batches)
+        program = compiler.program(self.analysis, self.paths, path, tombstones)
+        if path is Path.BLIND:
+            assert self.analysis.source is not None
+            fired = compiler.fire_blind(self.analysis.source.frame, program, self.paths.outcomes)
+            return Compiled(program, self._steps(fired, program, batches), None)
+        source, count = self._source_once()
+        joined = self._sides(path, source, count or 0, batches)
+        fired = compiler.fire(joined.joined, program, self.paths, joined.matched)
+        return Compiled(program, self._steps(fired, program, batches), count)
+
+    def _source_once(self) -> tuple[Source | None, int | None]:
+        source = self.analysis.source
+        if source is None:
+            return None, None
+        once = sides.materialise(source.df)
+        return source.over(once.frame), once.rows
+
+    def _sides(self, path: Path, source: Source | None, count: int, batches: Batches) -> sides.Sides:
+        if path is Path.FULL:
+            return sides.full(self.analysis, source, self.backend, batches)
+        assert source is not None and self.paths.key_match is not None
+        return sides.keyed(self.analysis, self.paths.key_match, source, count, self.backend, batches)
+
+    def _steps(self, fired: DataFrame, program: Program, batches: Batches) -> DataFrame:
+        rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
+        if program.needs_probe:
+            once = sides.materialise(rows)  # used twice: for the keys to look up, and for what is found
+            rows = compiler.probe(
+                once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once.rows)
+            )
+        return compiler.settle(rows, program, self.options.on_stale)
+
+    def explain(self) -> str:
+        """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.
+
+        Returns:
+            The text it printed.
+
+        Example:
+            >>> text = orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
+            Merge into 'target' (orders), one append batch
+              1. whenMatched(): delete the target row
+            Path: blind append
+        """
+        text = "\n".join([self._headline(), *self._clause_lines(), *self._path_lines()])
+        print(text)
+        return text
+
+    def _headline(self) -> str:
+        name = self.backend.path.rstrip("/").rsplit("/", 1)[-1]
+        return f"Merge into '{self.analysis.target.alias}' ({name}), one append batch"
+
+    def _clause_lines(self) -> list[str]:
+        lines = []
+        for position, plan in enumerate(self.analysis.clauses):
+            head = describe(self.clauses, position).split(", ", 1)[1]
+            does = "; ".join(_words(plan, t) for t in plan.templates)
+            lines.append(f"  {position + 1}. {head}: {does}")
+        kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
+        for kind, words in kinds.items():
+            clauses = [p for _, p in self.analysis.of_kind(kind)]
+            if clauses and all(p.condition is not None for p in clauses):
+                lines.append(f"     {words} for which no condition is true: nothing")
+        return lines
+
+    def _path_lines(self) -> list[str]:
+        chosen = self.chosen
+        doubt = "" if chosen is not Path.BLIND or self.paths.certain else " where no row depends on whether its key exists"
+        lines = [f"Path: {chosen.value}{doubt}"]
+        for path in Path:
+            if path is chosen:
+                break
+            reason = self.paths.why_not.get(path, "another path was asked for")
+            lines.append(f"  not {path.value}: {reason}")
+        return lines
+
+
+def _words(plan: ClausePlan, template: Template) -> str:
+    action = next(a for a, t in zip(plan.clause.actions, plan.templates, strict=True) if t is template)
+    if template.action == "delete":
+        return "delete the target row"
+    values = getattr(action, "values", None)
+    items = getattr(values, "items", None)
+    if items is None:
+        excepted = getattr(values, "exceptColumns", ())
+        but = f" but {', '.join(excepted)}" if excepted else ""
+        return f"{template.action} all columns{but} from the source"
+    return f"{template.action} {', '.join(str(k) for k, _ in items)}"

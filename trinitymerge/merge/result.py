@@ -1,0 +1,84 @@
+"""What a merge did: :class:`MergeResult`.
+
+Owns: the counts, and how they print in a terminal and in a notebook. Plain data.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+import attrs
+
+
+def _mapping(value: Mapping[str, float]) -> dict[str, float]:
+    return dict(value)
+
+
+@attrs.frozen
+class MergeResult:
+    """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
+
+    Attributes:
+        version: the table's version after the merge; the unchanged one if nothing was committed.
+        rowsInserted: keys that became live.
+        rowsUpdated: live keys whose row was replaced; a moved key is one update.
+        rowsDeleted: keys that ceased to be live.
+        rowsStale: written rows that are older than what they would replace (S11).
+        rowsAppended: rows of the appended batch, tombstones included.
+        rowsSource: rows of the source; None for merges without one.
+        perClause: for each clause in order, the number of rows on which it fired.
+        path: ``"blind append"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when nothing had to run.
+        skipped: why nothing was committed, or an empty string.
+        seconds: time per phase.
+        batches: batches a reader now resolves.
+
+    Example:
+        >>> print(MergeResult(version=3, rowsInserted=1, rowsUpdated=2, rowsDeleted=0, rowsStale=0, rowsAppended=3,
+        ...                   rowsSource=3, perClause=(2, 1), path="keyed lookup"))
+        version 3: 1 inserted, 2 updated, 0 deleted, 0 stale (3 rows appended from 3 source rows; keyed lookup)
+    """
+
+    version: int
+    rowsInserted: int | None = 0
+    rowsUpdated: int | None = 0
+    rowsDeleted: int | None = 0
+    rowsStale: int | None = 0
+    rowsAppended: int = 0
+    rowsSource: int | None = 0
+    perClause: tuple[int | None, ...] = attrs.field(default=(), converter=tuple)
+    path: str = "none"
+    skipped: str = ""
+    seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
+    batches: int = attrs.field(default=0, eq=False)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"version {self.version}: nothing committed, {self.skipped}"
+        known = [
+            f"{count:,} {word}"
+            for count, word in (
+                (self.rowsInserted, "inserted"),
+                (self.rowsUpdated, "updated"),
+                (self.rowsDeleted, "deleted"),
+                (self.rowsStale, "stale"),
+            )
+            if count is not None
+        ]
+        source = "" if self.rowsSource is None else f" from {self.rowsSource:,} source rows"
+        appended = f"{self.rowsAppended:,} rows appended{source}"
+        time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
+        head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
+        return f"version {self.version}: {head}"
+
+    def _repr_html_(self) -> str:
+        shown = attrs.asdict(self)
+        shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
+        shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td>{html.escape('unknown' if value is None else str(value))}</td></tr>"
+            for name, value in shown.items()
+            if value != ""
+        )
+        return f"<table>{rows}</table>"

@@ -1,0 +1,103 @@
+"""Source and target side by side, read as a path allows (S13, S17-S19, S32).
+
+Owns: materialising the source so that it is evaluated once, the lookup of keys in the target, and the join that pairs
+rows. Which clause applies to what comes out is the compiler's business.
+"""
+
+from __future__ import annotations
+
+import attrs
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.definition import HIDDEN_PREFIX
+from trinitymerge.expressions import all_of, column, is_tombstone
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, key_copy
+from trinitymerge.merge.paths import KeyMatch
+from trinitymerge.storage.backend import Backend, Batches
+
+BROADCAST_ROWS = 500_000
+"""Up to this many keys are sent to every task that scans the target; counted, not estimated."""
+
+
+@attrs.frozen(eq=False)
+class Materialised:
+    """A DataFrame that has been evaluated and will not be again, and the number of its rows."""
+
+    frame: DataFrame
+    rows: int
+
+
+def materialise(df: DataFrame) -> Materialised:
+    """Evaluates a DataFrame once (S32).
+
+    A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
+    instead of contradicting itself.
+    """
+    counted = Observation()
+    frame = df.observe(counted, F.count(F.lit(1)).alias("rows")).localCheckpoint()
+    return Materialised(frame, int(counted.get["rows"]))
+
+
+@attrs.frozen(eq=False)
+class Sides:
+    """The joined sides, and which of their rows are pairs."""
+
+    joined: DataFrame
+    matched: Column
+
+
+def look_up(backend: Backend, batches: Batches, keys: DataFrame, rows: int) -> DataFrame:
+    """The latest rows, tombstones included, of the given keys only.
+
+    Args:
+        backend: where the target is.
+        batches: the target's.
+        keys: columns in primary-key order; read once.
+        rows: how many there are, to decide between broadcast and shuffle.
+    """
+    return reader.latest(backend, batches, F.broadcast(keys) if rows <= BROADCAST_ROWS else keys)
+
+
+def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backend: Backend, batches: Batches) -> Sides:
+    """Each source row beside the latest row of its key, read from those keys alone."""
+    target, definition = analysis.target, analysis.definition
+    names = [f"{HIDDEN_PREFIX}k{i}" for i in range(len(match.keys))]
+    frame = source.frame.select("*", *[k.value.alias(n) for k, n in zip(match.keys, names, strict=True)])
+    found = look_up(backend, batches, frame.select(*[column(n) for n in names]), rows)
+    latest = target.frame(found, ~is_tombstone(definition))
+    if rows <= BROADCAST_ROWS:
+        latest = F.broadcast(latest)  # at most as many rows as the source
+    # The user's own key is null beside a tombstone, so the join goes by a copy of it.
+    same_key = all_of(column(key_copy(i)) == column(n) for i, n in enumerate(names))
+    joined = frame.join(latest, same_key, "left")
+    matched = F.coalesce(column(LIVE), F.lit(False))
+    if not match.exact:
+        assert analysis.condition is not None
+        matched = matched & F.coalesce(analysis.condition, F.lit(False))
+    return Sides(joined, matched)
+
+
+def full(analysis: Analysis, source: Source | None, backend: Backend, batches: Batches) -> Sides:
+    """Every live target row beside the source rows it pairs with."""
+    rows = reader.live(backend, batches, with_hidden=True)
+    target = analysis.target.frame(rows, F.lit(True))
+    if source is None:
+        return Sides(target.withColumn(IN_SOURCE, F.lit(None).cast("boolean")), F.lit(False))
+    assert analysis.condition is not None
+    joined = target.join(source.frame, analysis.condition, _join_type(analysis))
+    return Sides(joined, column(LIVE).isNotNull() & column(IN_SOURCE).isNotNull())
+
+
+def _join_type(analysis: Analysis) -> str:
+    """The narrowest join that still shows every row some clause may fire on."""
+    from_target, from_source = analysis.of_kind(WhenOnlyOnTarget), analysis.of_kind(WhenNotMatched)
+    if from_target:
+        return "full_outer" if from_source else "left_outer"
+    if from_source:
+        return "right_outer"
+    return "inner" if analysis.of_kind(WhenMatched) else "full_outer"
+

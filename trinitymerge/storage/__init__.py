@@ -1,0 +1,1 @@
+"""Where tables live: filesystems, the commit log, and the backends over them."""

@@ -1,0 +1,372 @@
+"""What a table's history is made of: batches, commits, snapshots, and their envelope (S7, S33).
+
+Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, their JSON, and
+:func:`seal` / :func:`unseal`. Knows nothing of files, of Spark, or of who writes when.
+
+An *envelope* is a JSON object whose first field is the SHA-256 of all bytes after it, so that a flipped or
+missing byte is noticed. Content is parsed as data only; the names in it are checked, so that none can leave
+the table's directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import TableDefinition
+
+PROTOCOL = 1
+"""The newest reader and writer protocol this library understands."""
+
+_ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
+_ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
+_BATCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,199}$")
+
+
+class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
+    """A commit that does not fit the snapshot it is applied to: it removes a batch that is gone, say."""
+
+
+# Data -------------------------------------------------------------------------------------------------------
+
+
+def _as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(value)
+
+
+def _tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if value is None else tuple(value)
+
+
+def _check_batch_id(_batch: object, _field: object, value: Any) -> None:
+    if not isinstance(value, str) or not _BATCH_ID.match(value):
+        raise ValueError(f"batch id {value!r} is not made of letters, digits, '_' and '-' only")
+
+
+def _check_count(_instance: object, field: Any, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{field.name} is {value!r}, which is not a whole number from 0 up")
+
+
+def _count() -> Any:
+    return attrs.field(validator=_check_count)
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """One append batch, with what readers need to know without opening it.
+
+    Attributes:
+        id: the name of its directory: unguessable, letters, digits, ``_`` and ``-``.
+        rows: rows it holds, tombstones included.
+        tombstones: how many of them are tombstones.
+        files: data files.
+        bytes: their size.
+        watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
+        watermark_max: likewise the largest.
+        watermark_has_null: may a watermark column be null in some row.
+        unique_keys: no two rows have the same primary key.
+        base: resolved and unique: the result of a compaction or the first load.
+        version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
+            A compaction sets the version it has read, so that later commits win; a restore keeps the old one.
+        extra: fields of newer libraries, kept as they are.
+    """
+
+    id: str = attrs.field(validator=_check_batch_id)
+    rows: int = _count()
+    tombstones: int = _count()
+    files: int = _count()
+    bytes: int = _count()
+    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    watermark_has_null: bool = True
+    unique_keys: bool = False
+    base: bool = False
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(_check_count))
+    extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The batch as an entry holds it."""
+        return _to_json(self, _BATCH_FIELDS)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Batch:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or means nothing.
+        """
+        return cls(**_from_json(data, _BATCH_FIELDS))
+
+
+@attrs.frozen(kw_only=True)
+class Commit:
+    """One version of a table, as its log entry says it.
+
+    Attributes:
+        version: 0 for the creation, then one more each time.
+        timestamp_ms: when it was committed, milliseconds since the epoch; grows with every version.
+        operation: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ...
+        parameters: of the operation, for people.
+        definition: the table's definition, if this commit changes it.
+        added: batches that become part of the table.
+        removed: ids of batches that cease to be.
+        transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
+        metrics: counts, for people.
+        user: who did it, as far as known.
+        duration_ms: how long the operation took, until the commit.
+        reader_protocol: what a reader must understand.
+        writer_protocol: what a writer must understand.
+        id: unguessable; by it a writer recognises its own entry when a storage's answer got lost.
+        previous: checksum of the entry before; the log sets it.
+        extra: fields of newer libraries, kept as they are.
+    """
+
+    version: int = _count()
+    timestamp_ms: int = _count()
+    operation: str
+    parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
+    definition: TableDefinition | None = None
+    added: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
+    removed: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    transaction: tuple[str, int] | None = attrs.field(default=None, converter=_tuple_or_none)
+    metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
+    user: str | None = None
+    duration_ms: int | None = None
+    reader_protocol: int = attrs.field(default=PROTOCOL, validator=_check_count)
+    writer_protocol: int = attrs.field(default=PROTOCOL, validator=_check_count)
+    id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+    previous: str | None = None
+    extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The commit as its entry holds it, without the envelope."""
+        data = _to_json(self, _COMMIT_FIELDS)
+        data["added"] = [b.to_json() for b in self.added]
+        data["definition"] = self.definition.to_json() if self.definition else None
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Commit:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or means nothing.
+        """
+        values = _from_json(data, _COMMIT_FIELDS)
+        values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
+        values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
+        return cls(**values)
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """A table at one version: what replaying its log up to there gives.
+
+    Attributes:
+        version: of the table.
+        timestamp_ms: of the commit that made it.
+        definition: in force at that version.
+        definition_version: the version that last changed it.
+        batches: what to read, in commit order; the ``version`` of each is set.
+        transactions: the latest version per ``appId`` (S36).
+        writer_protocol: what a writer of this table must understand.
+        checksum: of the entry of this version; empty on a snapshot that no log has seen.
+    """
+
+    version: int
+    timestamp_ms: int
+    definition: TableDefinition
+    definition_version: int = 0
+    batches: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
+    transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
+    reader_protocol: int = PROTOCOL
+    writer_protocol: int = PROTOCOL
+    checksum: str = attrs.field(default="", repr=False)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.definition.properties
+
+    def next_commit(self, operation: str, **fields: Any) -> Commit:
+        """A commit on top of this snapshot: the next version, a later timestamp than any before.
+
+        Args:
+            operation: its name.
+            **fields: the other attributes of :class:`Commit`.
+        """
+        now = max(self.timestamp_ms + 1, now_ms())
+        return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **fields)
+
+    def rebase(self, commit: Commit) -> Commit:
+        """The same commit on top of this snapshot instead (S35); the caller knows whether that is sound."""
+        later = max(self.timestamp_ms + 1, commit.timestamp_ms)
+        return attrs.evolve(commit, version=self.version + 1, timestamp_ms=later)
+
+    @classmethod
+    def created(cls, commit: Commit) -> Snapshot:
+        """The snapshot that the first commit makes.
+
+        Raises:
+            InapplicableCommit: not version 0, or without a definition.
+        """
+        if commit.version != 0:
+            raise InapplicableCommit(f"expected version 0, found {commit.version}")
+        if commit.definition is None:
+            raise InapplicableCommit("the first commit of a table must carry its definition")
+        empty = cls(version=-1, timestamp_ms=-1, definition=commit.definition)
+        return empty.apply(commit)
+
+    def apply(self, commit: Commit) -> Snapshot:
+        """The snapshot after a commit; this one stays as it is.
+
+        Raises:
+            InapplicableCommit: saying what was expected and what was found.
+        """
+        self._check(commit)
+        removed = set(commit.removed)
+        added = [attrs.evolve(b, version=commit.version) if b.version is None else b for b in commit.added]
+        batches = sorted((*(b for b in self.batches if b.id not in removed), *added), key=_commit_order)
+        return attrs.evolve(
+            self,
+            version=commit.version,
+            timestamp_ms=commit.timestamp_ms,
+            definition=commit.definition or self.definition,
+            definition_version=commit.version if commit.definition else self.definition_version,
+            batches=batches,
+            transactions=self._with_transaction(commit.transaction),
+            reader_protocol=max(self.reader_protocol, commit.reader_protocol),
+            writer_protocol=max(self.writer_protocol, commit.writer_protocol),
+            checksum="",
+        )
+
+    def _check(self, commit: Commit) -> None:
+        if commit.version != self.version + 1:
+            raise InapplicableCommit(f"expected version {self.version + 1}, found {commit.version}")
+        if commit.timestamp_ms <= self.timestamp_ms:
+            raise InapplicableCommit(
+                f"expected a timestamp after {self.timestamp_ms}, found {commit.timestamp_ms} (milliseconds)"
+            )
+        here = {b.id for b in self.batches}
+        gone = [i for i in commit.removed if i not in here]
+        if gone:
+            raise InapplicableCommit(f"removes batch '{gone[0]}', which version {self.version} does not have")
+        added = [b.id for b in commit.added]
+        twice = (here - set(commit.removed)).intersection(added) or {i for i in added if added.count(i) > 1}
+        if twice:
+            raise InapplicableCommit(f"adds batch '{min(twice)}', which is part of the table already")
+        future = [b for b in commit.added if b.version is not None and b.version > commit.version]
+        if future:
+            raise InapplicableCommit(
+                f"batch '{future[0].id}' is from version {future[0].version}, after its commit"
+            )
+
+    def _with_transaction(self, transaction: tuple[str, int] | None) -> Mapping[str, int]:
+        if transaction is None:
+            return self.transactions
+        application, version = transaction
+        return {**self.transactions, application: max(version, self.transactions.get(application, version))}
+
+    def to_json(self) -> dict[str, Any]:
+        """The snapshot as a checkpoint holds it, without the envelope."""
+        data = _to_json(self, _SNAPSHOT_FIELDS)
+        return {
+            **data,
+            "definition": self.definition.to_json(),
+            "batches": [b.to_json() for b in self.batches],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or means nothing.
+        """
+        values = _from_json(data, _SNAPSHOT_FIELDS)
+        values.pop("extra", None)
+        values["definition"] = TableDefinition.from_json(values["definition"])
+        values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
+        return cls(**values)
+
+
+def _commit_order(batch: Batch) -> int:
+    return -1 if batch.version is None else batch.version
+
+
+def now_ms() -> int:
+    """The wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+# JSON -------------------------------------------------------------------------------------------------------
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+def _field_names(cls: type, **renamed: str) -> dict[str, str]:
+    names = [a.name for a in attrs.fields(cls) if a.name != "extra"]
+    return {name: renamed.get(name, _camel(name)) for name in names}
+
+
+_BATCH_FIELDS = _field_names(Batch)
+_COMMIT_FIELDS = _field_names(Commit, timestamp_ms="timestamp", duration_ms="durationMs", id="commitId")
+_SNAPSHOT_FIELDS = _field_names(Snapshot, timestamp_ms="timestamp", checksum="entry")
+
+
+def _to_json(instance: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    values = {key: getattr(instance, name) for name, key in names.items()}
+    return {**getattr(instance, "extra", {}), **values}
+
+
+def _from_json(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ValueError(f"expected an object, found {type(data).__name__}")
+    values = {name: data[key] for name, key in names.items() if key in data}
+    known = set(names.values())
+    return {**values, "extra": {key: value for key, value in data.items() if key not in known}}
+
+
+def seal(data: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A JSON object in its envelope, and its checksum."""
+    body = json.dumps(data, separators=(",", ":")).encode()[1:]
+    checksum = hashlib.sha256(body).hexdigest()
+    return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
+
+
+def unseal(content: bytes) -> tuple[dict[str, Any], str]:
+    """The inverse of :func:`seal`.
+
+    Raises:
+        ValueError: these bytes are not what :func:`seal` has written.
+    """
+    checksum = checksum_of(content)
+    return json.loads(b"{" + content[_ENVELOPE_SIZE:]), checksum
+
+
+def checksum_of(content: bytes) -> str:
+    """The checksum of an envelope, once its content is known to match.
+
+    Raises:
+        ValueError: these bytes are not what :func:`seal` has written.
+    """
+    match = _ENVELOPE.match(content)
+    if not match:
+        raise ValueError(
+            "it is empty" if not content else "it does not begin as the files of this library do"
+        )
+    checksum = match[1].decode()
+    if hashlib.sha256(content[_ENVELOPE_SIZE:]).hexdigest() != checksum:
+        raise ValueError("its checksum does not match its content")
+    return checksum

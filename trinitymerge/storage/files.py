@@ -1,0 +1,165 @@
+"""What the library asks of storage, and how paths are read (S33).
+
+Owns: the contract :class:`FileSystem`, :class:`FileInfo`, and the text of paths. A path means here exactly
+what it means to Spark's readers and writers: ``%20`` is three characters, ``..`` is resolved by name, a
+relative path starts at the working directory of Spark's JVM. Knows no particular storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import attrs
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Ends the names of what a dead writer may leave behind; a dot begins them, so that Spark ignores them."""
+
+FAULT_POINTS = ("create.written", "create.published", "create.synced", "replace.written")
+"""Where filesystems may be killed, see ``storage/faults.py``."""
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+_GLOB = re.compile(r"([\\{}\[\]*?])")
+
+
+@attrs.frozen
+class FileInfo:
+    """A file or directory as a listing shows it.
+
+    Attributes:
+        name: the last part of the path.
+        path: qualified, as Spark takes it.
+        size_bytes: 0 for directories.
+        is_dir: a directory (a symbolic link to one counts as a file).
+        modified_ms: last modification, milliseconds since the epoch.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    is_dir: bool
+    modified_ms: int
+
+
+Infos = list[FileInfo]
+"""Has a name because inside the classes below ``list`` is a method."""
+
+
+class FileSystem(ABC):
+    """What storage must be able to do. Paths are absolute or qualified; parents of new files are created.
+
+    Every method may also raise ``PermissionError`` and, for what the storage itself reports (disk full,
+    connection lost), another ``OSError`` that names the path.
+    """
+
+    is_local: bool = False
+    """Are these files of this machine, reachable without Spark."""
+
+    @abstractmethod
+    def qualify(self, path: str) -> str:
+        """The absolute path with its scheme: the same directory to Spark and to this class."""
+
+    @abstractmethod
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        """Creates a file that did not exist: its whole content or nothing, with one winner among all writers.
+
+        When it returns, the file survives a power cut as far as the storage promises that.
+
+        Raises:
+            FileExistsError: somebody else has created it, now or long ago; nothing was changed.
+            NotADirectoryError: a file is where its directory should be.
+            UnsupportedStorageError: the storage cannot promise exclusiveness; the message names a remedy.
+            OSError: the outcome may be unknown (a reply that got lost): read the file to find out.
+        """
+
+    @abstractmethod
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes a file, over an existing one if there is one. Best effort: for hints only, last writer wins.
+
+        Raises:
+            OSError: the file is the old one, the new one, or (on storage without atomic replace) gone.
+        """
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The whole content of a file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Is there a file or directory."""
+
+    @abstractmethod
+    def list(self, path: str) -> Infos:
+        """What a directory holds, by name; hidden files included.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+            NotADirectoryError: it is a file.
+        """
+
+    def walk(self, path: str) -> Iterator[FileInfo]:
+        """All files below a directory; symbolic links are named, not followed.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+        """
+        for info in self.list(path):
+            if info.is_dir:
+                with contextlib.suppress(FileNotFoundError):  # removed by somebody else meanwhile
+                    yield from self.walk(info.path)
+            else:
+                yield info
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Removes a file, or a directory with all it holds; one that is gone already is no error."""
+
+    @abstractmethod
+    def mkdirs(self, path: str) -> None:
+        """Makes a directory and its parents; one that exists is no error.
+
+        Raises:
+            NotADirectoryError: a file is in the way.
+        """
+
+    @abstractmethod
+    def sync_dir(self, path: str) -> None:
+        """Makes a directory that was just written survive a power cut, where the storage has that notion.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+        """
+
+
+def split_scheme(path: str) -> tuple[str | None, str]:
+    """The scheme of a path and the rest, the way Hadoop's ``Path`` reads text: nothing is percent-decoded.
+
+    Example:
+        >>> split_scheme("s3a://bucket/a%20b"), split_scheme("/data/12:30")
+        (('s3a', '//bucket/a%20b'), (None, '/data/12:30'))
+    """
+    match = _SCHEME.match(path)
+    return (match[1].lower(), path[match.end() :]) if match else (None, path)
+
+
+def escape_glob(path: str) -> str:
+    r"""A path for Spark's *readers*, which would take ``[``, ``{``, ``*`` or ``?`` in it for a pattern.
+
+    Example:
+        >>> escape_glob("file:/data/sales[2024]")
+        'file:/data/sales\\[2024\\]'
+    """
+    return _GLOB.sub(r"\\\1", path)
+
+
+def temporary_beside(path: str) -> str:
+    """An unguessable name beside ``path``, hidden from Spark."""
+    parent, slash, name = path.rpartition("/")
+    return f"{parent}{slash}.{name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"

@@ -1,0 +1,398 @@
+"""The front door: :class:`TrinityTable`.
+
+Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
+:mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
+:mod:`trinitymerge.merge`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge import reader
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import (
+    InvalidDefinitionError,
+    InvalidMergeError,
+    ReadOnlyTableError,
+    TableExistsError,
+)
+from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
+from trinitymerge.merge.frames import spark_text
+from trinitymerge.merge.writer import current_user
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.log import Commit, Snapshot
+from trinitymerge.storage.parquet import ManagedBackend
+
+_HISTORY = (
+    "version BIGINT, timestamp TIMESTAMP, operation STRING, parameters STRING, metrics MAP<STRING, STRING>, user STRING, "
+    "durationMs BIGINT, batchesAdded INT, batchesRemoved INT, rowsAdded BIGINT, bytesAdded BIGINT"
+)
+
+
+@attrs.frozen(eq=False)
+class TrinityTable:
+    """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
+
+    Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a
+    merge, by whomever, :meth:`toDF` gives the new rows. One opened with ``versionAsOf`` stays where it is and is read
+    only.
+
+    Example:
+        >>> t = TrinityTable.create(spark, f"{tmp_path}/t", "id INT, v STRING", primaryKey="id")
+        >>> t.upsert(spark.sql("SELECT 1 AS id, 'a' AS v")).execute().version
+        1
+        >>> t.toDF().collect()
+        [Row(id=1, v='a')]
+    """
+
+    _backend: ManagedBackend
+    _alias: str = "target"
+    _pinned: int | None = None
+
+    # Opening --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: str | StructType,
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TrinityTable:
+        """Creates an empty managed table (S1-S7).
+
+        Args:
+            spark: the session.
+            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches.
+            schema: the columns, as DDL text or a ``StructType``; char and varchar are allowed.
+            primaryKey: a column name or names: atomic, orderable, never null.
+            watermarkKey: none, one or several columns that say how fresh a row is, most significant first. Without
+                any, the later commit is the fresher.
+            tombstoneKey: the column that says a row is deleted; without one a hidden column does.
+            tombstoneStringValue: what a string tombstone column holds on deleted rows.
+            fileFormat: ``"parquet"`` or ``"orc"``.
+            properties: settings as text.
+            comment: for people.
+
+        Returns:
+            The table, at version 0.
+
+        Raises:
+            InvalidDefinitionError: keys, schema or format cannot work together.
+            TableExistsError: the path holds a table or something else.
+            UnsupportedStorageError: the storage cannot promise atomic commits (S33).
+
+        Example:
+            >>> t = TrinityTable.create(spark, f"{tmp_path}/orders2", primaryKey="order_id", watermarkKey="ts",
+            ...     schema="order_id STRING, amount DECIMAL(10,2), ts TIMESTAMP, deleted BOOLEAN", tombstoneKey="deleted")
+            >>> t.version
+            0
+        """
+        definition = _definition(
+            schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
+        )
+        backend = ManagedBackend(spark, path)
+        backend.create(definition, current_user())
+        return cls(backend)
+
+    @classmethod
+    def createIfNotExists(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: str | StructType,
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TrinityTable:
+        """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
+
+        Raises:
+            TableExistsError: a table with a different definition is there, or something else.
+
+        Example:
+            >>> a = TrinityTable.createIfNotExists(spark, f"{tmp_path}/t3", "id INT", primaryKey="id")
+            >>> TrinityTable.createIfNotExists(spark, f"{tmp_path}/t3", "id INT", primaryKey="id").version
+            0
+        """
+        definition = _definition(
+            schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
+        )
+        backend = ManagedBackend(spark, path)
+        if not backend.exists():
+            try:
+                backend.create(definition, current_user())
+            except TableExistsError:
+                if not backend.exists():  # something else is there; a table would be another writer's, just made
+                    raise
+        found = backend.snapshot().definition
+        if found != definition:
+            raise TableExistsError(
+                f"The table at {backend.path} has another definition: {_difference(found, definition)}. Open it with "
+                "TrinityTable.forPath, or choose another path.",
+                path=backend.path,
+            )
+        return cls(backend)
+
+    @classmethod
+    def forPath(
+        cls,
+        spark: SparkSession,
+        path: str,
+        versionAsOf: int | None = None,
+        timestampAsOf: str | datetime.datetime | None = None,
+    ) -> TrinityTable:
+        """Opens a table; nothing but its path is needed (S7, S40).
+
+        Args:
+            spark: the session.
+            path: as given to :meth:`create`.
+            versionAsOf: open that version, read only.
+            timestampAsOf: open the newest version committed at or before that time, read only; ISO text or a datetime
+                (without a time zone: the machine's).
+
+        Raises:
+            TableNotFoundError: no table at the path, or no such version.
+            CorruptTableError: a file of its log is torn, foreign or missing.
+
+        Example:
+            >>> TrinityTable.forPath(spark, orders_path).definition.primaryKey
+            ('order_id',)
+        """
+        backend = ManagedBackend(spark, path)
+        if versionAsOf is not None and timestampAsOf is not None:
+            raise ValueError("Give versionAsOf or timestampAsOf, not both.")
+        backend.snapshot()
+        if timestampAsOf is not None:
+            versionAsOf = backend.version_at(_milliseconds(timestampAsOf))
+        if versionAsOf is not None:
+            backend.snapshot(versionAsOf)
+        return cls(backend, pinned=versionAsOf)
+
+    @staticmethod
+    def isTrinityTable(spark: SparkSession, path: str) -> bool:
+        """Is there a managed table at the path.
+
+        Example:
+            >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")
+            False
+        """
+        return ManagedBackend(spark, path).exists()
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def toDF(self) -> DataFrame:
+        """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
+
+        Returns:
+            A DataFrame with the columns of the definition, one row per live key.
+
+        Example:
+            >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
+            [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
+        """
+        return reader.live(self._backend, Batches.of(self._snapshot()))
+
+    def alias(self, name: str) -> TrinityTable:
+        """The same table under an alias, for merge expressions (default: ``target``).
+
+        Example:
+            >>> orders.alias("A").merge(orders.toDF().alias("B")).whenMatched("A.amount > B.amount").delete().execute().rowsDeleted
+            0
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
+        return attrs.evolve(self, alias=name)
+
+    @property
+    def definition(self) -> TableDefinition:
+        """Keys, schema and properties (S7)."""
+        return self._snapshot().definition
+
+    @property
+    def version(self) -> int:
+        """The table's current version, or the one it was opened at."""
+        return self._snapshot().version
+
+    @property
+    def path(self) -> str:
+        """Where the table is, with scheme."""
+        return self._backend.path
+
+    def history(self) -> DataFrame:
+        """One row per commit, newest first.
+
+        Returns:
+            Columns ``version``, ``timestamp``, ``operation``, ``parameters`` (JSON), ``metrics``, ``user``,
+            ``durationMs``, ``batchesAdded``, ``batchesRemoved``, ``rowsAdded``, ``bytesAdded``.
+
+        Example:
+            >>> [r["operation"] for r in orders.history().collect()]
+            ['MERGE', 'CREATE']
+        """
+        rows = [_history_row(c) for c in self._backend.history() if self._pinned is None or c.version <= self._pinned]
+        return self._backend.spark.createDataFrame(rows, _HISTORY)
+
+    def _snapshot(self) -> Snapshot:
+        return self._backend.snapshot(self._pinned)
+
+    # Merging --------------------------------------------------------------------------------------------------------
+
+    def merge(self, source: DataFrame | TrinityTable, condition: str | Column | None = None) -> MergeBuilder:
+        """Begins a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
+
+        Args:
+            source: a DataFrame, under an alias or not (default alias: ``source``), or another table.
+            condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+            InvalidMergeError: the arguments are of the wrong kind.
+        """
+        if isinstance(source, TrinityTable):
+            source = source.toDF().alias(source._alias)
+        if not _is_dataframe(source):
+            raise InvalidMergeError(f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}.")
+        if condition is not None and not isinstance(condition, (str, Column)):
+            raise InvalidMergeError(
+                f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
+            )
+        return self._builder(source, condition)
+
+    def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
+        if self._pinned is not None:
+            raise ReadOnlyTableError(
+                f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
+                "versionAsOf or timestampAsOf to write.",
+                path=self.path,
+            )
+        return MergeBuilder(self._backend, self._alias, source, condition)
+
+    def upsert(self, source: DataFrame | TrinityTable) -> MergeBuilder:
+        """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
+
+        Example:
+            >>> orders.upsert(orders.toDF()).execute().rowsAppended
+            2
+        """
+        return self.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()
+
+    def update(self, source: DataFrame | TrinityTable) -> MergeBuilder:
+        """Updates rows whose primary key exists, all columns; other source rows are left out.
+
+        Example:
+            >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
+            1
+        """
+        return self.merge(source).whenMatched().updateAll()
+
+    def delete(self, source: DataFrame | TrinityTable) -> MergeBuilder:
+        """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
+
+        Example:
+            >>> orders.delete(spark.sql("SELECT '1' AS order_id, timestamp'2030-01-01' AS ts")).execute().rowsAppended
+            1
+        """
+        return self.merge(source).whenMatched().delete()
+
+    def insert(self, source: DataFrame | TrinityTable, deduplicate: bool = False) -> MergeBuilder:
+        """Inserts rows.
+
+        Args:
+            source: rows with all columns.
+            deduplicate: leave out rows whose primary key is live already, instead of refusing them (S25).
+
+        Example:
+            >>> orders.insert(orders.toDF(), deduplicate=True).execute().rowsInserted
+            0
+        """
+        if deduplicate:
+            return self.merge(source).whenNotMatched().insertAll()
+        return self.merge(source, "1 = 0").whenNotMatched().insertAll()
+
+    def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:  # noqa: A002
+        """Updates the live rows for which a condition is true (S22).
+
+        Example:
+            >>> orders.updateWhere("amount > 9", {"amount": "amount * 2"}).execute().rowsUpdated
+            1
+        """
+        return self._builder(None).whenNotMatchedAndExistsOnlyOnTarget(condition).updateExpr(map)
+
+    def deleteWhere(self, condition: str | Column | None) -> MergeBuilder:
+        """Deletes the live rows for which a condition is true (S9).
+
+        Example:
+            >>> orders.deleteWhere("amount < 6").execute().rowsDeleted
+            1
+        """
+        return self._builder(None).whenNotMatchedAndExistsOnlyOnTarget(condition).delete()
+
+    def __str__(self) -> str:
+        at = "" if self._pinned is None else f", version {self._pinned}"
+        return f"TrinityTable({self.path}{at})"
+
+
+def _is_dataframe(value: Any) -> bool:
+    """Classic and Spark Connect DataFrames share no base class on Spark 3.5."""
+    return isinstance(value, DataFrame) or (hasattr(value, "sparkSession") and hasattr(value, "sameSemantics"))
+
+
+def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:
+    if isinstance(schema, str):
+        try:
+            schema = StructType.fromDDL(schema)
+        except PySparkException as error:
+            raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+    if not isinstance(schema, StructType):
+        raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
+    return TableDefinition.of([Field.from_json(f) for f in schema.jsonValue()["fields"]], *arguments)
+
+
+def _difference(found: TableDefinition, wanted: TableDefinition) -> str:
+    for name in ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "properties", "comment"):
+        if getattr(found, name) != getattr(wanted, name):
+            return f"its {name} is {getattr(found, name)!r}, not {getattr(wanted, name)!r}"
+    ours, theirs = [f"{f.name} {f.text}" for f in found.fields], [f"{f.name} {f.text}" for f in wanted.fields]
+    return f"its columns are {', '.join(ours)}, not {', '.join(theirs)}"
+
+
+def _milliseconds(moment: str | datetime.datetime) -> int:
+    if isinstance(moment, str):
+        moment = datetime.datetime.fromisoformat(moment)
+    return int(moment.timestamp() * 1000)
+
+
+def _history_row(commit: Commit) -> tuple[Any, ...]:
+    return (
+        commit.version,
+        datetime.datetime.fromtimestamp(commit.timestamp_ms / 1000),
+        commit.operation,
+        json.dumps(dict(commit.parameters)),
+        {k: str(v) for k, v in commit.metrics.items() if v is not None},
+        commit.user,
+        commit.duration_ms,
+        len(commit.added),
+        len(commit.removed),
+        sum(b.rows for b in commit.added),
+        sum(b.bytes for b in commit.added),
+    )

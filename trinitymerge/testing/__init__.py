@@ -1,0 +1,18 @@
+"""Tools to test merges: a reference interpreter, Hypothesis strategies and assertions.
+
+Imports neither Spark nor Hypothesis. ``trinitymerge.testing.strategies`` needs the ``hypothesis`` package.
+
+Example:
+    >>> from trinitymerge.definition import Field, TableDefinition
+    >>> from trinitymerge.merge.clauses import All, Insert, WhenNotMatched
+    >>> from trinitymerge.testing import ModelTable
+    >>> columns = [Field("id", "long"), Field("v", "string")]
+    >>> table = ModelTable(TableDefinition.of(columns, primaryKey="id"))
+    >>> table.merge([{"id": 1, "v": "a"}], [WhenNotMatched(None, [Insert(All())])]).rowsInserted
+    1
+"""
+
+from trinitymerge.testing.expressions import Expr, KeyEquality
+from trinitymerge.testing.interpreter import ModelResult, ModelTable
+
+__all__ = ["Expr", "KeyEquality", "ModelResult", "ModelTable"]

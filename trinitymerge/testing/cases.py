@@ -1,0 +1,109 @@
+"""One merge with everything it needs, for the interpreter and for Spark.
+
+Owns: :class:`MergeCase`, what the strategies generate, and :func:`to_engine`. Imports no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete
+from trinitymerge.testing.expressions import Expr, Row
+from trinitymerge.testing.interpreter import ModelResult, ModelTable
+
+TARGET, SOURCE = "A", "B"
+"""The aliases that generated expressions use."""
+
+
+@attrs.frozen
+class MergeCase:
+    """A table with a past, a source, and a merge.
+
+    Attributes:
+        definition: the table's.
+        batches: the commits before the merge, oldest first; rows have the stored columns.
+        source_schema: the source's columns.
+        source_rows: with these columns each.
+        condition: over the aliases A (target) and B (source); a ``KeyEquality`` is exactly key equality.
+        clauses: their expressions are ``Expr`` or literals.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"``.
+    """
+
+    definition: TableDefinition
+    batches: tuple[tuple[Row, ...], ...]
+    source_schema: tuple[Field, ...]
+    source_rows: tuple[Row, ...]
+    condition: Expr
+    clauses: tuple[Clause, ...]
+    on_stale: str = "skip"
+
+    def table(self) -> ModelTable:
+        """The table before the merge, in the model."""
+        model = ModelTable(self.definition)
+        for batch in self.batches:
+            model.commit(batch)
+        return model
+
+    def run(self, table: ModelTable | None = None, **options: Any) -> ModelResult:
+        """Merges in the model: into ``table``, or into a new one.
+
+        Raises:
+            TrinityMergeError: the error the rules call for.
+        """
+        model = self.table() if table is None else table
+        return model.merge(
+            self.source_rows,
+            self.clauses,
+            self.condition,
+            sourceColumns=[field.name for field in self.source_schema],
+            targetAlias=TARGET,
+            **{"onStale": self.on_stale, **options},
+        )
+
+    @property
+    def engine_clauses(self) -> tuple[Clause, ...]:
+        """The clauses with SQL text in place of every ``Expr``."""
+        return to_engine(self.clauses)
+
+    @property
+    def source_json(self) -> dict[str, Any]:
+        """The source's schema as ``pyspark.sql.types.StructType.fromJson`` takes it."""
+        return {"type": "struct", "fields": [field.to_json() for field in self.source_schema]}
+
+
+def to_engine(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
+    """The same clauses for Spark: every ``Expr`` becomes its SQL text, literals stay.
+
+    Raises:
+        TypeError: for a plain callable, which has no text.
+
+    Example:
+        >>> from trinitymerge.merge.clauses import WhenMatched
+        >>> from trinitymerge.testing.expressions import eq, literal, source
+        >>> to_engine([WhenMatched(eq(source("op"), literal("D")), [Delete()])])[0].condition
+        "B.op = 'D'"
+    """
+    return tuple(_engine_clause(clause) for clause in clauses)
+
+
+def _engine_clause(clause: Clause) -> Clause:
+    actions: Any = [_engine_action(action) for action in clause.actions]
+    return attrs.evolve(clause, condition=_text(clause.condition), actions=actions)
+
+
+def _engine_action(action: Action) -> Action:
+    if isinstance(action, Delete) or not isinstance(action.values, Assignments):
+        return action
+    return attrs.evolve(action, values=Assignments([(_text(k), _text(v)) for k, v in action.values.items]))
+
+
+def _text(expression: Any) -> Any:
+    if isinstance(expression, Expr):
+        return expression.sql
+    if callable(expression):
+        raise TypeError(f"{expression!r} has no SQL text; write it as Expr(sql, callable).")
+    return expression

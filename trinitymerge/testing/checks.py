@@ -1,0 +1,145 @@
+"""What can be refused about a merge before any row is looked at (S21-S23, S28, S30).
+
+Owns: the reference interpreter's build-time checks, and the resolution of names in maps. Knows no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.merge.clauses import (
+    Action,
+    All,
+    Assignments,
+    Clause,
+    Delete,
+    Insert,
+    WhenOnlyOnTarget,
+    check_clauses,
+    describe,
+)
+
+
+@attrs.frozen
+class Names:
+    """The columns of target and source, found without regard to case (S30).
+
+    Attributes:
+        definition: the target's definition.
+        alias: the target's alias, which may qualify the keys of a map.
+        source: the source's columns; empty for a merge without a source.
+    """
+
+    definition: TableDefinition
+    alias: str
+    source: tuple[str, ...]
+
+    def target_column(self, name: Any, where: str) -> str:
+        """The declared spelling of a target column that a map or ``exceptColumns`` names."""
+        text = str(name)
+        if text.lower().startswith(f"{self.alias.lower()}."):
+            text = text[len(self.alias) + 1 :]
+        found = _find(text, self.definition.names)
+        if found is None:
+            raise InvalidMergeError(
+                f"{where}: '{name}' is not a column of the table."
+                + did_you_mean(text, self.definition.names),
+                column=text,
+            )
+        return found
+
+    def source_column(self, name: str) -> str | None:
+        """The source's column of the same name as the target's ``name``, if it has one."""
+        return _find(name, self.source)
+
+    def source_key(self) -> dict[str, str]:
+        """The source's column for each column of the primary key."""
+        found = {name: self.source_column(name) for name in self.definition.primaryKey}
+        missing = [name for name, column in found.items() if column is None]
+        if missing:
+            raise InvalidMergeError(
+                f"The source has no column {', '.join(missing)}, so the merge needs a condition."
+                + did_you_mean(missing[0], self.source),
+                columns=missing,
+            )
+        return {name: column for name, column in found.items() if column is not None}
+
+    def excepted(self, values: All, where: str = "") -> frozenset[str]:
+        """The declared spelling of ``exceptColumns``."""
+        return frozenset(self.target_column(name, where) for name in values.exceptColumns)
+
+
+def _find(name: str, names: Iterable[str]) -> str | None:
+    return next((n for n in names if n.lower() == name.lower()), None)
+
+
+def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
+    """Refuses a merge that no data could make right.
+
+    Raises:
+        InvalidMergeError: naming the clause by position and text.
+    """
+    check_clauses(clauses)
+    for position, clause in enumerate(clauses):
+        for action in clause.actions:
+            where = f"{describe(clauses, position)}, {action.name}"
+            if isinstance(action, Delete):
+                continue
+            if isinstance(action.values, All) and isinstance(clause, WhenOnlyOnTarget):
+                raise InvalidMergeError(
+                    f"{where}: there is no source row to take the columns from; use a map."
+                )
+            assigned = _assigned_columns(names, action, where)
+            if isinstance(action, Insert):
+                _check_required(names, clause, assigned, where)
+
+
+def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str]:
+    """The columns that the action's map, or its *all*, assigns (S22, S23)."""
+    assert not isinstance(action, Delete)
+    if isinstance(action.values, Assignments):
+        return _explicit_columns(names, action.values, where)
+    definition, excepted = names.definition, names.excepted(action.values, where)
+    wanted = [name for name in definition.names if name not in excepted]
+    missing = [name for name in wanted if names.source_column(name) is None]
+    refused = [n for n in missing if n not in definition.watermarkKey and n != definition.tombstoneKey]
+    if refused:
+        raise InvalidMergeError(
+            f"{where}: the source has no column {', '.join(refused)}. "
+            "Add it to the source, or list it in exceptColumns.",
+            columns=refused,
+        )
+    return frozenset(n for n in wanted if n not in missing or n == definition.tombstoneKey)
+
+
+def _explicit_columns(names: Names, values: Assignments, where: str) -> frozenset[str]:
+    columns = [names.target_column(key, where) for key, _ in values.items]
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise InvalidMergeError(f"{where}: {', '.join(twice)} is assigned twice; keep one.", columns=twice)
+    for key, value in values.items:
+        if isinstance(value, str):
+            raise InvalidMergeError(
+                f"{where}: the value of '{key}' is SQL text, for Spark only; use an Expr."
+            )
+    return frozenset(columns)
+
+
+def _check_required(names: Names, clause: Clause, assigned: frozenset[str], where: str) -> None:
+    """S23: an insert must mention every column that is not nullable, unless the source decides it (S10.2)."""
+    definition = names.definition
+
+    by_source: set[str] = set()
+    if not isinstance(clause, WhenOnlyOnTarget):
+        by_source = {name for name in definition.watermarkKey if names.source_column(name) is not None}
+    required = [field.name for field in definition.fields if not field.nullable]
+    missing = [name for name in required if name not in assigned and name not in by_source]
+    if missing:
+        raise InvalidMergeError(
+            f"{where}: column {', '.join(missing)} is not nullable and must be assigned.", columns=missing
+        )

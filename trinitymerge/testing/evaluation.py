@@ -1,0 +1,465 @@
+"""One merge, evaluated rule by rule (sections 2, 4 and 5 of the semantics page).
+
+Owns: :class:`Evaluation`, from snapshot, source and clauses to the batch and its counts. It reads a table
+only through ``live`` and ``latest`` and never changes it. :meth:`Evaluation.run` is the table of contents.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import HIDDEN_TOMBSTONE
+from trinitymerge.errors import (
+    AmbiguousMergeError,
+    DuplicateKeyError,
+    NullKeyError,
+    SchemaMismatchError,
+    StaleRowsError,
+    TooManyDeletesError,
+)
+from trinitymerge.merge.clauses import (
+    Action,
+    All,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+    describe,
+)
+from trinitymerge.testing.checks import Names
+from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
+from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.values import alive_value, store, tombstone_value, zero
+
+Key = tuple[Any, ...]
+
+
+@attrs.frozen
+class Firing:
+    """A clause that applies to a pair, a source row or a target row; None is the absent delete of S18."""
+
+    clause: int | None
+    target: Row | None
+    source: Row | None
+
+
+@attrs.define(eq=False)
+class Change:
+    """One action on one firing, and what it writes.
+
+    Attributes:
+        firing: where it comes from.
+        row: the row to write.
+        pre_image: the live target row that is updated, moved or deleted; None for inserts and absent deletes.
+        replaced: the latest target row, live or tombstone, at the key of ``row``.
+        old_key_tombstone: what a move writes for the key it leaves (S24).
+        is_insert: is the action an insert.
+        stale: has ``row`` no effect on reads because what it replaces is fresher (S11).
+    """
+
+    firing: Firing
+    row: Row
+    pre_image: Row | None = None
+    replaced: Row | None = None
+    old_key_tombstone: Row | None = None
+    is_insert: bool = False
+    stale: bool = False
+
+    @property
+    def is_move(self) -> bool:
+        return self.old_key_tombstone is not None
+
+
+@attrs.frozen
+class Outcome:
+    """What one merge would commit, and its counts (S30a)."""
+
+    batch: tuple[Row, ...]
+    inserted: int
+    updated: int
+    deleted: int
+    stale: int
+    per_clause: tuple[int, ...]
+
+
+@attrs.define
+class Evaluation:
+    """A merge of ``source`` into the live rows of one snapshot.
+
+    Attributes:
+        names: columns of both sides.
+        live: the live stored rows by key (S13).
+        latest: the latest stored row of a key, dead or alive, or None.
+        source: the source's rows.
+        clauses: checked already.
+        condition: the merge condition.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"``.
+        commit_time: for tombstones of date and timestamp type.
+    """
+
+    names: Names
+    live: Mapping[Key, Row]
+    latest: Callable[[Key], Row | None]
+    source: list[Row]
+    clauses: tuple[Clause, ...]
+    condition: Any
+    on_stale: str
+    commit_time: dt.datetime
+    rules: RowRules = attrs.field(init=False)
+    null_keys: list[Firing] = attrs.field(init=False, factory=list)
+    misfits: list[SchemaMismatchError] = attrs.field(init=False, factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.rules = RowRules(self.names.definition)
+
+    def run(self, max_delete_fraction: float | None) -> Outcome:
+        """The whole merge: who fires, what is written, what is refused (in this order), what is counted."""
+        firings = self.fire()
+        assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
+        self.refuse_null_keys_and_misfits()
+        changes = [self.write(firing, action, values) for firing, action, values in assigned]
+        self.decide_stale(changes)
+        self.refuse_taken_keys(changes)
+        batch = self.batch(changes)
+        self.refuse_ambiguity(changes, batch)
+        self.refuse_stale(changes, batch)
+        outcome = self.count(firings, changes, batch)
+        self.refuse_too_many_deletes(outcome, max_delete_fraction)
+        return outcome
+
+    # Who fires (S17-S20) ------------------------------------------------------------------------------------
+
+    def fire(self) -> list[Firing]:
+        targets = list(self.live.values())
+        both = [(t, s) for s in self.source for t in targets]
+        pairs = [(t, s) for t, s in both if evaluate(self.condition, t, s) is True]  # S20
+        paired_targets, paired_sources = {id(t) for t, _ in pairs}, {id(s) for _, s in pairs}
+        firings = [self.first_true(WhenMatched, t, s) for t, s in pairs]  # S17
+        for s in self.source:
+            if id(s) not in paired_sources:  # S18
+                firings.append(self.first_true(WhenNotMatched, None, s) or self.absent_delete(s))
+        for t in targets:
+            if id(t) not in paired_targets:  # S19
+                firings.append(self.first_true(WhenOnlyOnTarget, t, None))
+        return [firing for firing in firings if firing is not None]
+
+    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> Firing | None:
+        """The first clause of a kind whose condition is true; null is not (S17-S20)."""
+        for position, clause in enumerate(self.clauses):
+            if isinstance(clause, kind) and self.holds(clause, target, source):
+                return Firing(position, target, source)
+        return None
+
+    def holds(self, clause: Clause, target: Row | None, source: Row | None) -> bool:
+        return clause.condition is None or evaluate(clause.condition, target, source) is True
+
+    def absent_delete(self, source: Row) -> Firing | None:
+        """S18: under exact key equality, a delete is recorded even if its key is not there (yet)."""
+        if not isinstance(self.condition, KeyEquality) or None in self.source_key(source):
+            return None
+        for clause in self.clauses:
+            if isinstance(clause, WhenMatched):
+                if clause.condition is not None and reads_target(clause.condition):
+                    return None
+                if self.holds(clause, None, source):
+                    return Firing(None, None, source) if clause.actions == (Delete(),) else None
+        return None
+
+    def source_key(self, source: Row) -> Key:
+        assert isinstance(self.condition, KeyEquality)
+        by_column = dict(self.condition.columns)
+        columns = [by_column[name] for name in self.rules.definition.primaryKey]
+        return tuple(source[self.names.source_column(column) or column] for column in columns)
+
+    def actions(self, firing: Firing) -> tuple[Action, ...]:
+        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].actions
+
+    # What is assigned (S10, S22, S23, S29) ------------------------------------------------------------------
+
+    def assign(self, firing: Firing, action: Action) -> Row:
+        """The stored values of the columns that the action or the source decides; misfits are collected."""
+        definition, values = self.rules.definition, self.assigned_by(firing, action)
+        for name in definition.watermarkKey:  # S10.1 before S10.2
+            column_of_source = self.names.source_column(name)
+            if name not in values and firing.source is not None and column_of_source is not None:
+                values[name] = firing.source[column_of_source]
+        if any(name in values and values[name] is None for name in definition.primaryKey):
+            self.null_keys.append(firing)
+        if isinstance(action, Insert):  # S23: what is not mentioned is null
+            unmentioned = [name for name in definition.names if name not in values]
+            values.update({name: None for name in unmentioned if name not in definition.watermarkKey})
+        return {name: self.store(name, value) for name, value in values.items()}
+
+    def assigned_by(self, firing: Firing, action: Action) -> Row:
+        """What the action itself assigns (S22, S23); for an absent delete, the key."""
+        if isinstance(action, Delete):
+            key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
+            return dict(zip(self.rules.definition.primaryKey, key, strict=False))
+        if isinstance(action.values, All):
+            return self.assign_all(firing, action.values)
+        assignments = [(self.names.target_column(name, ""), value) for name, value in action.values.items]
+        return {name: evaluate(value, firing.target, firing.source) for name, value in assignments}
+
+    def assign_all(self, firing: Firing, all_columns: All) -> Row:
+        """S22: every column from the source's of the same name; alive if that has no tombstone column."""
+        definition, excepted = self.rules.definition, self.names.excepted(all_columns)
+        values: Row = {}
+        assert firing.source is not None
+        for name in definition.names:
+            column = self.names.source_column(name)
+            if name not in excepted and column is not None:
+                values[name] = firing.source[column]
+            elif name not in excepted and name == definition.tombstoneKey:
+                values[name] = alive_value(definition)
+        return values
+
+    def store(self, name: str, value: Any) -> Any:
+        try:
+            return store(self.rules.definition.field(name), value)
+        except SchemaMismatchError as error:
+            self.misfits.append(error)
+            return None
+
+    def refuse_null_keys_and_misfits(self) -> None:
+        """S34, first half."""
+        if self.null_keys:
+            raise NullKeyError(
+                f"{len(self.null_keys)} row(s) would be written with a null in the primary key "
+                f"{self.key_names}, first by {self.clause_text(self.null_keys[0])}. "
+                "Filter such source rows out, or give the key a value."
+            )
+        if self.misfits:
+            raise self.misfits[0]
+
+    @property
+    def key_names(self) -> str:
+        return f"({', '.join(self.rules.definition.primaryKey)})"
+
+    def clause_text(self, firing: Firing) -> str:
+        return "an absent delete" if firing.clause is None else describe(self.clauses, firing.clause)
+
+    # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
+
+    def write(self, firing: Firing, action: Action, values: Row) -> Change:
+        if isinstance(action, Insert):
+            return self.write_insert(firing, values)
+        if firing.target is None:
+            return self.write_absent_delete(firing, values)
+        row = {**firing.target, **values}  # S22; the watermark of the row it replaces: S10.3
+        if isinstance(action, Update) and self.rules.key(row) != self.rules.key(firing.target):
+            return self.write_move(firing, values)
+        if isinstance(action, Delete):  # S9
+            row |= self.tombstone_mark()
+        return Change(firing, row, pre_image=firing.target, replaced=firing.target)
+
+    def write_insert(self, firing: Firing, values: Row) -> Change:
+        """S23, S26: a new row; what nobody assigns of its watermark comes from the row at its key, if any."""
+        replaced = self.latest(self.rules.key(values))
+        inherited = self.rules.watermark(replaced) if replaced else {}  # S10.3, otherwise null: S10.4
+        row = self.stored_row({**inherited, **values})
+        return Change(firing, row, replaced=replaced, is_insert=True)
+
+    def write_absent_delete(self, firing: Firing, values: Row) -> Change:
+        """S18: key, watermark and tombstone; the rest is null or zero (S9)."""
+        hidden_by = self.latest(self.rules.key(values))
+        inherited = self.rules.watermark(hidden_by) if hidden_by else {}
+        blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.fields}
+        row = self.stored_row({**blank, **inherited, **values, **self.tombstone_mark()})
+        return Change(firing, row)  # replaces nothing, hence never stale
+
+    def write_move(self, firing: Firing, values: Row) -> Change:
+        """S24: a row under the new key, a tombstone under the old one."""
+        assert firing.target is not None
+        old, replaced = firing.target, self.latest(self.rules.key({**firing.target, **values}))
+        row = {**old, **self.rules.watermark(self.fresher(old, replaced)), **values}
+        assigned = {name: values[name] for name in self.rules.definition.watermarkKey if name in values}
+        tombstone = {**old, **assigned, **self.tombstone_mark()}
+        return Change(firing, row, pre_image=old, replaced=replaced, old_key_tombstone=tombstone)
+
+    def fresher(self, row: Row, other: Row | None) -> Row:
+        return other if other is not None and self.rules.older(row, other) else row
+
+    def tombstone_mark(self) -> Row:
+        definition = self.rules.definition
+        return {definition.tombstone_column: tombstone_value(definition, self.commit_time)}
+
+    def stored_row(self, values: Row) -> Row:
+        """All stored columns in order; the hidden tombstone says "alive" unless told otherwise (S5)."""
+        names = (field.name for field in self.rules.definition.stored_fields)
+        return {name: values.get(name, False if name == HIDDEN_TOMBSTONE else None) for name in names}
+
+    # Stale rows (S11) ---------------------------------------------------------------------------------------
+
+    def decide_stale(self, changes: list[Change]) -> None:
+        for change in changes:
+            change.stale = self.is_stale(change)
+            if change.stale and self.on_stale == "force":
+                self.force(change)
+                change.stale = False
+
+    def is_stale(self, change: Change) -> bool:
+        if self.rules.older(change.row, change.replaced):
+            return True
+        old, tombstone = change.pre_image, change.old_key_tombstone
+        if tombstone is None:
+            return False
+        return self.rules.older(change.row, old) or self.rules.older(tombstone, old)  # S24: all or nothing
+
+    def force(self, change: Change) -> None:
+        """Gives the row the watermark of what it replaces, so that it wins by committing later (S6)."""
+        if change.pre_image is None or not change.is_move:
+            assert change.replaced is not None
+            change.row |= self.rules.watermark(change.replaced)
+            return
+        assert change.old_key_tombstone is not None
+        larger = self.rules.watermark(self.fresher(change.pre_image, change.replaced))
+        change.row |= larger
+        if self.rules.older(change.old_key_tombstone, change.pre_image):
+            change.old_key_tombstone |= larger
+
+    # Keys that are taken (S25) ------------------------------------------------------------------------------
+
+    def is_arrival(self, change: Change) -> bool:
+        """Is it a row that comes to a key that is live in the target."""
+        return (change.is_insert or change.is_move) and self.rules.key(change.row) in self.live
+
+    def frees(self, change: Change) -> Key | None:
+        """The live key that the change empties: by a delete, an update to a tombstone, or a move away."""
+        if change.stale or change.pre_image is None:
+            return None
+        if change.is_move or self.rules.is_tombstone(change.row):
+            return self.rules.key(change.pre_image)
+        return None
+
+    def refuse_taken_keys(self, changes: list[Change]) -> None:
+        freed = {self.frees(change) for change in changes}
+        taken = [c for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
+        if taken:
+            keys = [self.rules.key(change.row) for change in taken]
+            raise DuplicateKeyError(
+                f"{self.clause_text(taken[0].firing)} would write a row under a key that is live and that "
+                f"this merge does not free: {self.key_names} = {keys[:5]}. Delete or move that row too.",
+                keys=keys,
+            )
+
+    # The batch (S8, S12) ------------------------------------------------------------------------------------
+
+    def batch(self, changes: list[Change]) -> list[Row]:
+        """Every row to append. A key that another row arrives at gets that row alone, no tombstone (S24)."""
+        arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
+        rows: list[Row] = []
+        for change in changes:
+            if change.is_move and change.stale:  # S24: all or nothing
+                continue
+            deletes_in_place = change.pre_image is not None and not change.is_move
+            tombstones = [change.old_key_tombstone] if change.old_key_tombstone is not None else []
+            if deletes_in_place and self.rules.is_tombstone(change.row):
+                tombstones.append(change.row)
+            else:
+                rows.append(change.row)
+            rows += [row for row in tombstones if self.rules.key(row) not in arrived]
+        return rows
+
+    def refuse_ambiguity(self, changes: list[Change], batch: list[Row]) -> None:
+        groups: dict[Any, list[Row]] = {}
+        for row in batch:
+            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
+        keys = [key for (key, _), rows in groups.items() if not self.agree(rows)]
+        keys += self.torn_rows(changes)
+        if keys:
+            raise AmbiguousMergeError(
+                f"Several source rows write different rows for one key and watermark: "
+                f"{self.key_names} = {keys[:5]}. Deduplicate it, or tell them apart by a watermark key.",
+                keys=keys,
+            )
+
+    def agree(self, rows: list[Row]) -> bool:
+        """S12: all tombstones, or equal in every column."""
+        return (
+            all(self.rules.is_tombstone(row) for row in rows)
+            or len({self.rules.content(row) for row in rows}) == 1
+        )
+
+    def torn_rows(self, changes: list[Change]) -> list[Key]:
+        """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
+        by_target: dict[Key, list[Change]] = {}
+        for change in changes:
+            if change.pre_image is not None and not change.stale:
+                by_target.setdefault(self.rules.key(change.pre_image), []).append(change)
+        return [
+            key
+            for key, group in by_target.items()
+            if any(c.is_move for c in group) and len({self.rules.content(c.row) for c in group}) > 1
+        ]
+
+    def refuse_stale(self, changes: list[Change], batch: list[Row]) -> None:
+        stale = self.stale_changes(changes, batch)
+        if stale and self.on_stale == "error":
+            keys = [self.rules.key(change.row) for change in stale]
+            raise StaleRowsError(
+                f"{len(stale)} row(s) are older than what they would replace: {self.key_names} = {keys[:5]}.",
+                keys=keys,
+            )
+
+    def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
+        """Stale rows of the batch, and stale moves, which are not in it."""
+        written = {id(row) for row in batch}
+        return [
+            change for change in changes if change.stale and (change.is_move or id(change.row) in written)
+        ]
+
+    # Counts (S30a) ------------------------------------------------------------------------------------------
+
+    def count(self, firings: list[Firing], changes: list[Change], batch: list[Row]) -> Outcome:
+        """Follows every live row: it stayed, was replaced or moved (both updates), or is gone (a delete)."""
+        winners = self.winners(batch)
+        alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}
+        came_from = self.came_from(changes, alive)
+        moved = set(came_from.values())
+        replaced = {key for key in alive if key in self.live and key not in came_from and key not in moved}
+        touched = {key for key in winners if key in self.live}
+        return Outcome(
+            batch=tuple(batch),
+            inserted=len(alive) - len(came_from) - len(replaced),
+            updated=len(came_from) + len(replaced),
+            deleted=len(touched - moved - replaced),
+            stale=len(self.stale_changes(changes, batch)),
+            per_clause=tuple(sum(f.clause == n for f in firings) for n in range(len(self.clauses))),
+        )
+
+    def winners(self, batch: list[Row]) -> dict[Key, Row]:
+        """The freshest row of the batch for each key, where it is not older than what the table has."""
+        winners: dict[Key, Row] = {}
+        for row in batch:
+            key = self.rules.key(row)
+            if not self.rules.older(row, self.latest(key)) and not self.rules.older(row, winners.get(key)):
+                winners[key] = row
+        return winners
+
+    def came_from(self, changes: list[Change], alive: dict[Key, Row]) -> dict[Key, Key]:
+        """For each key that a moved row now lives at, the key it came from; each row lives on once."""
+        came_from: dict[Key, Key] = {}
+        for change in changes:
+            key = self.rules.key(change.row)
+            if not change.is_move or change.stale or change.pre_image is None or key not in alive:
+                continue
+            if self.rules.content(alive[key]) == self.rules.content(change.row):
+                came_from.setdefault(key, self.rules.key(change.pre_image))
+        return came_from
+
+    def refuse_too_many_deletes(self, outcome: Outcome, fraction: float | None) -> None:
+        """S37."""
+        if fraction is not None and outcome.deleted > fraction * len(self.live):
+            raise TooManyDeletesError(
+                f"The merge would delete {outcome.deleted} of {len(self.live)} live rows, "
+                f"more than maxDeleteFraction({fraction}) allows.",
+                deleted=outcome.deleted,
+                live=len(self.live),
+            )

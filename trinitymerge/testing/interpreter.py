@@ -1,0 +1,250 @@
+"""The semantics of trinitymerge as a program: slow, obvious, and without Spark.
+
+Owns: :class:`ModelTable`, a table as a log of batches of plain ``dict`` rows, read by resolution (S13) and
+changed by the same frozen clauses that the merge builder makes. It says what a merge means, not how to do it
+fast. Numbers such as S13 are the rules of the semantics page.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
+from trinitymerge.testing.checks import Names, check_merge
+from trinitymerge.testing.evaluation import Evaluation
+from trinitymerge.testing.expressions import KeyEquality, Row
+from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.values import alive_value, order_keys, store
+
+
+@attrs.frozen
+class ModelResult:
+    """What a merge did: the counts of ``MergeResult`` (S30a), and the rows.
+
+    Attributes:
+        version: the table's version afterwards.
+        rowsInserted: keys that became live.
+        rowsUpdated: live keys whose row was replaced; a moved row is one.
+        rowsDeleted: keys that ceased to be live.
+        rowsStale: rows older than what they would have replaced.
+        rowsAppended: rows of the batch.
+        rowsSource: rows of the source.
+        perClause: how often each clause fired, in the order of the chain.
+        skipped: was the transaction already committed (S36).
+        rows: the live rows afterwards, in key order.
+        appended: the batch, hidden tombstone column included.
+    """
+
+    version: int
+    rowsInserted: int = 0
+    rowsUpdated: int = 0
+    rowsDeleted: int = 0
+    rowsStale: int = 0
+    rowsAppended: int = 0
+    rowsSource: int = 0
+    perClause: tuple[int, ...] = ()
+    skipped: bool = False
+    rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
+    appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
+
+
+@attrs.define
+class ModelTable:
+    """A table in memory that obeys the semantics to the letter.
+
+    Attributes:
+        definition: columns and keys.
+        batches: one tuple of stored rows per version, oldest first; version 0 is the empty table. A stored
+            row has every column of ``definition.stored_fields``.
+        transactions: the latest committed version per application (S36).
+        commitTime: what tombstones of date and timestamp type hold (S9).
+
+    Example:
+        >>> from trinitymerge.definition import Field, TableDefinition
+        >>> columns = [Field("id", "long"), Field("ts", "long")]
+        >>> table = ModelTable(TableDefinition.of(columns, primaryKey="id", watermarkKey="ts"))
+        >>> table.commit([{"id": 1, "ts": 100}, {"id": 1, "ts": 200}])
+        1
+        >>> table.live()
+        [{'id': 1, 'ts': 200}]
+    """
+
+    definition: TableDefinition
+    batches: list[tuple[Row, ...]] = attrs.field(factory=list)
+    transactions: dict[str, int] = attrs.field(factory=dict)
+    commitTime: dt.datetime = dt.datetime(2000, 1, 1)
+
+    @property
+    def version(self) -> int:
+        """The number of commits."""
+        return len(self.batches)
+
+    def copy(self) -> ModelTable:
+        """An independent table with the same history."""
+        return ModelTable(self.definition, list(self.batches), dict(self.transactions), self.commitTime)
+
+    # Writing and reading ------------------------------------------------------------------------------------
+
+    def commit(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Appends one batch as it is, as any writer of the format could (S8).
+
+        Args:
+            rows: columns left out are null; a tombstone column left out says "alive". The hidden tombstone
+                column is called ``_tm_deleted``.
+
+        Returns:
+            The batch's version (S6).
+
+        Raises:
+            SchemaMismatchError: a value does not fit its column (S29), or a key is null.
+        """
+        tombstone = self.definition.tombstone_column
+        filled = [{tombstone: alive_value(self.definition), **row} for row in rows]
+        fields = self.definition.stored_fields
+        self.batches.append(tuple({f.name: store(f, row.get(f.name)) for f in fields} for row in filled))
+        return self.version
+
+    def latest(self, key: Any) -> Row | None:
+        """The row with the largest effective watermark for a key, dead or alive (S6, S13, S15).
+
+        Args:
+            key: the key's value, or a tuple of values for a composite key.
+
+        Returns:
+            The stored row, or None if the key has never been written.
+        """
+        key = key if isinstance(key, tuple) else (key,)
+        rules = RowRules(self.definition)
+        candidates = [
+            (rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values()), row)
+            for version, batch in enumerate(self.batches, start=1)
+            for row in batch
+            if rules.key(row) == key
+        ]
+        return max(candidates, key=lambda c: c[:4])[4] if candidates else None
+
+    def live(self) -> list[Row]:
+        """The rows a reader sees, in key order, without the hidden column (S13)."""
+        return [{name: row[name] for name in self.definition.names} for row in self._live_stored().values()]
+
+    def _live_stored(self) -> dict[tuple[Any, ...], Row]:
+        rules = RowRules(self.definition)
+        keys = {rules.key(row) for batch in self.batches for row in batch}
+        latest = {key: self.latest(key) for key in sorted(keys, key=order_keys)}
+        return {key: row for key, row in latest.items() if row is not None and not rules.is_tombstone(row)}
+
+    # Merging ------------------------------------------------------------------------------------------------
+
+    def merge(
+        self,
+        source: Sequence[Mapping[str, Any]],
+        clauses: Iterable[Clause],
+        condition: Any = None,
+        *,
+        sourceColumns: Iterable[str] | None = None,
+        onStale: str = "skip",
+        maxDeleteFraction: float | None = None,
+        transaction: tuple[str, int] | None = None,
+        targetAlias: str = "target",
+    ) -> ModelResult:
+        """Merges plain rows into the table; see the semantics page, sections 4 and 5.
+
+        Args:
+            source: rows with the same columns each.
+            clauses: in the order of the chain; their expressions are ``Expr``, callables
+                ``f(target_row, source_row)`` (an absent side is None), or literals.
+            condition: which pairs match; None is equality on the primary key by name, and a
+                :class:`KeyEquality` is known to be exactly key equality.
+            sourceColumns: the source's columns, where they cannot be taken from its first row.
+            onStale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+            maxDeleteFraction: share of the live rows that may be deleted (S37).
+            transaction: application and version, for exactly-once (S36).
+            targetAlias: may qualify the keys of maps.
+
+        Returns:
+            What happened.
+
+        Raises:
+            TrinityMergeError: the error the rules call for; the table is unchanged then (S34).
+        """
+        columns = tuple(sourceColumns or (source[0] if source else self.definition.names))
+        names = Names(self.definition, targetAlias, columns)
+        if condition is None:
+            condition = KeyEquality.of(self.definition, columns=names.source_key())
+        rows = [dict(row) for row in source]
+        return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction)
+
+    def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
+        """Updates live rows without a source; ``options`` as in :meth:`merge`."""
+        return self._without_source(condition, Update(Assignments(values)), **options)
+
+    def deleteWhere(self, condition: Any, **options: Any) -> ModelResult:
+        """Deletes live rows without a source; ``options`` as in :meth:`merge`."""
+        return self._without_source(condition, Delete(), **options)
+
+    def _without_source(
+        self,
+        condition: Any,
+        action: Action,
+        onStale: str = "skip",
+        maxDeleteFraction: float | None = None,
+        transaction: tuple[str, int] | None = None,
+        targetAlias: str = "target",
+    ) -> ModelResult:
+        names, actions = Names(self.definition, targetAlias, ()), cast(Any, (action,))
+        clause = WhenOnlyOnTarget(condition, actions)
+        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction)
+
+    def _run(
+        self,
+        names: Names,
+        source: list[Row] | None,
+        clauses: tuple[Clause, ...],
+        condition: Any,
+        on_stale: str,
+        max_delete_fraction: float | None,
+        transaction: tuple[str, int] | None,
+    ) -> ModelResult:
+        check_merge(names, clauses)  # S28
+        nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
+        if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
+            return attrs.evolve(nothing, skipped=True)
+        if source is not None and not source:  # S37
+            return attrs.evolve(nothing, version=self._record((), transaction))
+        evaluation = Evaluation(
+            names=names,
+            live=self._live_stored(),
+            latest=self.latest,
+            source=source or [],
+            clauses=clauses,
+            condition=condition,
+            on_stale=on_stale,
+            commit_time=self.commitTime,
+        )
+        outcome = evaluation.run(max_delete_fraction)
+        version = self._record(outcome.batch, transaction)
+        return ModelResult(
+            version=version,
+            rowsInserted=outcome.inserted,
+            rowsUpdated=outcome.updated,
+            rowsDeleted=outcome.deleted,
+            rowsStale=outcome.stale,
+            rowsAppended=len(outcome.batch),
+            rowsSource=len(source or ()),
+            perClause=outcome.per_clause,
+            rows=tuple(self.live()),
+            appended=outcome.batch,
+        )
+
+    def _record(self, batch: tuple[Row, ...], transaction: tuple[str, int] | None) -> int:
+        """Commits batch and transaction marker together (S36); an empty batch alone is no commit (S37)."""
+        if transaction:
+            self.transactions[transaction[0]] = transaction[1]
+        if batch or transaction:
+            self.batches.append(batch)
+        return self.version

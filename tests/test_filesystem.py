@@ -182,9 +182,7 @@ getattr(LocalFileSystem(), sys.argv[2])(sys.argv[1] + "/log/entry", b"x" * 100_0
 
 @pytest.mark.parametrize("point", filesystem.FAULT_POINTS)
 def test_s33_a_killed_writer_leaves_all_or_nothing(tmp_path: Path, point: str) -> None:
-    writer = run(
-        WRITER, tmp_path, "replace" if point.startswith("replace") else "create_exclusive", fault=point
-    )
+    writer = run(WRITER, tmp_path, "replace" if point.startswith("replace") else "create_exclusive", fault=point)
     writer.communicate()
     assert writer.returncode == -signal.SIGKILL
     content = [(tmp_path / "log" / name).read_bytes() for name in visible(tmp_path / "log")]
@@ -262,9 +260,7 @@ def test_walk_and_delete_do_not_follow_links_out_of_the_table(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
-def test_spark_writes_and_reads_where_we_do(
-    spark: SparkSession, tmp_path: Path, name: str, prefix: str
-) -> None:
+def test_spark_writes_and_reads_where_we_do(spark: SparkSession, tmp_path: Path, name: str, prefix: str) -> None:
     path = f"{prefix}{tmp_path}/x/../{name}/"
     fs = filesystem_for(spark, path)
     qualified = fs.qualify(path)
@@ -351,16 +347,12 @@ def test_without_a_gateway_local_paths_work_and_others_are_refused(tmp_path: Pat
 def test_a_unicode_path_needs_a_jvm_that_can_write_it(tmp_path: Path) -> None:
     hadoop = SimpleNamespace(
         getDefaultUri=lambda conf: SimpleNamespace(getScheme=lambda: "file"),
-        getLocal=lambda conf: SimpleNamespace(
-            getWorkingDirectory=lambda: SimpleNamespace(toString=lambda: "file:/")
-        ),
+        getLocal=lambda conf: SimpleNamespace(getWorkingDirectory=lambda: SimpleNamespace(toString=lambda: "file:/")),
     )
     system = SimpleNamespace(getProperty=lambda name: "ANSI_X3.4-1968")
     jvm = SimpleNamespace(
         java=SimpleNamespace(lang=SimpleNamespace(System=system)),
-        org=SimpleNamespace(
-            apache=SimpleNamespace(hadoop=SimpleNamespace(fs=SimpleNamespace(FileSystem=hadoop)))
-        ),
+        org=SimpleNamespace(apache=SimpleNamespace(hadoop=SimpleNamespace(fs=SimpleNamespace(FileSystem=hadoop)))),
     )
     state = SimpleNamespace(sessionState=lambda: SimpleNamespace(newHadoopConf=lambda: None))
     posix = SimpleNamespace(_jvm=jvm, _jsparkSession=state)

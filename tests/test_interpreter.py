@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 from decimal import Decimal
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
@@ -17,6 +20,7 @@ from trinitymerge.errors import (
     SchemaMismatchError,
     StaleRowsError,
     TooManyDeletesError,
+    TrinityMergeError,
 )
 from trinitymerge.merge.clauses import (
     All,
@@ -28,7 +32,17 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
-from trinitymerge.testing import Expr, KeyEquality, ModelTable
+from trinitymerge.testing import (
+    Expr,
+    KeyEquality,
+    ModelMerge,
+    ModelTable,
+    assertClauseOrderIrrelevant,
+    assertMerge,
+    assertRows,
+    clauseOrderDependence,
+)
+from trinitymerge.testing.strategies import batchings, event_streams, merge_cases
 from trinitymerge.testing.values import order_key, store
 
 
@@ -713,7 +727,7 @@ def test_S36_transactions_happen_once():
     assert not model.merge([src(1, 1, 10)], CDC, transaction=("job", 3)).skipped
     for version in (2, 3):
         again = model.merge([src(2, 1, 10)], CDC, transaction=("job", version))
-        assert (again.skipped, again.rowsAppended, again.version) == (True, 0, 1)
+        assert (bool(again.skipped), again.rowsAppended, again.version) == (True, 0, 1)
     assert not model.merge([src(2, 1, 10)], CDC, transaction=("job", 4)).skipped
     assert not model.merge([src(3, 1, 10)], CDC, transaction=("other", 1)).skipped
     assert [r[0] for r in seen(model)] == [1, 2, 3]
@@ -723,6 +737,7 @@ def test_S37_an_empty_source_does_nothing_but_record_its_transaction():
     model = table((1, 1, 10))
     result = model.merge([], [only_on_target(Delete())])
     assert (seen(model), result.version, counts(result)) == ([(1, 1, 10)], 1, (0, 0, 0, 0))
+    assert result.skipped == "the source is empty"
     model.merge([], CDC, transaction=("job", 1))
     assert model.merge([src(1, 2, 11)], CDC, transaction=("job", 1)).skipped
 
@@ -747,3 +762,133 @@ def test_updates_and_deletes_without_a_source():
     assert counts(model.updateWhere(lambda t, s: t["v"] > 20, {"v": 0})) == (0, 1, 0, 0)
     assert counts(model.deleteWhere(lambda t, s: t["v"] > 10)) == (0, 0, 1, 0)
     assert seen(model) == [(1, 5, 10), (3, 5, 0)]
+
+
+# Laws -------------------------------------------------------------------------------------------------------
+
+
+def cdc_table():
+    fields = [Field("key", "integer"), Field("ts", "integer"), Field("value", "string")]
+    return ModelTable(TableDefinition.of(fields, "key", "ts"))
+
+
+@given(st.data())
+def test_watermarked_events_give_the_same_rows_in_any_order_and_batching(data):
+    events = data.draw(event_streams())
+    tables = [cdc_table(), cdc_table()]
+    for model in tables:
+        for batch in data.draw(batchings(events)):
+            model.merge(batch, CDC)
+    by_key = {event["key"]: event for event in sorted(events, key=lambda e: order_key(e["ts"]))}
+    survivors = [event for _, event in sorted(by_key.items()) if event["op"] != "D"]
+    expected = [{name: event[name] for name in ("key", "ts", "value")} for event in survivors]
+    assert [model.live() for model in tables] == [expected, expected]
+
+
+@given(st.data())
+def test_replaying_a_batch_of_events_changes_nothing(data):
+    events = data.draw(event_streams())
+    batches = data.draw(batchings(events))
+    model = cdc_table()
+    for batch in batches:
+        model.merge(batch, CDC)
+    before = model.live()
+    for batch in batches:
+        result = model.merge(batch, CDC)
+        assert (result.rowsInserted, result.rowsDeleted) == (0, 0)
+        assert model.live() == before
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@given(merge_cases())
+def test_counts_agree_with_what_readers_see_and_refused_merges_change_nothing(case):
+    model = case.table()
+    before, batches = model.live(), list(model.batches)
+    try:
+        result = case.run(model)
+    except InvalidMergeError:
+        raise
+    except TrinityMergeError:
+        assert (model.live(), model.batches) == (before, batches)
+        return
+    assert result.rows == tuple(model.live())
+    assert result.rowsInserted - result.rowsDeleted == len(model.live()) - len(before)
+    assert min(counts(result)) >= 0
+    assert result.rowsAppended == len(result.appended) == sum(map(len, model.batches[len(batches) :]))
+    assert result.version == model.version == len(batches) + bool(result.appended)
+    unchanged = [row for row in model.live() if row in before]
+    assert result.rowsUpdated >= len(model.live()) - len(unchanged) - result.rowsInserted
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(merge_cases())
+def test_every_generated_case_has_a_text_for_Spark(case):
+    assert isinstance(case.condition.sql, str)
+    for clause in case.engine_clauses:
+        texts = [clause.condition]
+        for action in clause.actions:
+            if not isinstance(action, Delete) and isinstance(action.values, Assignments):
+                texts += [value for _, value in action.values.items]
+        assert not any(callable(text) or isinstance(text, Expr) for text in texts)
+
+
+# Assertions for pipelines -----------------------------------------------------------------------------------
+
+
+def test_assertMerge_shows_differing_rows_side_by_side():
+    model = table((1, 1, 10), (2, 1, 20))
+    with pytest.raises(AssertionError) as error:
+        assertMerge(model, lambda t: t.merge([src(1, 2, 11)], UPSERT[:1]), [row(1, 2, 12), row(3, 1, 20)])
+    text = [re.split(r"\s{2,}", line.strip()) for line in str(error.value).splitlines()]
+    assert text[0] == ["3 of 3 rows differ:"]
+    assert text[2] == [
+        "{id: 1, ts: 2, v: 12, deleted: False}",
+        "{id: 1, ts: 2, v: 11, deleted: False}",
+        "v",
+    ]
+    assert text[3][1:] == ["-", "missing"]
+    assert text[4][::2] == ["-", "unexpected"]
+
+
+def test_assertMerge_accepts_equal_rows_and_expected_refusals():
+    model = table((1, 1, 10))
+    assertMerge(model, lambda t: t.merge([src(1, 2, 11)], UPSERT), [row(1, 2, 11)])
+    assertMerge(model, lambda t: t.merge([src(None, 2, 11)], UPSERT), NullKeyError)
+    with pytest.raises(AssertionError, match="NullKeyError was expected"):
+        assertMerge(model, lambda t: t.merge([src(1, 2, 11)], UPSERT), NullKeyError)
+
+
+def test_assertRows_compares_as_Spark_stores():
+    nan, one = float("nan"), Decimal("1.0")
+    assertRows([{"a": nan, "b": one}], [{"b": Decimal("1.00"), "a": nan}])
+    assertRows([{"a": 1}, {"a": 2}, {"a": 1}], [{"a": 2}, {"a": 1}, {"a": 1}])
+    for other in ([{"a": True}], [{"a": 1}, {"a": 1}], [{"a": None}], [{}], [{"b": 1}]):
+        with pytest.raises(AssertionError):
+            assertRows([{"a": 1}], other)
+
+
+def test_the_order_of_clauses_can_matter_for_some_rows():
+    model = table((1, 1, 10), (2, 1, 30))
+    clauses = (
+        matched(update(v=0), when=lambda t, s: t["v"] > 20),
+        matched(Delete(), when=IS_DELETE),
+        not_matched(Insert(All())),
+    )
+    source = [src(1, 2, op="D"), src(2, 2, op="D"), src(3, 2, 5)]
+    (found,) = clauseOrderDependence(ModelMerge(model, source, clauses))
+    assert found.clause == "clause 2, whenMatched(\"B.op <=> 'D'\")"
+    assert [r["id"] for r in found.given if r not in found.reordered] == [2]
+    with pytest.raises(AssertionError, match=r"id: 2.*missing"):
+        assertClauseOrderIrrelevant(ModelMerge(model, source, clauses))
+    assertClauseOrderIrrelevant(ModelMerge(model, [source[0], source[2]], clauses))
+
+
+def test_the_order_of_clauses_can_matter_for_refusals():
+    model = table((1, 1, 10), (2, 1, 30))
+    clauses = (
+        matched(Delete(), when=IS_DELETE),
+        matched(insert(id=2), when=lambda t, s: t["v"] == 10),
+    )
+    (found,) = clauseOrderDependence(ModelMerge(model, [src(1, 2, op="D")], clauses))
+    assert isinstance(found.reordered, DuplicateKeyError)
+    assert "DuplicateKeyError" in found.report

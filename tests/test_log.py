@@ -21,6 +21,7 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage import faults, filesystem, log
 from trinitymerge.storage.entries import seal, unseal
+from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import (
     Batch,
@@ -87,7 +88,7 @@ class Counting(LocalFileSystem):
         self.calls["exists"] += 1
         return LocalFileSystem.exists(self, path)
 
-    def list(self, path: str) -> filesystem.Infos:
+    def list(self, path: str) -> Infos:
         self.calls["list"] += 1
         return LocalFileSystem.list(self, path)
 
@@ -161,9 +162,7 @@ def test_apply_is_pure_and_follows_removal_and_definition() -> None:
 
 def test_s6_a_batch_may_count_as_of_the_version_that_was_read() -> None:
     """A compaction that read version 1 must not win over version 2, which landed before it committed."""
-    snapshot = Snapshot.created(
-        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition())
-    )
+    snapshot = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition()))
     for name in ("a", "b"):
         snapshot = snapshot.apply(snapshot.next_commit("MERGE", added=[batch(name)]))
     base = batch("base", version=1, base=True)
@@ -172,9 +171,7 @@ def test_s6_a_batch_may_count_as_of_the_version_that_was_read() -> None:
 
 
 def test_s36_the_latest_version_of_each_application_is_known() -> None:
-    snapshot = Snapshot.created(
-        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition())
-    )
+    snapshot = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition()))
     for transaction in (("a", 5), ("b", 1), None, ("a", 3), ("a", 6)):
         snapshot = snapshot.apply(snapshot.next_commit("MERGE", transaction=transaction))
     assert snapshot.transactions == {"a": 6, "b": 1}
@@ -326,9 +323,7 @@ def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str
     opened = table.latest()
     assert opened == table.latest(before) == table.at(opened.version)
     assert opened.version == (4 if point in BEFORE else 5)
-    assert [b.id for b in opened.batches] == [f"b{n}" for n in range(1, 5)] + ["killed0"] * (
-        opened.version - 4
-    )
+    assert [b.id for b in opened.batches] == [f"b{n}" for n in range(1, 5)] + ["killed0"] * (opened.version - 4)
     after = grow(table, opened, to=12)  # the next writer proceeds
     assert table.latest() == after
 
@@ -530,6 +525,8 @@ HINTS: dict[str, bytes | None] = {
     "beyond the end": b'{"version": 999999, "starts": [999950, 999900]}',
     "beyond, from the start": b'{"version": 999999, "starts": [0]}',
     "negative": b'{"version": -7, "starts": [-1]}',
+    "too long for a file name": b'{"version": 1, "starts": [1%s]}' % (b"0" * 300),
+    "infinite": b'{"version": Infinity, "starts": [1e999]}',
     "no starts": b'{"version": 2, "starts": []}',
 }
 
@@ -717,12 +714,8 @@ def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
     table, snapshot = create(tmp_path)
     snapshot = grow(table, snapshot, to=3)
     base = batch("base", version=3, base=True)
-    snapshot = table.commit(
-        snapshot.next_commit("COMPACT", added=[base], removed=["b1", "b2", "b3"]), snapshot
-    )
+    snapshot = table.commit(snapshot.next_commit("COMPACT", added=[base], removed=["b1", "b2", "b3"]), snapshot)
     assert [b.id for b in table.latest().batches] == ["base"]
     assert [i for c in table.commits() for i in c.removed] == ["b1", "b2", "b3"]
-    restored = table.commit(
-        snapshot.next_commit("RESTORE", added=table.at(3).batches, removed=["base"]), snapshot
-    )
+    restored = table.commit(snapshot.next_commit("RESTORE", added=table.at(3).batches, removed=["base"]), snapshot)
     assert restored.batches == table.at(3).batches == table.latest().batches

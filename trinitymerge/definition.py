@@ -71,7 +71,9 @@ class Field:
     def text(self) -> str:
         """The type as a user would write it."""
         if isinstance(self.type, str):
-            return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(self.type, self.type)
+            return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(
+                self.type, self.type
+            )
         return str(self.type.get("type", self.type))
 
     def to_json(self) -> dict[str, Any]:
@@ -208,7 +210,9 @@ class TableDefinition:
     def _check_tombstone(self) -> None:
         if self.tombstoneKey is None:
             if self.tombstoneStringValue is not None:
-                raise InvalidDefinitionError("tombstoneStringValue is given without a tombstoneKey; name the column too.")
+                raise InvalidDefinitionError(
+                    "tombstoneStringValue is given without a tombstoneKey; name the column too."
+                )
             return
         field = self.field(self.tombstoneKey)
         if not field.is_atomic:

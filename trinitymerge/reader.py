@@ -7,14 +7,17 @@ definition and its batches' statistics; how batches are stored is the backend's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import attrs
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.expressions import all_of, column, is_tombstone
+from trinitymerge.expressions import all_of, column, is_older, is_tombstone
 from trinitymerge.storage.backend import VERSION, Backend, Batches
+from trinitymerge.storage.log import Batch
 
 _RANK = HIDDEN_PREFIX + "rank"
 
@@ -89,14 +92,122 @@ def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None) ->
         keys: when given, only rows whose primary key occurs there are read; its columns are the key columns' values
             in the order of the primary key, null or repeated values are harmless.
     """
-    definition = batches.definition
-    rows = backend.scan(batches)
     if keys is not None:
-        rows = rows.join(keys, all_of(column(k) == keys[i] for i, k in enumerate(definition.primaryKey)), "left_semi")
+        return _resolved(_only(backend.scan(batches), batches.definition, keys), batches)
+    overlay = Overlay.of(batches)
+    return _resolved(backend.scan(batches), batches) if overlay is None else _overlaid(backend, overlay)
+
+
+def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
+    """Versions of a table's rows, resolved by one window over all of them."""
+    definition = batches.definition
     if len(batches.batches) <= 1 and all(b.unique_keys for b in batches.batches):
         return rows.drop(VERSION)
     order = [column(w).desc_nulls_last() for w in definition.watermarkKey] + [column(VERSION).desc()]
     return _first_per_key(rows, definition.primaryKey, order).drop(VERSION)
+
+
+def _only(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+    same_key = all_of(column(k) == keys[i] for i, k in enumerate(definition.primaryKey))
+    return rows.join(keys, same_key, "left_semi")
+
+
+# Overlays -------------------------------------------------------------------------------------------------------------
+
+OVERLAY_ROWS = 1_000_000
+"""Up to this many delta rows are sent to every task that scans the base, instead of shuffling the base."""
+
+
+@attrs.frozen
+class Overlay:
+    """A base batch and the few rows written since: the base need not be shuffled to be resolved.
+
+    Attributes:
+        base: the one resolved batch.
+        deltas: what was committed after it.
+        deltas_win: no base row can be fresher than a delta row, by the batches' statistics.
+    """
+
+    base: Batches
+    deltas: Batches
+    deltas_win: bool
+
+    @classmethod
+    def of(cls, batches: Batches) -> Overlay | None:
+        """The overlay of a table's batches, or None where full resolution is better or the only way."""
+        bases = [b for b in batches.batches if b.base and b.unique_keys]
+        if not bases:
+            return None
+        base = bases[-1]
+        deltas = tuple(b for b in batches.batches if b is not base)
+        size = sum(b.rows for b in deltas)
+        later = all(_version(b) > _version(base) for b in deltas)
+        if not deltas or not later or size > OVERLAY_ROWS or size * 2 > base.rows:
+            return None
+        win = all(_cannot_lose(d, base, batches.definition) for d in deltas)
+        return cls(attrs.evolve(batches, batches=(base,)), attrs.evolve(batches, batches=deltas), win)
+
+
+def _version(batch: Batch) -> int:
+    return -1 if batch.version is None else batch.version
+
+
+def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool:
+    """Is every declared watermark of the delta at least every one of the base (the delta is the later commit)."""
+    if not definition.watermarkKey:
+        return True
+    if delta.watermark_min is None or base.watermark_max is None:
+        return False
+    return _order(delta.watermark_min) >= _order(base.watermark_max)
+
+
+def _order(watermark: tuple[Any, ...]) -> tuple[tuple[bool, Any], ...]:
+    """S3's order for statistics: null is smallest."""
+    return tuple((value is not None, 0 if value is None else value) for value in watermark)
+
+
+def _overlaid(backend: Backend, overlay: Overlay) -> DataFrame:
+    """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
+
+    Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
+    delta rows that lose.
+    """
+    definition = overlay.base.definition
+    base = backend.scan(overlay.base).drop(VERSION)
+    deltas = _resolved(backend.scan(overlay.deltas), overlay.deltas)
+    marks = _marks(deltas, definition)
+    fresher = F.lit(False)
+    if not overlay.deltas_win:
+        fresher = _beats(definition)
+        beaten = base.join(F.broadcast(marks), _same_key(definition) & fresher, "inner")
+        losers = beaten.select(*[column(_mark_key(i)) for i in range(len(definition.primaryKey))])
+        deltas = deltas.join(F.broadcast(losers), _same_key(definition), "left_anti")
+    kept = base.join(F.broadcast(marks), _same_key(definition) & ~fresher, "left_anti")
+    return kept.unionByName(deltas)
+
+
+def _mark_key(i: int) -> str:
+    return f"{HIDDEN_PREFIX}mark_key{i}"
+
+
+def _mark_watermark(i: int) -> str:
+    return f"{HIDDEN_PREFIX}mark_watermark{i}"
+
+
+def _marks(deltas: DataFrame, definition: TableDefinition) -> DataFrame:
+    """Key and watermark of each delta row, under names that cannot clash with the base's."""
+    keys = [column(k).alias(_mark_key(i)) for i, k in enumerate(definition.primaryKey)]
+    return deltas.select(*keys, *[column(w).alias(_mark_watermark(i)) for i, w in enumerate(definition.watermarkKey)])
+
+
+def _same_key(definition: TableDefinition) -> Column:
+    return all_of(column(k) == column(_mark_key(i)) for i, k in enumerate(definition.primaryKey))
+
+
+def _beats(definition: TableDefinition) -> Column:
+    """Is a base row fresher than the delta row of its key: at equal watermarks the delta is the later commit (S6)."""
+    mine = [column(w) for w in definition.watermarkKey]
+    return is_older([column(_mark_watermark(i)) for i in range(len(mine))], mine)
 
 
 def _first_per_key(df: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:

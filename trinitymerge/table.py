@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from pyspark.errors import PySparkException
@@ -271,7 +271,9 @@ class TrinityTable:
         if isinstance(source, TrinityTable):
             source = source.toDF().alias(source._alias)
         if not _is_dataframe(source):
-            raise InvalidMergeError(f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}.")
+            raise InvalidMergeError(
+                f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}."
+            )
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
@@ -329,7 +331,7 @@ class TrinityTable:
             return self.merge(source).whenNotMatched().insertAll()
         return self.merge(source, "1 = 0").whenNotMatched().insertAll()
 
-    def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:  # noqa: A002
+    def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
         """Updates the live rows for which a condition is true (S22).
 
         Example:
@@ -360,7 +362,7 @@ def _is_dataframe(value: Any) -> bool:
 def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:
     if isinstance(schema, str):
         try:
-            schema = StructType.fromDDL(schema)
+            schema = cast(StructType, StructType.fromDDL(schema))
         except PySparkException as error:
             raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
     if not isinstance(schema, StructType):
@@ -369,7 +371,15 @@ def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:
 
 
 def _difference(found: TableDefinition, wanted: TableDefinition) -> str:
-    for name in ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "properties", "comment"):
+    for name in (
+        "primaryKey",
+        "watermarkKey",
+        "tombstoneKey",
+        "tombstoneStringValue",
+        "fileFormat",
+        "properties",
+        "comment",
+    ):
         if getattr(found, name) != getattr(wanted, name):
             return f"its {name} is {getattr(found, name)!r}, not {getattr(wanted, name)!r}"
     ours, theirs = [f"{f.name} {f.text}" for f in found.fields], [f"{f.name} {f.text}" for f in wanted.fields]

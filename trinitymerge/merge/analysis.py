@@ -1,6 +1,6 @@
 """Names, types and references of a merge, resolved against target and source (S10, S22, S23, S28-S30).
 
-Owns: turning clauses into :class:`Template`\\ s, one per kind of row a merge can write, each saying for every stored
+Owns: turning clauses into :class:`Template` objects, one per kind of row a merge can write, each saying for every stored
 column where its value comes from. Runs no Spark job: it only asks Spark's analyzer. Which path is sound is decided in
 :mod:`trinitymerge.merge.paths`.
 """
@@ -105,7 +105,8 @@ class Template:
     def reads_target(self) -> bool:
         """Does any value depend on the target row."""
         return any(
-            isinstance(v, (Carried, Replaced)) or (isinstance(v, Given) and v.reads_target) for v in self.values.values()
+            isinstance(v, (Carried, Replaced)) or (isinstance(v, Given) and v.reads_target)
+            for v in self.values.values()
         )
 
 
@@ -208,7 +209,7 @@ class _Resolver:
             kind = self.joined.select(condition.alias("c")).schema.fields[0].dataType
             if not isinstance(kind, (BooleanType, NullType)):
                 raise InvalidMergeError(
-                    f"{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. \"... = 1\"."
+                    f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
                 )
             # A filter refuses what a condition may not hold: aggregates, window functions, generators.
             self.joined.filter(condition).schema  # noqa: B018
@@ -420,7 +421,9 @@ class _Resolver:
             below_alias = find_name(parts[1], names, self._case_sensitive)
             if below_alias is not None:
                 return below_alias, parts[2:]
-        if found is None or (len(parts) > 1 and not isinstance(physical_type(self.definition.field(found)), StructType)):
+        if found is None or (
+            len(parts) > 1 and not isinstance(physical_type(self.definition.field(found)), StructType)
+        ):
             wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
             raise InvalidMergeError(
                 f"{describe(self.clauses, position)}, {action.name}Expr: the table has no column '{wanted}'."

@@ -35,8 +35,8 @@ from pyspark.sql.types import (
 from trinitymerge.definition import Field
 from trinitymerge.expressions import declared_length, physical_type, quote
 
-_INTEGRAL_DIGITS = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
-_INTEGRAL_ORDER = [ByteType, ShortType, IntegerType, LongType]
+_INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
 _DATETIME = (DateType, TimestampType, TimestampNTZType)
 
 
@@ -204,6 +204,10 @@ def _zero(kind: DataType) -> Column:
     if text is not None:
         return F.expr(text)
     if "interval" in kind.simpleString():
-        zero_text = "INTERVAL '0' MONTH" if "month" in kind.simpleString() or "year" in kind.simpleString() else "INTERVAL '0' SECOND"
+        zero_text = (
+            "INTERVAL '0' MONTH"
+            if "month" in kind.simpleString() or "year" in kind.simpleString()
+            else "INTERVAL '0' SECOND"
+        )
         return F.expr(zero_text).cast(kind)
     return F.expr("parse_json('null')") if kind.typeName() == "variant" else F.lit(None).cast(kind)

@@ -143,9 +143,7 @@ class MergeBuilder:
             version: grows with every merge of that writer, for instance the micro-batch id.
         """
         if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
-            raise InvalidMergeError(
-                f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}."
-            )
+            raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
         return self._with(transaction=(appId, version))
 
     def onStale(self, policy: str) -> MergeBuilder:
@@ -243,7 +241,7 @@ class _ClauseStart:
 
     def _then(self, action: Action, kind: Callable[..., _Next]) -> _Next:
         b = self._builder
-        clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))  # type: ignore[arg-type]
+        clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))
         check_actions(clauses, len(clauses) - 1)
         return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options)
 
@@ -251,7 +249,9 @@ class _ClauseStart:
         clauses = (*self._builder._clauses, self._clause)
         where = describe(clauses, len(clauses) - 1)
         if hasattr(MergeBuilder, name) and not name.startswith("_"):
-            raise _UnfinishedError(f"{where}, has no action: give it one before {name}(), e.g. {_example(self._clause)}.")
+            raise _UnfinishedError(
+                f"{where}, has no action: give it one before {name}(), e.g. {_example(self._clause)}."
+            )
         if hasattr(TargetActions, name) or hasattr(MatchedClause, name):
             raise _UnfinishedError(f"{where}, cannot have {name}(); it takes {_example(self._clause)}.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -363,7 +363,9 @@ def _condition(condition: Any) -> Any:
 
 def _assignments(method: str, values: Any) -> Assignments:
     if not isinstance(values, Mapping) or not values:
-        raise InvalidMergeError(f"{method} takes a map from column to expression with at least one entry, got {values!r}.")
+        raise InvalidMergeError(
+            f"{method} takes a map from column to expression with at least one entry, got {values!r}."
+        )
     for key, value in values.items():
         if not isinstance(key, (str, Column)):
             raise InvalidMergeError(f"{method}: a map key must be a column name or a Column, got {key!r}.")

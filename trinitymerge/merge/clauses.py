@@ -33,6 +33,10 @@ def _items(assignments: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> tuple[
     return tuple(assignments.items()) if isinstance(assignments, Mapping) else tuple(assignments)
 
 
+def _strings(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
 @attrs.frozen
 class Assignments:
     """Explicit assignments: ``((column, expression), ...)`` in the order given."""
@@ -44,7 +48,7 @@ class Assignments:
 class All:
     """Every target column from the source column of the same name, but for ``exceptColumns``."""
 
-    exceptColumns: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    exceptColumns: tuple[str, ...] = attrs.field(default=(), converter=_strings)
 
 
 @attrs.frozen
@@ -73,10 +77,14 @@ class Insert:
 Action: TypeAlias = Update | Delete | Insert
 
 
+def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
+    return tuple(values)
+
+
 @attrs.frozen
 class _ClauseBase:
     condition: Expression | None = attrs.field(default=None, eq=_comparable)
-    actions: tuple[Action, ...] = attrs.field(default=(), converter=tuple)
+    actions: tuple[Action, ...] = attrs.field(default=(), converter=_actions)
 
 
 @attrs.frozen
@@ -107,8 +115,8 @@ def describe(clauses: tuple[Clause, ...], position: int) -> str:
     """A clause as errors name it: position, kind and condition text.
 
     Example:
-        >>> describe((WhenMatched("B.op = 'D'", [Delete()]),), 0)
-        'clause 1, whenMatched("B.op = \\'D\\'")'
+        >>> print(describe((WhenMatched("B.op = 'D'", [Delete()]),), 0))
+        clause 1, whenMatched("B.op = 'D'")
     """
     clause = clauses[position]
     condition = "" if clause.condition is None else _condition_text(clause.condition)
@@ -139,14 +147,13 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
     """Refuses a clause whose actions its kind does not allow (S21)."""
     clause, where = clauses[position], describe(clauses, position)
     if not clause.actions:
-        raise InvalidMergeError(
-            f"{where}, has no action. Add {_allowed(clause)} after it.", clause=position + 1
-        )
+        raise InvalidMergeError(f"{where}, has no action. Add {_allowed(clause)} after it.", clause=position + 1)
     replacing = [a for a in clause.actions if isinstance(a, (Update, Delete))]
     if isinstance(clause, WhenNotMatched):
         if replacing or len(clause.actions) > 1:
             raise InvalidMergeError(
-                f"{where}, must have exactly one insert: there is no target row to update or delete.", clause=position + 1
+                f"{where}, must have exactly one insert: there is no target row to update or delete.",
+                clause=position + 1,
             )
     elif len(replacing) > 1:
         raise InvalidMergeError(

@@ -173,7 +173,10 @@ def _slots_of(
     if template.action == "update":
         if not template.moves or keeps_key(analysis, paths.key_match, template):
             return [Slot(template, "update", known=True)]
-        return [Slot(template, "update", known=False, may_arrive=True), Slot(_leave(analysis, template), "leave", known=False)]
+        return [
+            Slot(template, "update", known=False, may_arrive=True),
+            Slot(_leave(analysis, template), "leave", known=False),
+        ]
     exact = paths.key_match is not None and paths.key_match.exact
     not_matched = isinstance(analysis.clauses[template.clause].clause, WhenNotMatched)
     own_key = not_matched and keeps_key(analysis, paths.key_match, template)
@@ -395,7 +398,9 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     definition = program.definition
     leave = column(SLOT).isin(program.numbers("leave")) if program.moves else F.lit(False)
     asked = [
-        F.when(leave, column(_new_key(i)) if program.moves else F.lit(None)).otherwise(column(k)).alias(f"{HIDDEN_PREFIX}q{i}")
+        F.when(leave, column(_new_key(i)) if program.moves else F.lit(None))
+        .otherwise(column(k))
+        .alias(f"{HIDDEN_PREFIX}q{i}")
         for i, k in enumerate(definition.primaryKey)
     ]
     asking = rows.select("*", *asked)
@@ -443,7 +448,9 @@ def _is(program: Program, *actions: str) -> Column:
 def _known_before(rows: DataFrame, program: Program) -> DataFrame:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     definition = program.definition
-    moving = any_of(column(SLOT) == n for n in range(len(program.slots)) if _is_move(program, n)) | _is(program, "leave")
+    moving = any_of(column(SLOT) == n for n in range(len(program.slots)) if _is_move(program, n)) | _is(
+        program, "leave"
+    )
     changed = F.lit(False)
     if program.moves:
         same = all_of(column(_new_key(i)).eqNullSafe(column(_old_key(i))) for i in range(len(definition.primaryKey)))
@@ -454,7 +461,10 @@ def _known_before(rows: DataFrame, program: Program) -> DataFrame:
     unknown = column(SLOT).isin([n for n, s in enumerate(program.slots) if not s.known])
     live = F.when(unknown, column(_FOUND_LIVE)).otherwise(column(LIVE))
     rows = rows.withColumn(LIVE, F.coalesce(live, F.lit(False)))
-    mine, found = _columns(_before(definition)), _columns(_found_watermark(i) for i in range(len(definition.watermarkKey)))
+    mine, found = (
+        _columns(_before(definition)),
+        _columns(_found_watermark(i) for i in range(len(definition.watermarkKey))),
+    )
     for i, name in enumerate(_before(definition)):
         # what a move replaces is both the row it leaves and what its new key holds: the fresher of the two
         pre_image = HIDDEN_PREFIX + f"pre{i}"
@@ -475,9 +485,7 @@ def _watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     definition = program.definition
     keys = definition.watermarkKey
     before = _columns(_before(definition))
-    unassigned = [
-        [n for n, s in enumerate(program.slots) if isinstance(s.template.values[k], Replaced)] for k in keys
-    ]
+    unassigned = [[n for n, s in enumerate(program.slots) if isinstance(s.template.values[k], Replaced)] for k in keys]
     row_watermark = [
         F.when(column(SLOT).isin(slots), b).otherwise(column(k)) if slots else column(k)
         for k, b, slots in zip(keys, before, unassigned, strict=True)
@@ -488,7 +496,9 @@ def _watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     for i, slots in enumerate(unassigned):
         final = row_watermark[i]
         if program.moves and slots:  # the tombstone left behind replaces the pre-image alone
-            final = F.when(_is(program, "leave") & column(SLOT).isin(slots), column(f"{HIDDEN_PREFIX}pre{i}")).otherwise(final)
+            final = F.when(
+                _is(program, "leave") & column(SLOT).isin(slots), column(f"{HIDDEN_PREFIX}pre{i}")
+            ).otherwise(final)
         finals[i] = F.when(column(_STALE), before[i]).otherwise(final) if on_stale == "force" else final
     if on_stale == "force":
         rows = rows.select(*_replaced(rows, dict(zip(keys, finals, strict=True))))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import all_of, column, declared_length, physical_type
+from trinitymerge.expressions import column, declared_length, physical_type
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Template, Value
 from trinitymerge.merge.assignment import Storing, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
@@ -253,19 +253,14 @@ def _why_no_outcome(analysis: Analysis) -> str:
 
 def _outcomes(analysis: Analysis, match: KeyMatch) -> Iterator[Outcome]:
     """The pairs of a matched and a not-matched clause that write the same whichever of them applies (or nothing)."""
-    matched: list[tuple[int | None, ClausePlan | None]] = [*analysis.of_kind(WhenMatched), (None, None)]
-    not_matched: list[tuple[int | None, ClausePlan | None]] = [*analysis.of_kind(WhenNotMatched), (None, None)]
-    for m, matched_plan in matched:
-        for n, not_matched_plan in not_matched:
-            if matched_plan is None and not_matched_plan is None:
-                yield Outcome(None, None, None)
-            elif matched_plan is not None and not_matched_plan is None:
-                row = _blind_delete(analysis, match, matched_plan)
-                if row is not None:
-                    yield Outcome(m, None, row)
-            elif matched_plan is not None and not_matched_plan is not None:
-                if _same_row(analysis, match, matched_plan, not_matched_plan):
-                    yield Outcome(m, n, not_matched_plan.templates[0])
+    yield Outcome(None, None, None)
+    for m, matched in analysis.of_kind(WhenMatched):
+        tombstone = _blind_delete(analysis, match, matched)
+        if tombstone is not None:
+            yield Outcome(m, None, tombstone)
+        for n, not_matched in analysis.of_kind(WhenNotMatched):
+            if _same_row(analysis, match, matched, not_matched):
+                yield Outcome(m, n, not_matched.templates[0])
 
 
 def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Template | None:
@@ -299,7 +294,11 @@ def _absent_deletes(analysis: Analysis, match: KeyMatch | None) -> tuple[tuple[i
 
 def _same_row(analysis: Analysis, match: KeyMatch, matched: ClausePlan, not_matched: ClausePlan) -> bool:
     """Do an update and an insert write the same row for a source row, without looking at the target."""
-    if len(matched.templates) != 1 or len(matched.clause.actions) != 1 or not isinstance(matched.clause.actions[0], Update):
+    if (
+        len(matched.templates) != 1
+        or len(matched.clause.actions) != 1
+        or not isinstance(matched.clause.actions[0], Update)
+    ):
         return False
     (update,), (insert,) = matched.templates, not_matched.templates
     if not keeps_key(analysis, match, update) or not keeps_key(analysis, match, insert):
@@ -363,4 +362,3 @@ def check_forced(path: Path, paths: Paths) -> None:
     """
     if path in paths.why_not:
         raise InvalidMergeError(f"This merge cannot run as {path.value}: {paths.why_not[path]}.")
-

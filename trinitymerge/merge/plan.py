@@ -144,7 +144,8 @@ class MergePlan:
     def _sides(self, path: Path, source: Source | None, count: int, batches: Batches) -> sides.Sides:
         if path is Path.FULL:
             return sides.full(self.analysis, source, self.backend, batches)
-        assert source is not None and self.paths.key_match is not None
+        assert source is not None
+        assert self.paths.key_match is not None
         return sides.keyed(self.analysis, self.paths.key_match, source, count, self.backend, batches)
 
     def _steps(self, fired: DataFrame, program: Program, batches: Batches) -> DataFrame:
@@ -191,7 +192,9 @@ class MergePlan:
 
     def _path_lines(self) -> list[str]:
         chosen = self.chosen
-        doubt = "" if chosen is not Path.BLIND or self.paths.certain else " where no row depends on whether its key exists"
+        doubt = (
+            "" if chosen is not Path.BLIND or self.paths.certain else " where no row depends on whether its key exists"
+        )
         lines = [f"Path: {chosen.value}{doubt}"]
         for path in Path:
             if path is chosen:

@@ -6,13 +6,17 @@ Owns: the counts, and how they print in a terminal and in a notebook. Plain data
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 
 def _mapping(value: Mapping[str, float]) -> dict[str, float]:
     return dict(value)
+
+
+def _counts(values: Iterable[int | None]) -> tuple[int | None, ...]:
+    return tuple(values)
 
 
 @attrs.frozen
@@ -46,7 +50,7 @@ class MergeResult:
     rowsStale: int | None = 0
     rowsAppended: int = 0
     rowsSource: int | None = 0
-    perClause: tuple[int | None, ...] = attrs.field(default=(), converter=tuple)
+    perClause: tuple[int | None, ...] = attrs.field(default=(), converter=_counts)
     path: str = "none"
     skipped: str = ""
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)

@@ -100,4 +100,3 @@ def _join_type(analysis: Analysis) -> str:
     if from_source:
         return "right_outer"
     return "inner" if analysis.of_kind(WhenMatched) else "full_outer"
-

@@ -69,7 +69,7 @@ def observed_columns(program: Program) -> list[Column]:
         "undecided": _count(column(SLOT) == UNDECIDED),
         "rows": _count(kept),
         "tombstones": _count(kept & is_tombstone(definition)),
-        "stale": _count((column(EFFECT) == STALE)),
+        "stale": _count(column(EFFECT) == STALE),
         "duplicates": _count(kept & (column(EFFECT) == DUPLICATE)),
         "misfits": _count(~fits),
         "misfit_min": F.min(MISFIT),
@@ -259,7 +259,10 @@ def _weighted(where: Column, weights: Mapping[str, int]) -> Column:
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Adds the keys with several rows: the freshest row that is not stale says what readers see (S12, S30a)."""
     key = Window.partitionBy(*[column(k) for k in definition.primaryKey])
-    order = [F.coalesce(column(EFFECT) == STALE, F.lit(False)), *[column(w).desc_nulls_last() for w in definition.watermarkKey]]
+    order = [
+        F.coalesce(column(EFFECT) == STALE, F.lit(False)),
+        *[column(w).desc_nulls_last() for w in definition.watermarkKey],
+    ]
     rank = HIDDEN_PREFIX + "rank"
     winners = (
         staged.withColumn(_N, F.count(F.lit(1)).over(key))
@@ -277,7 +280,9 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
         AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
     """
     own = [*definition.primaryKey, *definition.watermarkKey]
-    content = F.struct(*[comparable(f.name, physical_type(f)).alias(f"c{i}") for i, f in enumerate(definition.stored_fields)])
+    content = F.struct(
+        *[comparable(f.name, physical_type(f)).alias(f"c{i}") for i, f in enumerate(definition.stored_fields)]
+    )
     groups = staged.groupBy(*[column(c) for c in own]).agg(
         F.count(F.lit(1)).alias(_N),
         F.count(F.when(is_tombstone(definition), F.lit(1))).alias("_tm_dead"),
@@ -322,7 +327,9 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
     )
     same = all_of(column(k) == column(f"{HIDDEN_PREFIX}k{i}") for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(column(EFFECT) == STALE)
-    found = stale.join(theirs, same, "left").orderBy(*[column(k) for k in definition.primaryKey]).limit(_SHOWN).collect()
+    found = (
+        stale.join(theirs, same, "left").orderBy(*[column(k) for k in definition.primaryKey]).limit(_SHOWN).collect()
+    )
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
         f"{', '.join(str(r[f'{HIDDEN_PREFIX}t{i}']) for i in range(len(names)))}"
@@ -330,7 +337,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
     ]
     raise StaleRowsError(
         f"{count:,} rows of the merge are older than what they would replace ({', '.join(names)}): {'; '.join(listed)}. "
-        "Nothing was written. Leave late rows out, or choose onStale(\"skip\") to let them lose or onStale(\"force\") to "
+        'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
         "let them win.",
         keys=[tuple(r[k] for k in definition.primaryKey) for r in found],
         rows=count,
@@ -346,7 +353,9 @@ def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]
 
 
 def _key_text(definition: TableDefinition, key: tuple[Any, ...]) -> str:
-    return ", ".join(f"{n}={v!r}" if isinstance(v, str) else f"{n}={v}" for n, v in zip(definition.primaryKey, key, strict=True))
+    return ", ".join(
+        f"{n}={v!r}" if isinstance(v, str) else f"{n}={v}" for n, v in zip(definition.primaryKey, key, strict=True)
+    )
 
 
 def _values(row: Row, names: tuple[str, ...]) -> str:

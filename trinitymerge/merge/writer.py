@@ -29,7 +29,7 @@ from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.storage.backend import Batches, Staged
-from trinitymerge.storage.log import Batch, Snapshot
+from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot
 
 MAX_ATTEMPTS = 10
 """How often a merge that read the target is evaluated again after other writers' commits (S35)."""
@@ -65,7 +65,7 @@ def execute(plan: MergePlan) -> MergeResult:
         except ConcurrentCommitError:
             if attempt == MAX_ATTEMPTS - 1:
                 raise
-            time.sleep(random.uniform(0, _BACKOFF_SECONDS * 2**attempt))  # noqa: S311 - jitter, not a secret
+            time.sleep(random.uniform(0, _BACKOFF_SECONDS * 2**attempt))
     raise AssertionError("unreachable")
 
 
@@ -99,6 +99,8 @@ class _Attempt:
             staged, observed = self._stage(compiled)
         try:
             return self._publish(compiled, staged, observed)
+        except OutcomeUnknown:
+            raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except BaseException:
             self.plan.backend.discard(staged)
             raise
@@ -218,7 +220,8 @@ class _Attempt:
 
     def _publish_commit(self, batches: tuple[Batch, ...], metrics: Mapping[str, Any]) -> Snapshot:
         """Commits; a batch that never read the target goes on top of whatever landed meanwhile (S35)."""
-        commit = self.snapshot.next_commit(
+        base = self.snapshot
+        commit = base.next_commit(
             "MERGE",
             parameters={"clauses": [describe(self.plan.clauses, i) for i in range(len(self.plan.clauses))]},
             added=batches,
@@ -229,14 +232,14 @@ class _Attempt:
         )
         while True:
             try:
-                return self.plan.backend.commit(commit)
+                return self.plan.backend.commit(commit, base)
             except ConcurrentCommitError:
-                latest = self.plan.backend.snapshot()
-                if self.path is not Path.BLIND or latest.definition_version != self.snapshot.definition_version:
+                base = self.plan.backend.snapshot()
+                if self.path is not Path.BLIND or base.definition_version != self.snapshot.definition_version:
                     raise
-                if _already_done(self.plan, latest) is not None:
+                if _already_done(self.plan, base) is not None:
                     raise
-                commit = latest.rebase(commit)
+                commit = base.rebase(commit)
 
     # Around ---------------------------------------------------------------------------------------------------------
 
@@ -256,7 +259,9 @@ class _Attempt:
         except TrinityMergeError:
             raise
         except PySparkException as error:
-            raise InvalidMergeError(f"The merge could not be evaluated: {spark_text(error)} Nothing was written.") from error
+            raise InvalidMergeError(
+                f"The merge could not be evaluated: {spark_text(error)} Nothing was written."
+            ) from error
 
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
@@ -270,5 +275,3 @@ def current_user() -> str | None:
         return getpass.getuser()
     except (KeyError, OSError):
         return None
-
-

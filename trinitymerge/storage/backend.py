@@ -86,13 +86,13 @@ class Backend(Protocol):
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch; a batch already removed is no error."""
 
-    def commit(self, commit: Commit) -> Snapshot:
-        """Makes a commit visible, all at once, as ``commit.version`` (S33).
+    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+        """Makes a commit on top of ``base`` visible, all at once, as ``commit.version`` (S33).
 
         Raises:
             ConcurrentCommitError: that version exists already; nothing was changed.
+            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
         """
 
     def history(self) -> list[Commit]:
         """All commits that are still known, newest first."""
-

@@ -265,9 +265,7 @@ class Snapshot:
             raise InapplicableCommit(f"adds batch '{min(twice)}', which is part of the table already")
         future = [b for b in commit.added if b.version is not None and b.version > commit.version]
         if future:
-            raise InapplicableCommit(
-                f"batch '{future[0].id}' is from version {future[0].version}, after its commit"
-            )
+            raise InapplicableCommit(f"batch '{future[0].id}' is from version {future[0].version}, after its commit")
 
     def _with_transaction(self, transaction: tuple[str, int] | None) -> Mapping[str, int]:
         if transaction is None:
@@ -363,9 +361,7 @@ def checksum_of(content: bytes) -> str:
     """
     match = _ENVELOPE.match(content)
     if not match:
-        raise ValueError(
-            "it is empty" if not content else "it does not begin as the files of this library do"
-        )
+        raise ValueError("it is empty" if not content else "it does not begin as the files of this library do")
     checksum = match[1].decode()
     if hashlib.sha256(content[_ENVELOPE_SIZE:]).hexdigest() != checksum:
         raise ValueError("its checksum does not match its content")

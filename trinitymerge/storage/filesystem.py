@@ -151,9 +151,7 @@ class HadoopFileSystem(FileSystem):
         with self._errors(path):
             if not self._fs.getFileStatus(self._path(path)).isDirectory():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            return sorted(
-                map(_hadoop_info, self._fs.listStatus(self._path(path))), key=lambda info: info.name
-            )
+            return sorted(map(_hadoop_info, self._fs.listStatus(self._path(path))), key=lambda info: info.name)
 
     def delete(self, path: str) -> None:
         """See :class:`FileSystem`."""
@@ -298,9 +296,7 @@ def _as_python(java: Any, path: str) -> Exception:
         while kind is not None:
             meaning = _MEANINGS.get(str(kind.getName()))
             if meaning is UnsupportedStorageError:
-                remedy = (
-                    "Add the storage's Hadoop connector to the session (for example 'spark.jars.packages')."
-                )
+                remedy = "Add the storage's Hadoop connector to the session (for example 'spark.jars.packages')."
                 return UnsupportedStorageError(f"{text}. {remedy}", path=path)
             if meaning is not None:
                 return meaning(text)

@@ -77,9 +77,7 @@ class VersionTaken(Exception):  # noqa: N818 - an answer to a question, not a fa
     """
 
     def __init__(self, version: int, winner: Commit) -> None:
-        super().__init__(
-            f"version {version} exists already: {winner.operation} by {winner.user or 'unknown'}"
-        )
+        super().__init__(f"version {version} exists already: {winner.operation} by {winner.user or 'unknown'}")
         self.version = version
         self.winner = winner
 
@@ -185,9 +183,7 @@ class CommitLog:
             CorruptTableError: as :meth:`latest`.
         """
         last = self.latest().version
-        found = bisect.bisect_right(
-            range(last + 1), timestamp_ms, key=lambda v: self._entry(v).commit.timestamp_ms
-        )
+        found = bisect.bisect_right(range(last + 1), timestamp_ms, key=lambda v: self._entry(v).commit.timestamp_ms)
         if found == 0:
             first = self._entry(0).commit.timestamp_ms
             raise TableNotFoundError(
@@ -317,9 +313,7 @@ class CommitLog:
             path = self.entry_path(commit.version)
             if isinstance(error, PermissionError) or (self.fs.is_local and not self.fs.exists(path)):
                 raise error from None
-            raise OutcomeUnknown(
-                f"{error}; whether '{path}' was created could not be found out ({second})"
-            ) from error
+            raise OutcomeUnknown(f"{error}; whether '{path}' was created could not be found out ({second})") from error
 
     def _write_helpers(self, snapshot: Snapshot) -> None:
         try:
@@ -328,9 +322,7 @@ class CommitLog:
             self._write_hint(snapshot)
             faults.fault("hint.done")
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever happens here
-            _logger.warning(
-                "%s: no checkpoint or hint for version %d: %s", self.table_path, snapshot.version, error
-            )
+            _logger.warning("%s: no checkpoint or hint for version %d: %s", self.table_path, snapshot.version, error)
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         faults.fault("checkpoint.before")
@@ -350,9 +342,11 @@ class CommitLog:
     def _read_hint(self) -> _Hint | None:
         try:
             data = json.loads(self.fs.read(f"{self.directory}/{_HINT}"))
-            return _Hint(int(data["version"]), tuple(int(v) for v in data["starts"]))
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            hint = _Hint(data["version"], tuple(data["starts"]))
+            believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
+        except (OSError, *_UNREADABLE):
             return None  # lost, torn or foreign: it was only a hint
+        return hint if believable else None
 
     def _latest_by_listing(self) -> Snapshot:
         entries, checkpoints = self._list()
@@ -480,8 +474,7 @@ class CommitLog:
 
     def _corrupt(self, path: str, why: str) -> CorruptTableError:
         return CorruptTableError(
-            f"The log entry '{path}' cannot be used: {why}. Nothing was changed. "
-            "Restore this file from a backup.",
+            f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
             path=path,
         )
 

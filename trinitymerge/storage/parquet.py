@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +24,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import column, empty_frame, physical_schema, text_literal
 from trinitymerge.storage.backend import VERSION, Batches, Staged
-from trinitymerge.storage.filesystem import FileSystem, filesystem_for
+from trinitymerge.storage.filesystem import FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.log import Commit, CommitLog, Snapshot, VersionTaken, now_ms
 
 BATCH = HIDDEN_PREFIX + "batch"
@@ -32,6 +34,9 @@ _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "
 """A table must not lose rows silently, whatever the session is set to."""
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+_SPARK_LISTS_ALONE = 32
 
 
 class ManagedBackend:
@@ -122,7 +127,7 @@ class ManagedBackend:
         readable = [b for b in batches.batches if b.rows]
         if not readable:
             return empty_frame(self.spark, schema).select(*stored, F.lit(0).cast("long").alias(VERSION))
-        paths = [self._batch_path(b.id) for b in readable]
+        paths = [escape_glob(self._batch_path(b.id)) for b in readable]
         relation = self._load(definition, schema, paths)
         version = F.lit(readable[0].version).cast("long")
         if len(readable) > 1:
@@ -135,7 +140,8 @@ class ManagedBackend:
         for name, value in _READ_OPTIONS.items():
             reader = reader.option(name, value)
         try:
-            return reader.option("basePath", f"{self.path}/data").load(paths)
+            with self._listing_on_driver(len(paths)):
+                return reader.option("basePath", f"{self.path}/data").load(paths)
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
@@ -145,6 +151,20 @@ class ManagedBackend:
                 "it. It was removed by something other than vacuum(); restore the directory, or restore an older version.",
                 path=self.path,
             ) from None
+
+    @contextmanager
+    def _listing_on_driver(self, directories: int) -> Iterator[None]:
+        """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
+        if not self.files.is_local or directories <= _SPARK_LISTS_ALONE:
+            yield
+            return
+        conf, name = self.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.threshold"
+        before = conf.get(name, str(_SPARK_LISTS_ALONE))
+        conf.set(name, str(max(directories, int(before or 0))))
+        try:
+            yield
+        finally:
+            conf.set(name, str(before))
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
@@ -163,16 +183,16 @@ class ManagedBackend:
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
-        return reader.load(self._batch_path(staged.id))
+        return reader.load(escape_glob(self._batch_path(staged.id)))
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
         self.files.delete(self._batch_path(staged.id))
 
-    def commit(self, commit: Commit) -> Snapshot:
+    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
         try:
-            self._latest = self._log.commit(commit)
+            self._latest = self._log.commit(commit, base)
         except VersionTaken as taken:
             raise ConcurrentCommitError(
                 f"Version {taken.version} of {self.path} was committed by another writer while this one worked "

@@ -12,7 +12,31 @@ Example:
     1
 """
 
+from trinitymerge.testing.asserts import (
+    ModelMerge,
+    OrderDependence,
+    assertClauseOrderIrrelevant,
+    assertMerge,
+    assertRows,
+    clauseOrderDependence,
+    renderDifference,
+)
+from trinitymerge.testing.cases import MergeCase, to_engine
 from trinitymerge.testing.expressions import Expr, KeyEquality
 from trinitymerge.testing.interpreter import ModelResult, ModelTable
 
-__all__ = ["Expr", "KeyEquality", "ModelResult", "ModelTable"]
+__all__ = [
+    "Expr",
+    "KeyEquality",
+    "MergeCase",
+    "ModelMerge",
+    "ModelResult",
+    "ModelTable",
+    "OrderDependence",
+    "assertClauseOrderIrrelevant",
+    "assertMerge",
+    "assertRows",
+    "clauseOrderDependence",
+    "renderDifference",
+    "to_engine",
+]

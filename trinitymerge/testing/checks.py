@@ -47,8 +47,7 @@ class Names:
         found = _find(text, self.definition.names)
         if found is None:
             raise InvalidMergeError(
-                f"{where}: '{name}' is not a column of the table."
-                + did_you_mean(text, self.definition.names),
+                f"{where}: '{name}' is not a column of the table." + did_you_mean(text, self.definition.names),
                 column=text,
             )
         return found
@@ -91,9 +90,7 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
             if isinstance(action, Delete):
                 continue
             if isinstance(action.values, All) and isinstance(clause, WhenOnlyOnTarget):
-                raise InvalidMergeError(
-                    f"{where}: there is no source row to take the columns from; use a map."
-                )
+                raise InvalidMergeError(f"{where}: there is no source row to take the columns from; use a map.")
             assigned = _assigned_columns(names, action, where)
             if isinstance(action, Insert):
                 _check_required(names, clause, assigned, where)
@@ -124,9 +121,7 @@ def _explicit_columns(names: Names, values: Assignments, where: str) -> frozense
         raise InvalidMergeError(f"{where}: {', '.join(twice)} is assigned twice; keep one.", columns=twice)
     for key, value in values.items:
         if isinstance(value, str):
-            raise InvalidMergeError(
-                f"{where}: the value of '{key}' is SQL text, for Spark only; use an Expr."
-            )
+            raise InvalidMergeError(f"{where}: the value of '{key}' is SQL text, for Spark only; use an Expr.")
     return frozenset(columns)
 
 

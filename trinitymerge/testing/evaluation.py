@@ -382,10 +382,7 @@ class Evaluation:
 
     def agree(self, rows: list[Row]) -> bool:
         """S12: all tombstones, or equal in every column."""
-        return (
-            all(self.rules.is_tombstone(row) for row in rows)
-            or len({self.rules.content(row) for row in rows}) == 1
-        )
+        return all(self.rules.is_tombstone(row) for row in rows) or len({self.rules.content(row) for row in rows}) == 1
 
     def torn_rows(self, changes: list[Change]) -> list[Key]:
         """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
@@ -411,9 +408,7 @@ class Evaluation:
     def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
         """Stale rows of the batch, and stale moves, which are not in it."""
         written = {id(row) for row in batch}
-        return [
-            change for change in changes if change.stale and (change.is_move or id(change.row) in written)
-        ]
+        return [change for change in changes if change.stale and (change.is_move or id(change.row) in written)]
 
     # Counts (S30a) ------------------------------------------------------------------------------------------
 

@@ -86,9 +86,7 @@ class KeyEquality(Expr):
             'A.id = B.order_id'
         """
         pairs = tuple((key, (columns or {}).get(key, key)) for key in definition.primaryKey)
-        both = all_of(
-            *(eq(column(target, key), column(source, name, of_target=False)) for key, name in pairs)
-        )
+        both = all_of(*(eq(column(target, key), column(source, name, of_target=False)) for key, name in pairs))
         return cls(both.sql, both.call, columns=pairs)
 
 
@@ -99,9 +97,7 @@ def evaluate(expression: Any, target: Mapping[str, Any] | None, source: Mapping[
     if callable(expression):
         return expression(target, source)
     if isinstance(expression, str):
-        raise InvalidMergeError(
-            f"Only Spark can evaluate SQL text ({expression!r}); pass an Expr or a callable."
-        )
+        raise InvalidMergeError(f"Only Spark can evaluate SQL text ({expression!r}); pass an Expr or a callable.")
     return expression
 
 

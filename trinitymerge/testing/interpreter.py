@@ -35,7 +35,7 @@ class ModelResult:
         rowsAppended: rows of the batch.
         rowsSource: rows of the source.
         perClause: how often each clause fired, in the order of the chain.
-        skipped: was the transaction already committed (S36).
+        skipped: why nothing was written (S36, S37), or an empty string.
         rows: the live rows afterwards, in key order.
         appended: the batch, hidden tombstone column included.
     """
@@ -48,7 +48,7 @@ class ModelResult:
     rowsAppended: int = 0
     rowsSource: int = 0
     perClause: tuple[int, ...] = ()
-    skipped: bool = False
+    skipped: str = ""
     rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
     appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
 
@@ -213,9 +213,9 @@ class ModelTable:
         check_merge(names, clauses)  # S28
         nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
         if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
-            return attrs.evolve(nothing, skipped=True)
+            return attrs.evolve(nothing, skipped="the transaction is committed already")
         if source is not None and not source:  # S37
-            return attrs.evolve(nothing, version=self._record((), transaction))
+            return attrs.evolve(nothing, version=self._record((), transaction), skipped="the source is empty")
         evaluation = Evaluation(
             names=names,
             live=self._live_stored(),
@@ -238,6 +238,7 @@ class ModelTable:
             rowsSource=len(source or ()),
             perClause=outcome.per_clause,
             rows=tuple(self.live()),
+            skipped="" if outcome.batch else "no clause applied to any row",
             appended=outcome.batch,
         )
 

@@ -1,8 +1,8 @@
 """Hypothesis strategies for tables, sources and merges, small and full of coincidences.
 
 Owns: :func:`merge_cases` and the strategies it is made of, and :func:`event_streams` for tests of order
-independence. Keys come from a handful of values so that they collide, watermarks too; every case can be run by the
-interpreter and rendered for Spark, which is to run in UTC. Imports Hypothesis.
+independence. Keys come from a handful of values so that they collide, watermarks too. Every case can be run by
+the interpreter and rendered for Spark, which is to run in UTC. Imports Hypothesis.
 """
 
 from __future__ import annotations

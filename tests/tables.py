@@ -1,0 +1,96 @@
+"""What tests of merges share: small tables, copies of them, and one merge run on every sound path."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge import MergeBuilder, MergeResult, TrinityTable
+from trinitymerge.merge.paths import Path
+
+EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
+"""The schema most tests use: a primary key, a watermark, a value and a tombstone."""
+
+
+def frame(spark: SparkSession, schema: str, *rows: tuple[Any, ...]) -> DataFrame:
+    """A small DataFrame; a single column may be given as bare values."""
+    return spark.createDataFrame([row if isinstance(row, tuple) else (row,) for row in rows], schema)
+
+
+def new_table(spark: SparkSession, directory: FilePath, schema: str = EVENTS, **keys: Any) -> TrinityTable:
+    """An empty table in a directory of its own; keyed by id, ts and deleted unless told otherwise."""
+    if schema == EVENTS:
+        keys = {"watermarkKey": "ts", "tombstoneKey": "deleted", **keys}
+    path = directory / f"table-{uuid.uuid4().hex[:8]}"
+    return TrinityTable.create(spark, str(path), schema, **{"primaryKey": "id", **keys})
+
+
+def fill(table: TrinityTable, spark: SparkSession, *batches: Iterable[tuple[Any, ...]]) -> TrinityTable:
+    """Appends batches of whole rows, tombstones among them, in the table's own schema."""
+    for rows in batches:
+        table.upsert(spark.createDataFrame(list(rows), table.definition.schema)).execute()
+    return table
+
+
+def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:
+    """The same table once more, elsewhere: tables hold no absolute paths."""
+    path = directory_of(table)
+    copy = path.with_name(f"{path.name}-{uuid.uuid4().hex[:8]}")
+    shutil.copytree(path, copy)
+    return TrinityTable.forPath(spark, str(copy))
+
+
+def directory_of(table: TrinityTable) -> FilePath:
+    """Where a local table's files are."""
+    return FilePath(table.path.removeprefix("file:"))
+
+
+def batch_directories(table: TrinityTable) -> set[str]:
+    """The batch directories on disk, committed or not."""
+    data = directory_of(table) / "data"
+    return {entry.name for entry in data.iterdir()} if data.exists() else set()
+
+
+class Run(NamedTuple):
+    """One merge on one path, into its own copy of the table."""
+
+    path: Path
+    table: TrinityTable
+    result: MergeResult
+
+
+def on_every_path(
+    table: TrinityTable, merge: Callable[[TrinityTable], MergeBuilder], spark: SparkSession
+) -> list[Run]:
+    """Runs a merge on every path that is sound for it, each on a fresh copy; the full scan comes last (S31).
+
+    What differs between the runs is an error here: the live rows, and any count that more than one path knows.
+    """
+    runs = []
+    for path in Path:
+        copy = copy_of(table, spark)
+        builder = merge(copy)
+        if path not in builder.build().paths.why_not:
+            runs.append(Run(path, copy, builder._on_path(path).execute()))
+    expected = _rows(runs[-1].table)
+    for run in runs[:-1]:
+        assert _rows(run.table) == expected, f"{run.path.value} and full scan leave different rows"
+        _assert_same_counts(run.result, runs[-1].result)
+    return runs
+
+
+def _rows(table: TrinityTable) -> list[str]:
+    return sorted(map(repr, table.toDF().collect()))
+
+
+def _assert_same_counts(result: MergeResult, reference: MergeResult) -> None:
+    for name in ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource"):
+        found, expected = getattr(result, name), getattr(reference, name)
+        assert found is None or found == expected, f"{name} is {found} as {result.path}, {expected} as full scan"
+    for found, expected in zip(result.perClause, reference.perClause, strict=True):
+        assert found is None or found == expected, f"perClause {result.perClause} and {reference.perClause}"

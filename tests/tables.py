@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
+from trinitymerge.expressions import physical_schema
 from trinitymerge.merge.paths import Path
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
@@ -33,7 +34,8 @@ def new_table(spark: SparkSession, directory: FilePath, schema: str = EVENTS, **
 def fill(table: TrinityTable, spark: SparkSession, *batches: Iterable[tuple[Any, ...]]) -> TrinityTable:
     """Appends batches of whole rows, tombstones among them, in the table's own schema."""
     for rows in batches:
-        table.upsert(spark.createDataFrame(list(rows), table.definition.schema)).execute()
+        schema = physical_schema(table.definition.fields)
+        table.upsert(spark.createDataFrame(list(rows), schema)).execute()
     return table
 
 
@@ -57,11 +59,16 @@ def batch_directories(table: TrinityTable) -> set[str]:
 
 
 class Run(NamedTuple):
-    """One merge on one path, into its own copy of the table."""
+    """One merge on one path, into its own copy of the table, and the live rows it left."""
 
     path: Path
     table: TrinityTable
     result: MergeResult
+    rows: list[tuple[Any, ...]]
+
+    def row(self, key: Any) -> tuple[Any, ...] | None:
+        """The live row whose first column is ``key``."""
+        return next((row for row in self.rows if row[0] == key), None)
 
 
 def on_every_path(
@@ -70,22 +77,29 @@ def on_every_path(
     """Runs a merge on every path that is sound for it, each on a fresh copy; the full scan comes last (S31).
 
     What differs between the runs is an error here: the live rows, and any count that more than one path knows.
+    A blind append is only tried where no source row may turn out to need the target.
     """
     runs = []
-    for path in Path:
+    for path in sound_paths(merge(table)):
         copy = copy_of(table, spark)
-        builder = merge(copy)
-        if path not in builder.build().paths.why_not:
-            runs.append(Run(path, copy, builder._on_path(path).execute()))
-    expected = _rows(runs[-1].table)
+        result = merge(copy)._on_path(path).execute()
+        assert result.path == path.value
+        runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
-        assert _rows(run.table) == expected, f"{run.path.value} and full scan leave different rows"
+        assert run.rows == runs[-1].rows, f"{run.path.value} and full scan leave different rows"
         _assert_same_counts(run.result, runs[-1].result)
     return runs
 
 
-def _rows(table: TrinityTable) -> list[str]:
-    return sorted(map(repr, table.toDF().collect()))
+def sound_paths(builder: MergeBuilder) -> list[Path]:
+    """The paths that are sound whatever the source holds."""
+    paths = builder.build().paths
+    return [path for path in Path if path not in paths.why_not and (path is not Path.BLIND or paths.certain)]
+
+
+def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:
+    """The live rows as tuples, in an order of their own."""
+    return sorted((tuple(row) for row in table.toDF().collect()), key=repr)
 
 
 def _assert_same_counts(result: MergeResult, reference: MergeResult) -> None:

@@ -565,14 +565,14 @@ def test_S24_a_row_that_moves_is_changed_by_nothing_else():
 
 
 def test_S25_keys_that_are_live_and_stay_so_are_refused():
-    model = table((1, 1, 10), (2, 9, 20))
+    model = table((1, 1, 10), (2, 1, 20))
     for clauses in ([MOVE], [matched(insert(id=of_source("id"), v=1))]):
         with pytest.raises(DuplicateKeyError) as error:
             model.merge([src(2, 2, 10)], clauses, BY_VALUE)
         assert error.value.keys == [(2,)]
     with pytest.raises(DuplicateKeyError):
-        model.merge([src(2, 2, 99)], [not_matched(INSERT_AS_IS)], BY_VALUE)
-    assert seen(model) == [(1, 1, 10), (2, 9, 20)]
+        model.merge([src(2, 0, 99)], [not_matched(INSERT_AS_IS)], BY_VALUE)
+    assert seen(model) == [(1, 1, 10), (2, 1, 20)]
 
 
 def test_S25_a_delete_or_a_move_frees_a_key():
@@ -600,6 +600,12 @@ def test_S25_a_stale_arrival_leaves_the_key_deleted():
     clauses = [matched(Delete(), when=IS_DELETE), not_matched(INSERT_AS_IS)]
     result = model.merge([src(1, 6, 10, "D"), src(1, 4, 30)], clauses, BY_VALUE)
     assert (seen(model), counts(result), result.rowsAppended) == ([], (0, 0, 1, 1), 2)
+
+
+def test_S25_a_stale_move_arrives_nowhere():
+    model = table((1, 5, 10), (2, 1, 20))
+    result = model.merge([src(2, 4, 10)], [MOVE], BY_VALUE)
+    assert (seen(model), counts(result)) == ([(1, 5, 10), (2, 1, 20)], (0, 0, 0, 1))
 
 
 def test_S25_an_update_to_a_tombstone_frees_its_key():

@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, Stru
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
-from trinitymerge.expressions import all_of, column, find_name, physical_type, tombstone_value
+from trinitymerge.expressions import all_of, column, find_name, physical_type, quote, tombstone_value
 from trinitymerge.merge.assignment import Storing, storing, zero
 from trinitymerge.merge.clauses import (
     All,
@@ -364,9 +364,9 @@ class _Resolver:
         return way
 
     def _changed_struct(self, position: int, name: str, fields: Mapping[tuple[str, ...], Column]) -> Column:
-        """The target's struct with some of its fields replaced (S22); a null struct becomes one of nulls first."""
+        """The target's struct with some of its fields replaced (S22)."""
         kind = physical_type(self.definition.field(name))
-        struct = F.coalesce(self.target.column(name), _null_struct(kind))
+        struct = self.target.column(name)
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
             given = self.joined
@@ -381,7 +381,7 @@ class _Resolver:
                     clause=position + 1,
                     column=name,
                 )
-            struct = struct.withField(".".join(f"`{p}`" for p in path), value.cast(field_type))
+            struct = _with_field(struct, kind, path, value.cast(field_type), self._case_sensitive)
         return struct
 
     def _field_type(self, position: int, name: str, kind: DataType, path: tuple[str, ...]) -> DataType:
@@ -450,8 +450,17 @@ class _Resolver:
             )
 
 
-def _null_struct(kind: DataType) -> Column:
+def _with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
+    """A struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
     assert isinstance(kind, StructType)
+    name = find_name(path[0], kind.names, case_sensitive) or path[0]
+    whole = F.coalesce(struct, _null_struct(kind))
+    if len(path) > 1:
+        value = _with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
+    return whole.withField(quote(name), value)
+
+
+def _null_struct(kind: StructType) -> Column:
     return F.struct(*[F.lit(None).cast(f.dataType).alias(f.name) for f in kind.fields])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import attrs
@@ -43,7 +43,8 @@ from trinitymerge.storage.backend import Backend
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
-ExpressionMap = Mapping[Any, Any]
+ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
+"""From column to value; as a list of pairs where a key is a Column, which no dict can hold."""
 
 
 @attrs.frozen(eq=False)
@@ -270,7 +271,7 @@ class NotMatchedClause(_ClauseStart):
         """Inserts a row made from the map; columns not mentioned are null (S23).
 
         Args:
-            values: column name or Column to expression.
+            values: a map, or a list of pairs, from column name or Column to expression.
         """
         return self._then(Insert(_assignments("insertExpr", values)), MergeBuilder)
 
@@ -290,7 +291,7 @@ class TargetOnlyClause(_ClauseStart):
         """Changes only the columns in the map (S22).
 
         Args:
-            values: column name, dotted struct path or Column to expression.
+            values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
         """
         return self._then(Update(_assignments("updateExpr", values)), TargetActions)
 
@@ -302,7 +303,7 @@ class TargetOnlyClause(_ClauseStart):
         """Inserts a row made from the map; columns not mentioned are null (S23).
 
         Args:
-            values: column name or Column to expression.
+            values: a map, or a list of pairs, from column name or Column to expression.
         """
         return self._then(Insert(_assignments("insertExpr", values)), TargetActions)
 
@@ -326,7 +327,7 @@ class TargetActions(MergeBuilder):
         """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
 
         Args:
-            values: column name or Column to expression.
+            values: a map, or a list of pairs, from column name or Column to expression.
         """
         return self._and(Insert(_assignments("insertExpr", values)))
 
@@ -334,7 +335,7 @@ class TargetActions(MergeBuilder):
         """Changes the target row besides the clause's inserts (S22).
 
         Args:
-            values: column name, dotted struct path or Column to expression.
+            values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
         """
         return self._and(Update(_assignments("updateExpr", values)))
 
@@ -362,11 +363,12 @@ def _condition(condition: Any) -> Any:
 
 
 def _assignments(method: str, values: Any) -> Assignments:
-    if not isinstance(values, Mapping) or not values:
+    pairs = _pairs(values)
+    if not pairs:
         raise InvalidMergeError(
             f"{method} takes a map from column to expression with at least one entry, got {values!r}."
         )
-    for key, value in values.items():
+    for key, value in pairs:
         if not isinstance(key, (str, Column)):
             raise InvalidMergeError(f"{method}: a map key must be a column name or a Column, got {key!r}.")
         if not isinstance(value, (str, Column, *_LITERALS)):
@@ -374,7 +376,15 @@ def _assignments(method: str, values: Any) -> Assignments:
                 f"{method}, column '{key_text(key)}': a value must be SQL text, a Column or a plain Python literal, got "
                 f"{type(value).__name__}. Use pyspark.sql.functions.lit for other literals."
             )
-    return Assignments(values)
+    return Assignments(pairs)
+
+
+def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
+    """The entries of a map, or of a list of pairs: Columns cannot be keys of a dict."""
+    if isinstance(values, Mapping):
+        return tuple(values.items())
+    pairs = tuple(values) if isinstance(values, (list, tuple)) else ()
+    return pairs if all(isinstance(p, tuple) and len(p) == 2 for p in pairs) else ()
 
 
 def _names(method: str, names: Any) -> tuple[str, ...]:

@@ -206,9 +206,11 @@ def fire(joined: DataFrame, program: Program, paths: Paths, matched: Column) -> 
         matched: is the row a pair; never null.
     """
     analysis = program.analysis
-    absent = _first_true(
-        [(analysis.clauses[p].condition, -(p + 1) if t is not None else 0) for p, t in paths.absent_deletes], F.lit(0)
-    )
+    absent = F.lit(0)
+    if paths.key_match is not None and paths.absent_deletes:
+        has_key = all_of(k.value.isNotNull() for k in paths.key_match.keys)  # a null key has no tombstone
+        cases = [(analysis.clauses[p].condition, -(p + 1) if t is not None else 0) for p, t in paths.absent_deletes]
+        absent = F.when(has_key, _first_true(cases, F.lit(0))).otherwise(absent)
     code = (
         F.when(matched, _first_clause(analysis, WhenMatched, F.lit(0)))
         .when(column(IN_SOURCE).isNotNull(), _first_clause(analysis, WhenNotMatched, absent))
@@ -240,10 +242,19 @@ def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome])
         here = (column(m) == ((outcome.matched + 1) if outcome.matched is not None else 0)) & (
             column(n) == ((outcome.not_matched + 1) if outcome.not_matched is not None else 0)
         )
-        code = F.when(here, F.lit(number if outcome.template else 0)).otherwise(code)
+        written = F.lit(number if outcome.template else 0)
+        if outcome.template and outcome.not_matched is None:
+            written = F.when(_has_key(outcome.template, program.definition), written).otherwise(F.lit(0))
+        code = F.when(here, written).otherwise(code)
         number -= 1 if outcome.template else 0
     tried = source.withColumn(m, matched).withColumn(n, not_matched)
     return tried.withColumn(_FIRED, code)
+
+
+def _has_key(template: Template, definition: TableDefinition) -> Column:
+    """Over the source alone: is no part of the written key null; a null key has no tombstone."""
+    given = [template.values[k] for k in definition.primaryKey]
+    return all_of(g.alone.isNotNull() for g in given if isinstance(g, Given) and g.alone is not None)
 
 
 # evaluate -------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 
 from trinitymerge import reader
+from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError, TrinityMergeError
 from trinitymerge.expressions import column
 from trinitymerge.merge import validation
@@ -127,7 +128,8 @@ class _Attempt:
             return self._nothing("the source is empty", 0)
         if observed["rows"] == 0:
             self.plan.backend.discard(staged)
-            return self._nothing("no clause applied to any row", source_rows, observed)
+            why = "every row was stale" if observed["stale"] else "no clause applied to any row"
+            return self._nothing(why, source_rows, observed)
         with self._timed("validate"):
             counts = self._validate(compiled, staged, observed)
         with self._timed("commit"):
@@ -150,7 +152,8 @@ class _Attempt:
         if not counts.unique:
             validation.check_unambiguous(definition, rows, clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
-            stale = rows.filter(column(EFFECT) == STALE).select(*[column(k) for k in definition.primaryKey])
+            keys = [column(k).alias(f"{HIDDEN_PREFIX}q{i}") for i, k in enumerate(definition.primaryKey)]
+            stale = rows.filter(column(EFFECT) == STALE).select(*keys)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             validation.raise_stale(definition, rows, latest, observed["stale"])
         self._check_deletes(counts)
@@ -210,6 +213,7 @@ class _Attempt:
         per_clause = observed.per_clause(clauses) if observed and self.path is not Path.BLIND else (0,) * clauses
         return MergeResult(
             version=version.version,
+            rowsStale=observed["stale"] if observed else 0,
             rowsSource=source_rows,
             perClause=per_clause,
             path=self.path.value,

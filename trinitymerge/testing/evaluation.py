@@ -327,8 +327,9 @@ class Evaluation:
     # Keys that are taken (S25) ------------------------------------------------------------------------------
 
     def is_arrival(self, change: Change) -> bool:
-        """Is it a row that comes to a key that is live in the target."""
-        return (change.is_insert or change.is_move) and self.rules.key(change.row) in self.live
+        """Is it a row that comes to a key that is live in the target; a stale move stays where it is."""
+        comes = change.is_insert or (change.is_move and not change.stale)
+        return comes and self.rules.key(change.row) in self.live
 
     def frees(self, change: Change) -> Key | None:
         """The live key that the change empties: by a delete, an update to a tombstone, or a move away."""

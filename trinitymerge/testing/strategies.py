@@ -197,9 +197,15 @@ def _source_numbers(draw: st.DrawFn, field: Field) -> int | str | None:
 # Merges -----------------------------------------------------------------------------------------------------
 
 
-def key_equality(definition: TableDefinition) -> KeyEquality:
-    """The condition that is exactly key equality, over the aliases A and B."""
-    return KeyEquality.of(definition, TARGET, SOURCE)
+def key_equality(definition: TableDefinition) -> Expr:
+    """Equality on the primary key, over the aliases A and B.
+
+    A :class:`KeyEquality`, unless a key column is ``char(n)``: a DataFrame's text is not padded, so that its equality
+    with padded text says less than equality of keys (S18).
+    """
+    on_key = KeyEquality.of(definition, TARGET, SOURCE)
+    has_char = any(str(definition.field(name).type).startswith("char") for name in definition.primaryKey)
+    return Expr(on_key.sql, on_key.call) if has_char else on_key
 
 
 @st.composite

@@ -71,9 +71,7 @@ class Run(NamedTuple):
         return next((row for row in self.rows if row[0] == key), None)
 
 
-def on_every_path(
-    table: TrinityTable, merge: Callable[[TrinityTable], MergeBuilder], spark: SparkSession
-) -> list[Run]:
+def on_every_path(table: TrinityTable, merge: Callable[[TrinityTable], MergeBuilder], spark: SparkSession) -> list[Run]:
     """Runs a merge on every path that is sound for it, each on a fresh copy; the full scan comes last (S31).
 
     What differs between the runs is an error here: the live rows, and any count that more than one path knows.

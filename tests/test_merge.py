@@ -456,7 +456,9 @@ def test_S12_different_rows_with_equal_watermarks_are_refused_on_every_path(spar
 def test_S12_a_tombstone_and_a_row_with_equal_watermarks_are_ambiguous(spark, events):
     source = frame(spark, CHANGES, (1, 20, "x", "U", None), (1, 20, "x", "D", None))
     merge = events.merge(source).whenMatched("op = 'D'").delete().whenMatched().updateExpr({"v": "source.v"})
-    with pytest.raises(AmbiguousMergeError, match=r"""clause 1, whenMatched\("op = 'D'"\) and clause 2, whenMatched\(\)"""):
+    with pytest.raises(
+        AmbiguousMergeError, match=r"""clause 1, whenMatched\("op = 'D'"\) and clause 2, whenMatched\(\)"""
+    ):
         merge.execute()
 
 
@@ -654,9 +656,7 @@ def test_S24_key_moved_onto_a_row_deleted_by_the_same_merge(spark, events):
 
 def test_C3_stale_move_writes_nothing_at_all(spark, events):
     source = frame(spark, "id INT, ts INT, to INT", (1, 5, 21), (2, 7, 8))
-    for run in on_every_path(
-        events, lambda table: table.merge(source).whenMatched().updateExpr({"id": "to"}), spark
-    ):
+    for run in on_every_path(events, lambda table: table.merge(source).whenMatched().updateExpr({"id": "to"}), spark):
         assert run.rows == live_rows(events)
         assert run.result.rowsStale == 2
         assert run.result.rowsAppended == 0
@@ -728,7 +728,10 @@ def test_S30_names_ignore_case_and_unqualified_names_mean_the_side_that_has_them
     for run in on_every_path(
         events,
         lambda table: (
-            table.alias("A").merge(source.alias("B"), "a.ID = b.iD").whenMatched("n = 3").updateExpr({"V": "upper(B.v)"})
+            table.alias("A")
+            .merge(source.alias("B"), "a.ID = b.iD")
+            .whenMatched("n = 3")
+            .updateExpr({"V": "upper(B.v)"})
         ),
         spark,
     ):
@@ -756,7 +759,9 @@ def test_S30_default_aliases_are_target_and_source(spark, events):
     for run in on_every_path(
         events,
         lambda table: (
-            table.merge(source, "target.id = source.id").whenMatched("target.v <> source.v").updateExpr({"v": "source.v"})
+            table.merge(source, "target.id = source.id")
+            .whenMatched("target.v <> source.v")
+            .updateExpr({"v": "source.v"})
         ),
         spark,
     ):
@@ -818,7 +823,9 @@ def test_C12_merge_in_which_no_clause_fires_commits_nothing(spark, events):
 def test_S37_maxDeleteFraction_refuses_with_both_counts(spark, events):
     table = copy_of(events, spark)
     source = frame(spark, "id INT, ts INT", (1, 20), (2, 20), (8, 20), (70, 20))
-    with pytest.raises(TooManyDeletesError, match=r"delete 2 of 5 live rows, more than the allowed share of 0\.3") as error:
+    with pytest.raises(
+        TooManyDeletesError, match=r"delete 2 of 5 live rows, more than the allowed share of 0\.3"
+    ) as error:
         table.delete(source).maxDeleteFraction(0.3).execute()
     assert (error.value.deletes, error.value.live) == (2, 5)
     assert table.version == events.version

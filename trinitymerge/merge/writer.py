@@ -19,7 +19,7 @@ from pyspark.sql import Observation
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError, TrinityMergeError
-from trinitymerge.expressions import column
+from trinitymerge.expressions import quote
 from trinitymerge.merge import validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import EFFECT, KEEP, STALE, stored_columns
@@ -112,7 +112,7 @@ class _Attempt:
         observation = Observation()
         metrics = validation.observed_columns(compiled.program)
         rows = compiled.rows.hint("rebalance").observe(observation, *metrics)
-        rows = rows.filter(column(KEEP)).select(*stored_columns(self.plan.definition))
+        rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
         return staged, Observed(dict(observation.get))
 
@@ -127,7 +127,8 @@ class _Attempt:
             return self._nothing("the source is empty", 0)
         if observed["rows"] == 0:
             self.plan.backend.discard(staged)
-            return self._nothing("no clause applied to any row", source_rows, observed)
+            why = "every row was stale" if observed["stale"] else "no clause applied to any row"
+            return self._nothing(why, source_rows, observed)
         with self._timed("validate"):
             counts = self._validate(compiled, staged, observed)
         with self._timed("commit"):
@@ -150,7 +151,8 @@ class _Attempt:
         if not counts.unique:
             validation.check_unambiguous(definition, rows, clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
-            stale = rows.filter(column(EFFECT) == STALE).select(*[column(k) for k in definition.primaryKey])
+            find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
+            stale = rows.filter(f"{EFFECT} = '{STALE}'").selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             validation.raise_stale(definition, rows, latest, observed["stale"])
         self._check_deletes(counts)
@@ -210,6 +212,7 @@ class _Attempt:
         per_clause = observed.per_clause(clauses) if observed and self.path is not Path.BLIND else (0,) * clauses
         return MergeResult(
             version=version.version,
+            rowsStale=observed["stale"] if observed else 0,
             rowsSource=source_rows,
             perClause=per_clause,
             path=self.path.value,

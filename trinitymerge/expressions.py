@@ -1,27 +1,35 @@
-"""Small Spark expressions shared by the reader and the merge compiler.
+"""Small SQL expressions shared by the reader and the merge compiler.
 
-Owns: quoting of names, the tombstone test (S4), watermark structs and their order (S3), and Spark-version neutral types.
-Only public PySpark DataFrame API; knows nothing of merges or of storage.
+Owns: quoting of names and text, the tombstone test (S4), the watermark order (S3), and types as SQL. Expressions are SQL
+text: a whole one reaches Spark in a single call, where building it from Columns would take dozens. Knows nothing of
+merges or of storage.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 
 _FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)$")
+_PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
+
+
+# Names and text -------------------------------------------------------------------------------------------------------
 
 
 def quote(name: str) -> str:
-    """A name as Spark SQL reads it literally, whatever characters it holds."""
+    """A name as Spark SQL reads it literally, whatever characters it holds.
+
+    Example:
+        >>> quote("a`b.c")
+        '`a``b.c`'
+    """
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -31,9 +39,70 @@ def column(name: str) -> Column:
 
 
 def text_literal(value: str) -> str:
-    """A string as a SQL literal that no value can break out of."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    """A string as a SQL literal that no value can break out of, whatever the session's escaping rules are.
+
+    Example:
+        >>> text_literal("D"), text_literal("it's")
+        ("'D'", "decode(X'69742773', 'UTF-8')")
+    """
+    return f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')"
+
+
+def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | None:
+    """The one of ``names`` that ``name`` means, or None (S30)."""
+    if case_sensitive:
+        return next((n for n in names if n == name), None)
+    return next((n for n in names if n.lower() == name.lower()), None)
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Does the session tell names apart by case (S30)."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+# Logic ----------------------------------------------------------------------------------------------------------------
+
+
+def all_of(conditions: Iterable[str]) -> str:
+    """The conjunction of conditions; true when there are none."""
+    return " AND ".join(f"({c})" for c in conditions) or "true"
+
+
+def any_of(conditions: Iterable[str]) -> str:
+    """The disjunction of conditions; false when there are none."""
+    return " OR ".join(f"({c})" for c in conditions) or "false"
+
+
+def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
+    """Is a row with this tombstone column value a tombstone (S4). Never null.
+
+    Args:
+        definition: says which of the three forms applies.
+        value: the tombstone column as SQL; by default the column of that name.
+    """
+    value = quote(definition.tombstone_column) if value is None else value
+    if definition.tombstone_form is TombstoneForm.BOOLEAN:
+        return f"coalesce({value}, false)"
+    if definition.tombstone_form is TombstoneForm.STRING_VALUE:
+        return f"coalesce({value} = {text_literal(tombstone_value(definition))}, false)"
+    return f"{value} IS NOT NULL"
+
+
+def is_older(left: Sequence[str], right: Sequence[str]) -> str:
+    """Is the watermark ``left`` smaller than ``right`` in S3's order. Never null; false when there are no columns.
+
+    Example:
+        >>> is_older(["a"], ["b"])
+        'coalesce(a < b, a IS NULL AND b IS NOT NULL)'
+    """
+    if not left:
+        return "false"
+    (a, *more_left), (b, *more_right) = left, right
+    smaller = f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)"
+    return f"({smaller} OR ({a} <=> {b} AND {is_older(more_left, more_right)}))" if more_left else smaller
+
+
+# Types ----------------------------------------------------------------------------------------------------------------
 
 
 def physical_type(field: Field) -> DataType:
@@ -57,19 +126,23 @@ def declared_length(field: Field) -> tuple[str, int] | None:
     return (field.type.split("(")[0], int(match.group(1))) if match else None
 
 
-def is_case_sensitive(spark: SparkSession) -> bool:
-    """Does the session tell names apart by case (S30)."""
-    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+def sql_type(kind: DataType) -> str:
+    """A type as SQL, field names quoted."""
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{quote(f.name)}: {sql_type(f.dataType)}' for f in kind.fields)}>"
+    return kind.simpleString()
 
 
-def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | None:
-    """The one of ``names`` that ``name`` means, or None (S30)."""
-    if case_sensitive:
-        return next((n for n in names if n == name), None)
-    return next((n for n in names if n.lower() == name.lower()), None)
+def null_of(field: Field) -> str:
+    """A null of a column's type."""
+    return f"CAST(NULL AS {sql_type(physical_type(field))})"
 
 
-def tombstone_value(definition: TableDefinition) -> Any:
+def tombstone_value(definition: TableDefinition) -> str:
     """What a string tombstone column holds on deleted rows, padded as char columns are."""
     field = definition.field(definition.tombstone_column)
     length = declared_length(field)
@@ -77,50 +150,6 @@ def tombstone_value(definition: TableDefinition) -> Any:
     return value.ljust(length[1]) if length and length[0] == "char" else value
 
 
-def is_tombstone(definition: TableDefinition, value: Column | None = None) -> Column:
-    """Is a row with this tombstone column value a tombstone (S4). Never null.
-
-    Args:
-        definition: says which of the three forms applies.
-        value: the tombstone column; by default the column of that name.
-    """
-    value = column(definition.tombstone_column) if value is None else value
-    if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return F.coalesce(value, F.lit(False))
-    if definition.tombstone_form is TombstoneForm.STRING_VALUE:
-        return F.coalesce(value == F.lit(tombstone_value(definition)), F.lit(False))
-    return value.isNotNull()
-
-
-def watermark_struct(values: Sequence[Column]) -> Column | None:
-    """The declared watermark as one comparable value, or None in tables that declare none.
-
-    Spark orders structs field by field with null smallest, which is S3's order.
-    """
-    return F.struct(*[v.alias(f"w{i}") for i, v in enumerate(values)]) if values else None
-
-
-def is_older(left: Sequence[Column], right: Sequence[Column]) -> Column:
-    """Is the watermark ``left`` smaller than ``right`` in S3's order. Never null; false when there are no columns."""
-    older, equal_so_far = F.lit(False), F.lit(True)
-    for a, b in zip(left, right, strict=True):
-        smaller = F.coalesce(a < b, a.isNull() & b.isNotNull())
-        older = older | (equal_so_far & smaller)
-        equal_so_far = equal_so_far & a.eqNullSafe(b)
-    return older
-
-
-def all_of(conditions: Iterable[Column]) -> Column:
-    """The conjunction of conditions; true when there are none."""
-    return reduce(lambda a, b: a & b, conditions, F.lit(True))
-
-
-def any_of(conditions: Iterable[Column]) -> Column:
-    """The disjunction of conditions; false when there are none."""
-    return reduce(lambda a, b: a | b, conditions, F.lit(False))
-
-
-def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+def empty_frame(spark: SparkSession, fields: Iterable[Field]) -> DataFrame:
     """A DataFrame without rows, made without a job or a Python worker."""
-    columns = [F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields]
-    return spark.range(0).select(*columns)
+    return spark.range(0).selectExpr(*[f"{null_of(f)} AS {quote(f.name)}" for f in fields])

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.expressions import all_of, column, is_older, is_tombstone
+from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
 from trinitymerge.storage.backend import VERSION, Backend, Batches
 from trinitymerge.storage.log import Batch
 
@@ -56,13 +56,13 @@ def resolve(
     """
     fields = [Field.from_json(f) for f in df.schema.jsonValue()["fields"]]
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-    order = [column(w).desc_nulls_last() for w in definition.watermarkKey]
+    order = _freshest_first(definition)
     if definition.tombstoneKey is not None:
-        order.append(is_tombstone(definition).desc())
+        order.append(f"{is_tombstone(definition)} DESC")
     keys = {*definition.primaryKey, *definition.watermarkKey}
-    order += [comparable(f.name, f.dataType).desc_nulls_last() for f in df.schema.fields if f.name not in keys]
-    latest = _first_per_key(df, definition.primaryKey, order)
-    return latest if definition.tombstoneKey is None else latest.filter(~is_tombstone(definition))
+    order += [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in df.schema.fields if f.name not in keys]
+    latest = _first_per_key(df, definition, order)
+    return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
 def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
@@ -78,9 +78,9 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
     definition = batches.definition
     rows = latest(backend, batches)
     if any(b.tombstones for b in batches.batches):
-        rows = rows.filter(~is_tombstone(definition))
+        rows = rows.filter(f"NOT {is_tombstone(definition)}")
     shown = definition.stored_fields if with_hidden else definition.fields
-    return rows.select(*[column(f.name) for f in shown])
+    return rows.selectExpr(*[quote(f.name) for f in shown])
 
 
 def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None) -> DataFrame:
@@ -89,8 +89,8 @@ def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None) ->
     Args:
         backend: where the batches are.
         batches: what to read.
-        keys: when given, only rows whose primary key occurs there are read; its columns are the key columns' values
-            in the order of the primary key, null or repeated values are harmless.
+        keys: when given, only rows whose primary key occurs there are read. Its columns are called
+            :func:`key_to_find` in the order of the primary key; null or repeated values are harmless.
     """
     if keys is not None:
         return _resolved(_only(backend.scan(batches), batches.definition, keys), batches)
@@ -103,13 +103,17 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     definition = batches.definition
     if len(batches.batches) <= 1 and all(b.unique_keys for b in batches.batches):
         return rows.drop(VERSION)
-    order = [column(w).desc_nulls_last() for w in definition.watermarkKey] + [column(VERSION).desc()]
-    return _first_per_key(rows, definition.primaryKey, order).drop(VERSION)
+    return _first_per_key(rows, definition, [*_freshest_first(definition), f"{VERSION} DESC"]).drop(VERSION)
+
+
+def key_to_find(i: int) -> str:
+    """Name of the i-th primary-key column in the keys handed to :func:`latest`."""
+    return f"{HIDDEN_PREFIX}find{i}"
 
 
 def _only(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    same_key = all_of(column(k) == keys[i] for i, k in enumerate(definition.primaryKey))
-    return rows.join(keys, same_key, "left_semi")
+    same_key = all_of(f"{quote(k)} = {key_to_find(i)}" for i, k in enumerate(definition.primaryKey))
+    return rows.join(keys, F.expr(same_key), "left_semi")
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------
@@ -176,13 +180,13 @@ def _overlaid(backend: Backend, overlay: Overlay) -> DataFrame:
     base = backend.scan(overlay.base).drop(VERSION)
     deltas = _resolved(backend.scan(overlay.deltas), overlay.deltas)
     marks = _marks(deltas, definition)
-    fresher = F.lit(False)
+    fresher = "false"
     if not overlay.deltas_win:
         fresher = _beats(definition)
-        beaten = base.join(F.broadcast(marks), _same_key(definition) & fresher, "inner")
-        losers = beaten.select(*[column(_mark_key(i)) for i in range(len(definition.primaryKey))])
-        deltas = deltas.join(F.broadcast(losers), _same_key(definition), "left_anti")
-    kept = base.join(F.broadcast(marks), _same_key(definition) & ~fresher, "left_anti")
+        beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
+        losers = beaten.selectExpr(*[_mark_key(i) for i in range(len(definition.primaryKey))])
+        deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
+    kept = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND NOT {fresher}"), "left_anti")
     return kept.unionByName(deltas)
 
 
@@ -196,28 +200,38 @@ def _mark_watermark(i: int) -> str:
 
 def _marks(deltas: DataFrame, definition: TableDefinition) -> DataFrame:
     """Key and watermark of each delta row, under names that cannot clash with the base's."""
-    keys = [column(k).alias(_mark_key(i)) for i, k in enumerate(definition.primaryKey)]
-    return deltas.select(*keys, *[column(w).alias(_mark_watermark(i)) for i, w in enumerate(definition.watermarkKey)])
+    keys = [f"{quote(k)} AS {_mark_key(i)}" for i, k in enumerate(definition.primaryKey)]
+    return deltas.selectExpr(
+        *keys, *[f"{quote(w)} AS {_mark_watermark(i)}" for i, w in enumerate(definition.watermarkKey)]
+    )
 
 
-def _same_key(definition: TableDefinition) -> Column:
-    return all_of(column(k) == column(_mark_key(i)) for i, k in enumerate(definition.primaryKey))
+def _same_key(definition: TableDefinition) -> str:
+    return all_of(f"{quote(k)} = {_mark_key(i)}" for i, k in enumerate(definition.primaryKey))
 
 
-def _beats(definition: TableDefinition) -> Column:
+def _beats(definition: TableDefinition) -> str:
     """Is a base row fresher than the delta row of its key: at equal watermarks the delta is the later commit (S6)."""
-    mine = [column(w) for w in definition.watermarkKey]
-    return is_older([column(_mark_watermark(i)) for i in range(len(mine))], mine)
+    mine = [quote(w) for w in definition.watermarkKey]
+    return is_older([_mark_watermark(i) for i in range(len(mine))], mine)
 
 
-def _first_per_key(df: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
-    window = Window.partitionBy(*[column(k) for k in key]).orderBy(*(order or [F.lit(0)]))
-    return df.withColumn(_RANK, F.row_number().over(window)).filter(column(_RANK) == 1).drop(_RANK)
+# Windows --------------------------------------------------------------------------------------------------------------
 
 
-def comparable(name: str, kind: DataType) -> Column:
+def _freshest_first(definition: TableDefinition) -> list[str]:
+    return [f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
+
+
+def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:
+    key = ", ".join(quote(k) for k in definition.primaryKey)
+    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {_RANK}"
+    return df.selectExpr("*", rank).filter(f"{_RANK} = 1").drop(_RANK)
+
+
+def comparable(name: str, kind: DataType) -> str:
     """A column as something Spark can order: maps, variants and what holds them by their JSON text (S15)."""
-    return column(name) if _is_orderable(kind) else F.to_json(F.struct(column(name)))
+    return quote(name) if _is_orderable(kind) else f"to_json(struct({quote(name)}))"
 
 
 def _is_orderable(kind: DataType) -> bool:

@@ -7,7 +7,7 @@ column where its value comes from. Runs no Spark job: it only asks Spark's analy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,7 +17,16 @@ from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, Stru
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
-from trinitymerge.expressions import all_of, column, find_name, physical_type, quote, tombstone_value
+from trinitymerge.expressions import (
+    all_of,
+    find_name,
+    null_of,
+    physical_type,
+    quote,
+    sql_type,
+    text_literal,
+    tombstone_value,
+)
 from trinitymerge.merge.assignment import Storing, storing, zero
 from trinitymerge.merge.clauses import (
     All,
@@ -29,7 +38,7 @@ from trinitymerge.merge.clauses import (
     WhenOnlyOnTarget,
     describe,
 )
-from trinitymerge.merge.frames import Source, Target, analysis_errors, expression, source_copy
+from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, expression, source_copy
 from trinitymerge.merge.names import key_text, name_parts
 
 # Where the value of one column of a written row comes from: a closed union -------------------------------------------
@@ -40,14 +49,14 @@ class Given:
     """An expression over the joined sides, with its type and how it is stored (S29).
 
     Attributes:
-        value: over the joined sides.
+        value: over the joined sides, SQL text or a Column.
         alone: the same over the source alone; None if it reads the target.
         type: of the value.
         way: how it is stored.
     """
 
-    value: Column
-    alone: Column | None
+    value: str | Column
+    alone: str | Column | None
     type: DataType
     way: Storing
 
@@ -115,19 +124,28 @@ class ClausePlan:
     """A clause with its condition analysed and its rows described."""
 
     clause: Clause
-    condition: Column | None
+    condition: str | Column | None
     reads_target: bool
     templates: tuple[Template, ...]
 
 
 @attrs.frozen(eq=False)
 class Analysis:
-    """All that is known about a merge before anything runs."""
+    """All that is known about a merge before anything runs.
+
+    Attributes:
+        target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
+        joined: both sides without the target's rows, for analysis.
+        condition: of the merge; never None where there is a source.
+        by_name: the condition is equality on the primary key by name, not given by the user.
+        clauses: in order.
+    """
 
     target: Target
     source: Source | None
-    condition: Column | None
-    condition_text: str | Column | None
+    joined: DataFrame
+    condition: str | Column | None
+    by_name: bool
     clauses: tuple[ClausePlan, ...]
 
     @property
@@ -156,13 +174,17 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
         InvalidMergeError: an unknown or ambiguous name, a condition that is not boolean, a missing assignment.
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
-    joined = target.empty() if source is None else target.empty().crossJoin(source.frame)
+    joined = target.empty if source is None else target.empty.crossJoin(source.frame)
     resolver = _Resolver(target, source, joined, clauses)
-    merge_condition = None if source is None else resolver.merge_condition(condition)
-    return Analysis(target, source, merge_condition, condition, tuple(map(resolver.clause, range(len(clauses)))))
+    plans = tuple(map(resolver.clause, range(len(clauses))))
+    if source is None:
+        return Analysis(target, source, joined, None, False, plans)
+    by_name = condition is None
+    condition = primary_key_equality(target, source) if by_name else resolver.merge_condition(condition)
+    return Analysis(target, source, joined, condition, by_name, plans)
 
 
-def primary_key_equality(target: Target, source: Source) -> Column:
+def primary_key_equality(target: Target, source: Source) -> str:
     """The condition of a merge that was given none (S30).
 
     Raises:
@@ -176,7 +198,7 @@ def primary_key_equality(target: Target, source: Source) -> Column:
                 f"The merge has no condition, so it pairs rows by the primary key, but the source has no column '{key}'."
                 f"{did_you_mean(key, source.schema.names)} Rename the source's column or pass a condition."
             )
-        pairs.append(target.column(key) == column(source_copy(i)))
+        pairs.append(f"{target.column(key)} = {source_copy(i)}")
     return all_of(pairs)
 
 
@@ -187,34 +209,29 @@ class _Resolver:
         self.target, self.source, self.joined, self.clauses = target, source, joined, clauses
         self.definition = target.definition
 
-    def merge_condition(self, condition: Any) -> Column:
-        assert self.source is not None
-        if condition is None:
-            return primary_key_equality(self.target, self.source)
-        self._check_boolean("The merge condition", expression(condition))
-        return expression(condition)
+    def merge_condition(self, condition: str | Column) -> str | Column:
+        self._check_boolean("The merge condition", condition)
+        return condition
 
     def clause(self, position: int) -> ClausePlan:
         clause = self.clauses[position]
-        condition = None
         if clause.condition is not None:
-            condition = expression(clause.condition)
-            self._check_boolean(f"The condition of {describe(self.clauses, position)}", condition)
+            self._check_boolean(f"The condition of {describe(self.clauses, position)}", clause.condition)
         templates = tuple(self._template(position, action) for action in clause.actions)
-        reads_target = condition is not None and self._reads_target(condition)
-        return ClausePlan(clause, condition, reads_target, templates)
+        reads_target = clause.condition is not None and self._reads_target(clause.condition)
+        return ClausePlan(clause, clause.condition, reads_target, templates)
 
-    def _check_boolean(self, where: str, condition: Column) -> None:
+    def _check_boolean(self, where: str, condition: str | Column) -> None:
         with analysis_errors(where):
-            kind = self.joined.select(condition.alias("c")).schema.fields[0].dataType
+            kind = self.joined.select(as_column(condition).alias("c")).schema.fields[0].dataType
             if not isinstance(kind, (BooleanType, NullType)):
                 raise InvalidMergeError(
                     f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
                 )
             # A filter refuses what a condition may not hold: aggregates, window functions, generators.
-            self.joined.filter(condition).schema  # noqa: B018
+            self.joined.filter(as_column(condition)).schema  # noqa: B018
 
-    def _reads_target(self, *values: Column) -> bool:
+    def _reads_target(self, *values: str | Column) -> bool:
         if self.source is None or not values:
             return bool(values)
         if self.source.index(self.target.alias) is not None:
@@ -267,8 +284,8 @@ class _Resolver:
         if i is None or self.source is None:
             return None
         kind = self.source.schema.fields[i].dataType
-        alone = column(self.source.schema.names[i])
-        return Given(column(source_copy(i)), alone, kind, self._storing(position, kind, field))
+        alone = quote(self.source.schema.names[i])
+        return Given(source_copy(i), alone, kind, self._storing(position, kind, field))
 
     def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
         if isinstance(action.values, All):
@@ -326,7 +343,7 @@ class _Resolver:
             whole[name] = self._changed_struct(position, name, fields)
         return self._typed(position, action, whole)
 
-    def _typed(self, position: int, action: Update | Insert, values: Mapping[str, Column]) -> dict[str, Given]:
+    def _typed(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:
             return {}
         types = self._types(position, action, values)
@@ -337,19 +354,19 @@ class _Resolver:
             given[name] = Given(value, alone, kind, self._storing(position, kind, self._stored_field(name)))
         return given
 
-    def _types(self, position: int, action: Update | Insert, values: Mapping[str, Column]) -> list[DataType]:
+    def _types(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> list[DataType]:
         where = f"{describe(self.clauses, position)}, {action.name}Expr"
         try:
             with analysis_errors(where):
-                aliased = [v.alias(f"v{i}") for i, v in enumerate(values.values())]
-                types = [f.dataType for f in self.joined.select(*aliased).schema.fields]
-                self.joined.filter(all_of(v.isNull() for v in values.values())).schema  # noqa: B018
+                columns = [as_column(v) for v in values.values()]
+                types = [c.dataType for c in self.joined.select(*_numbered(columns)).schema.fields]
+                self.joined.filter(F.array(*[c.isNull() for c in columns])[0]).schema  # noqa: B018
                 return types
         except InvalidMergeError:
             for name, value in values.items():  # find the culprit
                 with analysis_errors(f"{where}, column '{name}'"):
-                    self.joined.select(value).schema  # noqa: B018
-                    self.joined.filter(value.isNull()).schema  # noqa: B018
+                    self.joined.select(as_column(value)).schema  # noqa: B018
+                    self.joined.filter(as_column(value).isNull()).schema  # noqa: B018
             raise
 
     def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
@@ -363,16 +380,15 @@ class _Resolver:
             )
         return way
 
-    def _changed_struct(self, position: int, name: str, fields: Mapping[tuple[str, ...], Column]) -> Column:
+    def _changed_struct(self, position: int, name: str, fields: Mapping[tuple[str, ...], str | Column]) -> Column:
         """The target's struct with some of its fields replaced (S22)."""
         kind = physical_type(self.definition.field(name))
-        struct = self.target.column(name)
+        struct = F.expr(self.target.column(name))
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
-            given = self.joined
             where = f"{describe(self.clauses, position)}, updateExpr, column '{'.'.join((name, *path))}'"
             with analysis_errors(where):
-                value_type = given.select(value).schema.fields[0].dataType
+                value_type = self.joined.select(as_column(value)).schema.fields[0].dataType
             way = storing(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
             if way not in (Storing.AS_IS, Storing.WIDENED):
                 raise SchemaMismatchError(
@@ -381,7 +397,7 @@ class _Resolver:
                     clause=position + 1,
                     column=name,
                 )
-            struct = _with_field(struct, kind, path, value.cast(field_type), self._case_sensitive)
+            struct = _with_field(struct, kind, path, as_column(value).cast(field_type), self._case_sensitive)
         return struct
 
     def _field_type(self, position: int, name: str, kind: DataType, path: tuple[str, ...]) -> DataType:
@@ -450,38 +466,43 @@ class _Resolver:
             )
 
 
+def _numbered(columns: Sequence[Column]) -> list[Column]:
+    return [c.alias(f"v{i}") for i, c in enumerate(columns)]
+
+
 def _with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
     """A struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
     assert isinstance(kind, StructType)
     name = find_name(path[0], kind.names, case_sensitive) or path[0]
-    whole = F.coalesce(struct, _null_struct(kind))
+    whole = F.coalesce(struct, F.expr(_null_struct(kind)))
     if len(path) > 1:
         value = _with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
     return whole.withField(quote(name), value)
 
 
-def _null_struct(kind: StructType) -> Column:
-    return F.struct(*[F.lit(None).cast(f.dataType).alias(f.name) for f in kind.fields])
+def _null_struct(kind: StructType) -> str:
+    fields = (f"{text_literal(f.name)}, CAST(NULL AS {sql_type(f.dataType)})" for f in kind.fields)
+    return f"named_struct({', '.join(fields)})"
 
 
-def alive(definition: TableDefinition) -> Column:
-    """The tombstone column's value on a live row that nobody assigns: false, else null (S4)."""
+def alive(definition: TableDefinition) -> str:
+    """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return F.lit(False)
+        return "false"
     field = definition.field(definition.tombstone_column)
-    return (F.lit(None) if field.nullable else F.lit("")).cast(physical_type(field))
+    return null_of(field) if field.nullable else "''"
 
 
-def dead(definition: TableDefinition) -> Column:
-    """The tombstone column's value on a deleted row (S9)."""
+def dead(definition: TableDefinition) -> str:
+    """The tombstone column's value on a deleted row, as SQL (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return F.lit(True)
+        return "true"
     field = definition.field(definition.tombstone_column)
     kind = physical_type(field)
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
-        return F.lit(tombstone_value(definition)).cast(kind)
+        return text_literal(tombstone_value(definition))
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return F.current_timestamp().cast(kind)
+        return f"CAST(current_timestamp() AS {sql_type(kind)})"
     if field.is_string:
-        return F.lit("true")
-    return F.lit(1).cast(kind) if isinstance(kind, NumericType) else zero(field)
+        return "'true'"
+    return f"CAST(1 AS {sql_type(kind)})" if isinstance(kind, NumericType) else zero(field)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import enum
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -30,10 +28,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from trinitymerge.definition import Field
-from trinitymerge.expressions import declared_length, physical_type, quote
+from trinitymerge.expressions import declared_length, physical_type, sql_type, text_literal
 
 _INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
@@ -143,71 +142,67 @@ def _same(a: DataType, b: DataType) -> bool:
     return a == b
 
 
-def stored(raw: str, way: Storing, field: Field) -> Column:
-    """The value of column ``raw`` as it goes into ``field``; null where a checked value does not fit.
+def stored(value: str, way: Storing, field: Field) -> str:
+    """A value as it goes into a column, as SQL; null where a checked value does not fit.
 
     Args:
-        raw: name of an existing column that holds the value.
+        value: SQL that names a column, or any other expression that is cheap to repeat.
         way: what :func:`storing` said.
         field: the column it goes into.
     """
-    target = physical_type(field)
-    value = F.col(quote(raw))
     if way is Storing.AS_IS:
         return value
+    kind = sql_type(physical_type(field))
     if way is Storing.WIDENED:
-        return value.cast(target)
-    cast = F.expr(f"try_cast({quote(raw)} AS {target.simpleString()})")
+        return f"CAST({value} AS {kind})"
+    cast = f"try_cast({value} AS {kind})"
     length = declared_length(field)
     if length is None:
         return cast
-    kind, n = length
-    trimmed = F.when(F.length(cast) <= n, cast).when(F.length(F.rtrim(cast)) <= n, F.substring(cast, 1, n))
-    return F.rpad(trimmed, n, " ") if kind == "char" else trimmed
+    fixed, n = length
+    fitting = f"CASE WHEN length({cast}) <= {n} THEN {cast} WHEN length(rtrim({cast})) <= {n} THEN substring({cast}, 1, {n}) END"
+    return f"rpad({fitting}, {n}, ' ')" if fixed == "char" else fitting
 
 
-def misfit(raw: str, way: Storing, field: Field) -> Column | None:
-    """Null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
+def misfit(value: str, way: Storing, field: Field) -> str | None:
+    """SQL that is null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
 
     Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
     examples, instead of a failed Spark task.
     """
     if way is not Storing.CHECKED:
         return None
-    value = F.col(quote(raw))
-    bad = value.isNotNull() & stored(raw, way, field).isNull()
-    return F.when(bad, F.concat(F.lit(field.name + "\t"), F.substring(value.cast("string"), 1, 200)))
+    shown = f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
+    return f"CASE WHEN {value} IS NOT NULL AND {stored(value, way, field)} IS NULL THEN {shown} END"
 
 
-def zero(field: Field) -> Column:
-    """The zero value of a column's type, for non-nullable columns of tombstones (S9)."""
-    return _zero(physical_type(field))
+def zero(field: Field) -> str:
+    """The zero value of a column's type as SQL, for non-nullable columns of tombstones (S9)."""
+    kind = physical_type(field)
+    return f"CAST({_zero(kind)} AS {sql_type(kind)})"
 
 
-def _zero(kind: DataType) -> Column:
+_ZEROS = {
+    "string": "''",
+    "binary": "X''",
+    "boolean": "false",
+    "date": "DATE '1970-01-01'",
+    "timestamp": "timestamp_micros(0)",
+    "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
+    "time": "TIME '00:00:00'",
+    "variant": "parse_json('null')",
+}
+
+
+def _zero(kind: DataType) -> str:
     if isinstance(kind, StructType):
-        return F.struct(*[_zero(f.dataType).alias(f.name) for f in kind.fields]).cast(kind)
+        return f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})"
     if isinstance(kind, ArrayType):
-        return F.array().cast(kind)
+        return "array()"
     if isinstance(kind, MapType):
-        return F.create_map().cast(kind)
-    if isinstance(kind, NumericType):
-        return F.lit(0).cast(kind)
-    text = {
-        "string": "''",
-        "binary": "X''",
-        "boolean": "false",
-        "date": "DATE '1970-01-01'",
-        "timestamp": "timestamp_micros(0)",
-        "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
-    }.get(kind.typeName())
-    if text is not None:
-        return F.expr(text)
-    if "interval" in kind.simpleString():
-        zero_text = (
-            "INTERVAL '0' MONTH"
-            if "month" in kind.simpleString() or "year" in kind.simpleString()
-            else "INTERVAL '0' SECOND"
-        )
-        return F.expr(zero_text).cast(kind)
-    return F.expr("parse_json('null')") if kind.typeName() == "variant" else F.lit(None).cast(kind)
+        return "map()"
+    if isinstance(kind, YearMonthIntervalType):
+        return "INTERVAL '0' MONTH"
+    if isinstance(kind, DayTimeIntervalType):
+        return "INTERVAL '0' SECOND"
+    return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")

@@ -15,20 +15,15 @@ joined sides, and a function that looks up the latest rows of keys. Writes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, reduce
 
 import attrs
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.expressions import (
-    all_of,
-    any_of,
-    column,
-    is_older,
-    is_tombstone,
-    physical_type,
-)
+from trinitymerge.expressions import all_of, column, is_older, is_tombstone, null_of, physical_type, quote, sql_type
 from trinitymerge.merge.analysis import (
     Alive,
     Analysis,
@@ -44,7 +39,7 @@ from trinitymerge.merge.analysis import (
 )
 from trinitymerge.merge.assignment import Storing, misfit, stored, zero
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import IN_SOURCE, LIVE, before_watermark
+from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, before_watermark
 from trinitymerge.merge.paths import Outcome, Path, Paths, keeps_key
 
 CLAUSE = HIDDEN_PREFIX + "clause"
@@ -58,11 +53,15 @@ SLOT = HIDDEN_PREFIX + "slot"
 KEEP = HIDDEN_PREFIX + "keep"
 MISFIT = HIDDEN_PREFIX + "misfit"
 _FIRED = HIDDEN_PREFIX + "fired"
+_MATCHED = HIDDEN_PREFIX + "matched"
+_NOT_MATCHED = HIDDEN_PREFIX + "not_matched"
+_HAS_KEY = HIDDEN_PREFIX + "has_key"
 _STALE = HIDDEN_PREFIX + "is_stale"
 _CHANGED = HIDDEN_PREFIX + "changed"
 _ARRIVES = HIDDEN_PREFIX + "arrives"
 _BY_DELETE = HIDDEN_PREFIX + "freed_by_delete"
 _BY_MOVE = HIDDEN_PREFIX + "freed_by_move"
+_TAKEN = HIDDEN_PREFIX + "taken"
 _FOUND_LIVE = HIDDEN_PREFIX + "found_live"
 
 UNDECIDED = -1
@@ -70,10 +69,10 @@ UNDECIDED = -1
 
 DUPLICATE, STALE = "duplicate", "stale"
 INSERTED, UPDATED, DELETED, NOTHING = "insert", "update", "delete", "none"
-MOVED_OVER, MOVED_AWAY = "update+delete", "delete+delete"
+UPDATED_OVER_DELETED, DELETED_TWICE = "update+delete", "delete+delete"
 
 Lookup = Callable[[DataFrame], DataFrame]
-"""From the keys of rows (columns in primary-key order) to the latest stored rows of those keys, tombstones included."""
+"""From keys (columns :func:`reader.key_to_find`) to the latest stored rows of those keys, tombstones included."""
 
 
 @attrs.frozen(eq=False)
@@ -94,7 +93,7 @@ class Slot:
     may_arrive: bool = False
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class Program:
     """A merge compiled for one path: its slots, and which of them each fired clause fills.
 
@@ -119,15 +118,20 @@ class Program:
         """The slots of some actions."""
         return [n for n, s in enumerate(self.slots) if s.action in actions]
 
+    @cached_property
+    def moving_updates(self) -> tuple[int, ...]:
+        """The slots of updates that may change the primary key (S24); each is followed by the tombstone it leaves."""
+        return tuple(n - 1 for n in self.numbers("leave"))
+
     @property
     def moves(self) -> bool:
         """Can the merge change primary keys (S24)."""
-        return any(s.action == "leave" for s in self.slots)
+        return bool(self.moving_updates)
 
-    @property
-    def needs_probe(self) -> bool:
-        """Does any row need to be told what its key holds."""
-        return any(not s.known for s in self.slots)
+    @cached_property
+    def unknown(self) -> tuple[int, ...]:
+        """The slots whose rows must be told what their key holds."""
+        return tuple(n for n, s in enumerate(self.slots) if not s.known)
 
     def first_slot(self, position: int) -> int | None:
         """The slot that is filled once whenever the clause at a position fires."""
@@ -208,53 +212,67 @@ def fire(joined: DataFrame, program: Program, paths: Paths, matched: Column) -> 
     analysis = program.analysis
     absent = F.lit(0)
     if paths.key_match is not None and paths.absent_deletes:
-        has_key = all_of(k.value.isNotNull() for k in paths.key_match.keys)  # a null key has no tombstone
+        has_key = _has_key([k.value for k in paths.key_match.keys])
         cases = [(analysis.clauses[p].condition, -(p + 1) if t is not None else 0) for p, t in paths.absent_deletes]
-        absent = F.when(has_key, _first_true(cases, F.lit(0))).otherwise(absent)
+        absent = F.when(has_key, _first_true(cases, absent)).otherwise(absent)
     code = (
         F.when(matched, _first_clause(analysis, WhenMatched, F.lit(0)))
         .when(column(IN_SOURCE).isNotNull(), _first_clause(analysis, WhenNotMatched, absent))
         .otherwise(_first_clause(analysis, WhenOnlyOnTarget, F.lit(0)))
     )
-    return joined.withColumn(_FIRED, code).filter(column(_FIRED) != 0)
+    return joined.withColumn(_FIRED, code).filter(f"{_FIRED} <> 0")
+
+
+def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome]) -> DataFrame:
+    """Marks each source row with the code of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
+    analysis = program.analysis
+    matched = _first_clause(analysis, WhenMatched, F.lit(0)).alias(_MATCHED)
+    not_matched = _first_clause(analysis, WhenNotMatched, F.lit(0)).alias(_NOT_MATCHED)
+    code, cases = 0, []
+    for outcome in outcomes:
+        here = f"WHEN {_MATCHED} = {_code(outcome.matched)} AND {_NOT_MATCHED} = {_code(outcome.not_matched)} THEN"
+        if outcome.template is None:
+            cases.append(f"{here} 0")
+            continue
+        code += 1
+        is_tombstone_row = outcome.not_matched is None  # a null key has no tombstone
+        cases.append(f"{here} CASE WHEN {_HAS_KEY} THEN {code} ELSE 0 END" if is_tombstone_row else f"{here} {code}")
+    tombstones = [o.template for o in outcomes if o.template and o.not_matched is None]
+    keys = [v.value for t in tombstones[:1] for v in _written_key(program, t)]
+    tried = source.select("*", matched, not_matched, _has_key(keys).alias(_HAS_KEY))
+    return tried.selectExpr("*", f"CASE {' '.join(cases)} ELSE {UNDECIDED} END AS {_FIRED}")
+
+
+def _written_key(program: Program, template: Template) -> list[Given]:
+    return [v for k in program.definition.primaryKey if isinstance(v := template.values[k], Given)]
+
+
+def _has_key(keys: Iterable[str | Column]) -> Column:
+    """Is no part of the key null."""
+    return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))
+
+
+def _code(position: int | None) -> int:
+    return 0 if position is None else position + 1
 
 
 def _first_clause(analysis: Analysis, kind: type, otherwise: Column) -> Column:
     return _first_true([(c.condition, i + 1) for i, c in analysis.of_kind(kind)], otherwise)
 
 
-def _first_true(cases: Iterable[tuple[Column | None, int]], otherwise: Column) -> Column:
-    """The value of the first case whose condition is true; null is not true (S20)."""
-    for condition, value in reversed(list(cases)):
-        otherwise = F.lit(value) if condition is None else F.when(condition, F.lit(value)).otherwise(otherwise)
+def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Column) -> Column:
+    """The value of the first case whose condition is true; null is not true, later ones are not evaluated (S17, S20)."""
+    if cases and all(c is None or isinstance(c, str) for c, _ in cases):
+        return _first_true_text(cases, otherwise)
+    for condition, value in reversed(cases):
+        here = F.lit(value)
+        otherwise = here if condition is None else F.when(as_column(condition), here).otherwise(otherwise)
     return otherwise
 
 
-def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome]) -> DataFrame:
-    """Marks each source row with the slot of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
-    analysis = program.analysis
-    matched = _first_clause(analysis, WhenMatched, F.lit(0))
-    not_matched = _first_clause(analysis, WhenNotMatched, F.lit(0))
-    code = F.lit(UNDECIDED)
-    number = sum(1 for o in outcomes if o.template)
-    m, n = HIDDEN_PREFIX + "m", HIDDEN_PREFIX + "n"
-    for outcome in reversed(outcomes):
-        here = (column(m) == ((outcome.matched + 1) if outcome.matched is not None else 0)) & (
-            column(n) == ((outcome.not_matched + 1) if outcome.not_matched is not None else 0)
-        )
-        written = F.lit(number if outcome.template else 0)
-        if outcome.template and outcome.not_matched is None:
-            written = F.when(_has_key(outcome.template, program.definition), written).otherwise(F.lit(0))
-        code = F.when(here, written).otherwise(code)
-        number -= 1 if outcome.template else 0
-    tried = source.withColumn(m, matched).withColumn(n, not_matched)
-    return tried.withColumn(_FIRED, code)
-
-
-def _has_key(template: Template, definition: TableDefinition) -> Column:
-    """Over the source alone: is no part of the written key null; a null key has no tombstone."""
-    given = [template.values[k] for k in definition.primaryKey]
-    return all_of(g.alone.isNotNull() for g in given if isinstance(g, Given) and g.alone is not None)
+def _first_true_text(cases: Sequence[tuple[str | Column | None, int]], otherwise: Column) -> Column:
+    whens = " ".join(f"WHEN {'true' if c is None else as_sql(str(c))} THEN {value}" for c, value in cases)
+    return F.coalesce(F.expr(f"CASE {whens} END"), otherwise)
 
 
 # evaluate -------------------------------------------------------------------------------------------------------------
@@ -273,40 +291,41 @@ def _old_key(i: int) -> str:
 
 
 def evaluate(fired: DataFrame, program: Program) -> DataFrame:
-    """Evaluates, once and only on rows of their clause, the values that are checked or used twice (S29, S32)."""
-    raws = {}
+    """Evaluates, once and only on rows of their clause, values that are Columns, checked or used twice (S29, S32)."""
+    raws = []
     for code, numbers in program.by_fired.items():
         for number in numbers:
-            template = program.slots[number].template
             for i, field in enumerate(program.definition.stored_fields):
-                value = template.values[field.name]
+                value = program.slots[number].template.values[field.name]
                 if isinstance(value, Given) and _is_evaluated_first(program, value, field):
-                    raws[_raw(number, i)] = F.when(column(_FIRED) == code, value.value)
-    return fired.select("*", *[c.alias(n) for n, c in raws.items()])
+                    here = column(_FIRED) == code
+                    raws.append(F.when(here, as_column(value.value)).alias(_raw(number, i)))
+    return fired.select("*", *raws) if raws else fired
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
-    return value.way is Storing.CHECKED or (program.moves and field.name in program.definition.primaryKey)
+    is_moving_key = program.moves and field.name in program.definition.primaryKey
+    return value.way is Storing.CHECKED or is_moving_key or not isinstance(value.value, str)
 
 
-def _stored_value(program: Program, number: int, i: int, field: Field) -> Column:
+def _stored_value(program: Program, number: int, field: Field) -> str:
+    """The value a slot gives to a column, as SQL over the joined sides."""
     value = program.slots[number].template.values[field.name]
-    kind = physical_type(field)
     if isinstance(value, Given):
         if _is_evaluated_first(program, value, field):
+            i = program.definition.stored_fields.index(field)
             return stored(_raw(number, i), value.way, field)
-        return value.value if value.way is Storing.AS_IS else value.value.cast(kind)
+        return stored(as_sql(str(value.value)), value.way, field)
     if isinstance(value, Carried):
         return program.analysis.target.column(field.name)
     if isinstance(value, Dead):
         return dead(program.definition)
     if isinstance(value, Alive):
         return alive(program.definition)
-    is_tombstone_row = program.slots[number].action == "absent delete"
-    if isinstance(value, Null) and is_tombstone_row and not field.nullable:
+    if isinstance(value, Null) and program.slots[number].action == "absent delete" and not field.nullable:
         return zero(field)
     if isinstance(value, (Null, Replaced)):
-        return F.lit(None).cast(kind)
+        return null_of(field)
     raise AssertionError(f"unknown value {value!r}")
 
 
@@ -316,13 +335,12 @@ def _stored_value(program: Program, number: int, i: int, field: Field) -> Column
 def spread(evaluated: DataFrame, program: Program) -> DataFrame:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     if all(len(n) <= 1 for n in program.by_fired.values()):
-        slot = _first_true([(column(_FIRED) == code, n[0]) for code, n in program.by_fired.items() if n], F.lit(None))
-        undecided = F.when(column(_FIRED) == UNDECIDED, F.lit(UNDECIDED)) if program.path is Path.BLIND else F.lit(None)
-        return evaluated.withColumn(SLOT, F.coalesce(slot, undecided).cast("int"))
-    arrays = F.array().cast("array<int>")
-    for code, numbers in program.by_fired.items():
-        arrays = F.when(column(_FIRED) == code, F.array(*[F.lit(n) for n in numbers])).otherwise(arrays)
-    return evaluated.select("*", F.explode(arrays).alias(SLOT))
+        cases = [f"WHEN {code} THEN {numbers[0]}" for code, numbers in program.by_fired.items() if numbers]
+        if program.path is Path.BLIND:
+            cases.append(f"WHEN {UNDECIDED} THEN {UNDECIDED}")
+        return evaluated.selectExpr("*", f"CASE {_FIRED} {' '.join(cases)} END AS {SLOT}")
+    arrays = [f"WHEN {code} THEN array({', '.join(map(str, numbers))})" for code, numbers in program.by_fired.items()]
+    return evaluated.selectExpr("*", f"explode(CASE {_FIRED} {' '.join(arrays)} END) AS {SLOT}")
 
 
 # shape ----------------------------------------------------------------------------------------------------------------
@@ -336,66 +354,53 @@ def shape(spread_rows: DataFrame, program: Program) -> DataFrame:
         watermarks of the latest target row the source row was paired by, and for moves the old and the new key.
     """
     definition = program.definition
-    fields = definition.stored_fields
-    numbers = range(len(program.slots))
     written = [
-        _by_slot({n: _stored_value(program, n, i, f) for n in numbers}).cast(physical_type(f)).alias(f.name)
-        for i, f in enumerate(fields)
+        f"CAST({_by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})}"
+        f" AS {sql_type(physical_type(f))}) AS {quote(f.name)}"
+        for f in definition.stored_fields
     ]
-    clause = _by_slot({n: F.lit(s.template.clause + 1) for n, s in enumerate(program.slots)})
-    columns = [*written, column(SLOT), clause.cast("int").alias(CLAUSE), _misfits(program).alias(MISFIT)]
+    clause = _by_slot({n: str(s.template.clause + 1) for n, s in enumerate(program.slots)})
+    columns = [*written, SLOT, f"CAST({clause} AS INT) AS {CLAUSE}", f"{_misfits(program)} AS {MISFIT}"]
     if program.path is not Path.BLIND:
-        columns += [column(LIVE), *[column(w) for w in _before(definition)]]
+        columns += [LIVE, *_before(definition)]
     if program.moves:
         columns += _keys_of_moves(program)
-    return spread_rows.select(*columns)
+    return spread_rows.selectExpr(*columns)
 
 
-def _by_slot(values: dict[int, Column]) -> Column:
-    """The value for a row's slot. Slots that share an expression could share a branch; Spark finds that itself."""
-    chosen = None
+def _by_slot(values: dict[int, str]) -> str:
+    """The value for a row's slot; slots that share a value share a branch."""
+    slots_of: dict[str, list[str]] = {}
     for number, value in values.items():
-        here = column(SLOT) == number
-        chosen = F.when(here, value) if chosen is None else chosen.when(here, value)
-    return F.lit(None) if chosen is None else chosen
+        slots_of.setdefault(value, []).append(str(number))
+    whens = [f"WHEN {SLOT} IN ({', '.join(numbers)}) THEN {value}" for value, numbers in slots_of.items()]
+    return f"CASE {' '.join(whens)} END" if whens else "NULL"
 
 
 def _before(definition: TableDefinition) -> list[str]:
     return [before_watermark(i) for i in range(len(definition.watermarkKey))]
 
 
-def _misfits(program: Program) -> Column:
+def _misfits(program: Program) -> str:
     found = []
     for number, slot in enumerate(program.slots):
         for i, field in enumerate(program.definition.stored_fields):
             value = slot.template.values[field.name]
-            bad = misfit(_raw(number, i), value.way, field) if isinstance(value, Given) else None
-            if bad is not None:
-                found.append(bad)
-    return F.coalesce(*found) if found else F.lit(None).cast("string")
+            if isinstance(value, Given):
+                found.append(misfit(_raw(number, i), value.way, field))
+    return f"coalesce({', '.join(['CAST(NULL AS STRING)', *(f for f in found if f is not None)])})"
 
 
-def _keys_of_moves(program: Program) -> list[Column]:
+def _keys_of_moves(program: Program) -> list[str]:
     """Of each row of a moving update: the key it has left and the key it goes to."""
     columns = []
-    fields = program.definition.stored_fields
     for k, key in enumerate(program.definition.primaryKey):
-        i = next(i for i, f in enumerate(fields) if f.name == key)
-        new = {n: _stored_value(program, n, i, fields[i]) for n in program.numbers("update") if _is_move(program, n)}
-        for n in program.numbers("leave"):
-            new[n] = _stored_value_of_pair(program, n, i, fields[i])
-        columns.append(_by_slot(new).cast(physical_type(fields[i])).alias(_new_key(k)))
-        columns.append(program.analysis.target.column(key).alias(_old_key(k)))
+        field = program.definition.field(key)
+        new = {n: _stored_value(program, n, field) for n in program.moving_updates}
+        new |= {n + 1: value for n, value in new.items()}  # the tombstone left behind follows its update
+        columns.append(f"CAST({_by_slot(new)} AS {sql_type(physical_type(field))}) AS {_new_key(k)}")
+        columns.append(f"{program.analysis.target.column(key)} AS {_old_key(k)}")
     return columns
-
-
-def _is_move(program: Program, number: int) -> bool:
-    following = program.slots[number + 1 : number + 2]
-    return bool(following) and following[0].action == "leave"
-
-
-def _stored_value_of_pair(program: Program, leave: int, i: int, field: Field) -> Column:
-    return _stored_value(program, leave - 1, i, field)
 
 
 # probe ----------------------------------------------------------------------------------------------------------------
@@ -407,30 +412,34 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
     """
     definition = program.definition
-    leave = column(SLOT).isin(program.numbers("leave")) if program.moves else F.lit(False)
-    asked = [
-        F.when(leave, column(_new_key(i)) if program.moves else F.lit(None))
-        .otherwise(column(k))
-        .alias(f"{HIDDEN_PREFIX}q{i}")
+    leave, unknown = _is(program, "leave"), _in_slots(program.unknown)
+    keys = [
+        f"CASE WHEN {leave} THEN {_new_key(i)} ELSE {quote(k)} END" if program.moves else quote(k)
         for i, k in enumerate(definition.primaryKey)
     ]
-    asking = rows.select("*", *asked)
-    unknown = [n for n, s in enumerate(program.slots) if not s.known]
-    names = [f"{HIDDEN_PREFIX}q{i}" for i in range(len(asked))]
-    keys = asking.filter(column(SLOT).isin(unknown)).select(*[column(n) for n in names])
-    found = lookup(keys)
-    answer = found.select(
-        *[column(k).alias(f"{HIDDEN_PREFIX}a{i}") for i, k in enumerate(definition.primaryKey)],
-        (~is_tombstone(definition)).alias(_FOUND_LIVE),
-        *[column(w).alias(_found_watermark(i)) for i, w in enumerate(definition.watermarkKey)],
+    asked = [f"CASE WHEN {unknown} THEN {key} END AS {reader.key_to_find(i)}" for i, key in enumerate(keys)]
+    asking = rows.selectExpr("*", *asked)
+    names = [reader.key_to_find(i) for i in range(len(keys))]
+    found = lookup(asking.selectExpr(*names))
+    answer = found.selectExpr(
+        *[f"{quote(k)} AS {_answered(i)}" for i, k in enumerate(definition.primaryKey)],
+        f"NOT {is_tombstone(definition)} AS {_FOUND_LIVE}",
+        *[f"{quote(w)} AS {_found_watermark(i)}" for i, w in enumerate(definition.watermarkKey)],
     )
-    same_key = all_of(column(n) == column(f"{HIDDEN_PREFIX}a{i}") for i, n in enumerate(names))
-    joined = asking.join(answer, same_key & column(SLOT).isin(unknown), "left")
-    return joined.drop(*names, *[f"{HIDDEN_PREFIX}a{i}" for i in range(len(names))])
+    same_key = all_of(f"{n} = {_answered(i)}" for i, n in enumerate(names))
+    return asking.join(answer, F.expr(same_key), "left")
+
+
+def _answered(i: int) -> str:
+    return f"{HIDDEN_PREFIX}answered{i}"
 
 
 def _found_watermark(i: int) -> str:
-    return f"{HIDDEN_PREFIX}f{i}"
+    return f"{HIDDEN_PREFIX}found{i}"
+
+
+def _pre_image(i: int) -> str:
+    return f"{HIDDEN_PREFIX}pre{i}"
 
 
 # settle ---------------------------------------------------------------------------------------------------------------
@@ -443,148 +452,115 @@ def settle(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         Stored columns, ``_tm_slot``, ``_tm_clause``, ``_tm_misfit``, ``_tm_effect`` and ``_tm_keep``.
     """
     if program.path is Path.BLIND:
-        effect = F.lit(None).cast("string").alias(EFFECT)
-        return rows.select("*", effect, (column(SLOT) >= 0).alias(KEEP))
-    rows = _known_before(rows, program)
-    rows = _watermarks(rows, program, on_stale)
-    rows = _arrivals(rows, program)
-    return _effects(rows, program, on_stale)
+        return rows.selectExpr("*", f"CAST(NULL AS STRING) AS {EFFECT}", f"{SLOT} >= 0 AS {KEEP}")
+    rows = _know_before(rows, program)
+    rows = _fill_watermarks(rows, program, on_stale)
+    rows = _find_arrivals(rows, program)
+    return _say_effects(rows, program, on_stale)
 
 
-def _is(program: Program, *actions: str) -> Column:
-    numbers = program.numbers(*actions)
-    return column(SLOT).isin(numbers) if numbers else F.lit(False)
+def _in_slots(numbers: Iterable[int]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"{SLOT} IN ({listed})" if listed else "false"
 
 
-def _known_before(rows: DataFrame, program: Program) -> DataFrame:
+def _is(program: Program, *actions: str) -> str:
+    return _in_slots(program.numbers(*actions))
+
+
+def _with(rows: DataFrame, values: dict[str, str]) -> DataFrame:
+    """Sets columns, all at once: each new value is computed from the old ones."""
+    kept = [quote(n) for n in rows.columns if n not in values]
+    return rows.selectExpr(*kept, *[f"{value} AS {quote(name)}" for name, value in values.items()])
+
+
+def _know_before(rows: DataFrame, program: Program) -> DataFrame:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
-    definition = program.definition
-    moving = any_of(column(SLOT) == n for n in range(len(program.slots)) if _is_move(program, n)) | _is(
-        program, "leave"
-    )
-    changed = F.lit(False)
-    if program.moves:
-        same = all_of(column(_new_key(i)).eqNullSafe(column(_old_key(i))) for i in range(len(definition.primaryKey)))
-        changed = moving & ~same
-    rows = rows.withColumn(_CHANGED, changed)
-    if not program.needs_probe:
-        return rows.withColumn(LIVE, F.coalesce(column(LIVE), F.lit(False)))
-    unknown = column(SLOT).isin([n for n, s in enumerate(program.slots) if not s.known])
-    live = F.when(unknown, column(_FOUND_LIVE)).otherwise(column(LIVE))
-    rows = rows.withColumn(LIVE, F.coalesce(live, F.lit(False)))
-    mine, found = (
-        _columns(_before(definition)),
-        _columns(_found_watermark(i) for i in range(len(definition.watermarkKey))),
-    )
-    for i, name in enumerate(_before(definition)):
-        # what a move replaces is both the row it leaves and what its new key holds: the fresher of the two
-        pre_image = HIDDEN_PREFIX + f"pre{i}"
-        rows = rows.withColumn(pre_image, column(name))
-    pre = _columns(HIDDEN_PREFIX + f"pre{i}" for i in range(len(mine)))
-    for i, name in enumerate(_before(definition)):
-        taken = F.when(moving, F.when(is_older(pre, found), found[i]).otherwise(pre[i])).otherwise(found[i])
-        rows = rows.withColumn(name, F.when(unknown, taken).otherwise(column(name)))
-    return rows
+    keys, before = range(len(program.definition.primaryKey)), _before(program.definition)
+    moving = _in_slots([m for n in program.moving_updates for m in (n, n + 1)])
+    same = all_of(f"{_new_key(i)} <=> {_old_key(i)}" for i in keys)
+    changed = f"({moving}) AND NOT ({same})" if program.moves else "false"
+    if not program.unknown:
+        return _with(rows, {_CHANGED: changed, LIVE: f"coalesce({LIVE}, false)"})
+    unknown = _in_slots(program.unknown)
+    values = {_CHANGED: changed, LIVE: f"coalesce(CASE WHEN {unknown} THEN {_FOUND_LIVE} ELSE {LIVE} END, false)"}
+    found = [_found_watermark(i) for i in range(len(before))]
+    for i, mine in enumerate(before):
+        values[_pre_image(i)] = mine
+        # What a move replaces is both the row it leaves and what its new key holds: the fresher of the two.
+        taken = f"CASE WHEN {moving} AND NOT {is_older(before, found)} THEN {mine} ELSE {found[i]} END"
+        values[mine] = f"CASE WHEN {unknown} THEN {taken} ELSE {mine} END"
+    return _with(rows, values)
 
 
-def _columns(names: Iterable[str]) -> list[Column]:
-    return [column(n) for n in names]
-
-
-def _watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
+def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
-    definition = program.definition
-    keys = definition.watermarkKey
-    before = _columns(_before(definition))
+    keys, before = program.definition.watermarkKey, _before(program.definition)
     unassigned = [[n for n, s in enumerate(program.slots) if isinstance(s.template.values[k], Replaced)] for k in keys]
     row_watermark = [
-        F.when(column(SLOT).isin(slots), b).otherwise(column(k)) if slots else column(k)
+        f"CASE WHEN {_in_slots(slots)} THEN {b} ELSE {quote(k)} END" if slots else quote(k)
         for k, b, slots in zip(keys, before, unassigned, strict=True)
     ]
-    stale = is_older(row_watermark, before) & ~_is(program, "absent delete")
-    rows = rows.withColumn(_STALE, stale)
-    finals = [column(k) for k in keys]
-    for i, slots in enumerate(unassigned):
+    stale = f"{is_older(row_watermark, before)} AND NOT {_is(program, 'absent delete')}"
+    values = {_STALE: stale if on_stale != "force" else "false"}
+    for i, key in enumerate(keys):
         final = row_watermark[i]
-        if program.moves and slots:  # the tombstone left behind replaces the pre-image alone
-            final = F.when(
-                _is(program, "leave") & column(SLOT).isin(slots), column(f"{HIDDEN_PREFIX}pre{i}")
-            ).otherwise(final)
-        finals[i] = F.when(column(_STALE), before[i]).otherwise(final) if on_stale == "force" else final
-    if on_stale == "force":
-        rows = rows.select(*_replaced(rows, dict(zip(keys, finals, strict=True))))
-        return rows.withColumn(_STALE, F.lit(False))
-    return rows.select(*_replaced(rows, dict(zip(keys, finals, strict=True))))
+        if program.moves and unassigned[i]:  # the tombstone left behind replaces the pre-image alone
+            left = f"{_is(program, 'leave')} AND {_in_slots(unassigned[i])}"
+            final = f"CASE WHEN {left} THEN {_pre_image(i)} ELSE {final} END"
+        values[key] = f"CASE WHEN {stale} THEN {before[i]} ELSE {final} END" if on_stale == "force" else final
+    return _with(rows, values)
 
 
-def _replaced(rows: DataFrame, values: dict[str, Column]) -> list[Column]:
-    """All columns, some with new values, at once: each new value is computed from the old ones."""
-    return [values[n].alias(n) if n in values else column(n) for n in rows.columns]
-
-
-def _arrivals(rows: DataFrame, program: Program) -> DataFrame:
+def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
     """Finds rows that come to a live key, and whether the merge frees it (S24, S25)."""
     may_arrive = [n for n, s in enumerate(program.slots) if s.may_arrive]
     if not may_arrive:
-        nothing = F.lit(False)
-        return rows.withColumn(_ARRIVES, nothing).withColumn(_BY_DELETE, nothing).withColumn(_BY_MOVE, nothing)
-    comes = column(SLOT).isin(may_arrive) & (~_is(program, "update") | column(_CHANGED))
-    rows = rows.withColumn(_ARRIVES, comes & column(LIVE))
-    same_key = Window.partitionBy(*_columns(program.definition.primaryKey))
-    effective = ~column(_STALE)
-    left = _is(program, "leave") & column(_CHANGED) & effective
-    return rows.select(
-        "*",
-        F.max(_is(program, "delete") & effective).over(same_key).alias(_BY_DELETE),
-        F.max(left).over(same_key).alias(_BY_MOVE),
-        F.max(column(_ARRIVES) & effective).over(same_key).alias(_TAKEN),
-    )
+        return _with(rows, dict.fromkeys((_ARRIVES, _BY_DELETE, _BY_MOVE, _TAKEN), "false"))
+    comes = f"{_in_slots(may_arrive)} AND (NOT {_is(program, 'update')} OR {_CHANGED}) AND {LIVE}"
+    over_key = f"OVER (PARTITION BY {', '.join(quote(k) for k in program.definition.primaryKey)})"
+    frees = {_BY_DELETE: _is(program, "delete"), _BY_MOVE: f"{_is(program, 'leave')} AND {_CHANGED}"}
+    found = _with(rows, {_ARRIVES: comes})
+    values = {name: f"max(({what}) AND NOT {_STALE}) {over_key}" for name, what in frees.items()}
+    return _with(found, values | {_TAKEN: f"max({_ARRIVES} AND NOT {_STALE}) {over_key}"})
 
 
-_TAKEN = HIDDEN_PREFIX + "taken"
-
-
-def _effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
+def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     """The effect of each row, and whether it is written (S30a)."""
-    arrival_possible = any(s.may_arrive for s in program.slots)
-    dead_row, freed = is_tombstone(program.definition), column(_BY_DELETE) | column(_BY_MOVE)
-    moved_onto_deleted = column(_ARRIVES) & column(_BY_DELETE) & ~column(_BY_MOVE)
-    moved = _is(program, "update") & column(_CHANGED)
-    effect = (
-        F.when(_is(program, "absent delete"), NOTHING)
-        .when(column(_ARRIVES) & ~freed, DUPLICATE)
-        .when(_is(program, "leave"), NOTHING)
-        .when(column(_STALE), STALE)
-        .when(_is(program, "delete"), DELETED)
-        .when(moved & moved_onto_deleted, F.when(dead_row, MOVED_AWAY).otherwise(MOVED_OVER))
-        .when(_is(program, "update"), F.when(dead_row, DELETED).otherwise(UPDATED))
-        .when(moved_onto_deleted, F.when(dead_row, DELETED).otherwise(UPDATED))
-        .otherwise(F.when(dead_row, NOTHING).otherwise(INSERTED))
-    )
-    written = F.lit(True)
+    is_dead, update = is_tombstone(program.definition), _is(program, "update")
+    freed_by_delete = f"{_ARRIVES} AND {_BY_DELETE} AND NOT {_BY_MOVE}"
+    cases = [
+        (_is(program, "absent delete"), NOTHING, NOTHING),
+        (f"{_ARRIVES} AND NOT {_BY_DELETE} AND NOT {_BY_MOVE}", DUPLICATE, DUPLICATE),
+        (_is(program, "leave"), NOTHING, NOTHING),
+        (_STALE, STALE, STALE),
+        (_is(program, "delete"), DELETED, DELETED),
+        (f"{update} AND {_CHANGED} AND {freed_by_delete}", UPDATED_OVER_DELETED, DELETED_TWICE),
+        (f"{update} OR ({freed_by_delete})", UPDATED, DELETED),
+        ("true", INSERTED, NOTHING),
+    ]
+    whens = [
+        f"WHEN {here} THEN CASE WHEN {is_dead} THEN '{dead_row}' ELSE '{live}' END" for here, live, dead_row in cases
+    ]
+    dropped = [f"{_TAKEN} AND {_is(program, 'delete', 'leave')}"]
     if program.moves:
-        unmoved = _is(program, "leave") & ~column(_CHANGED)
-        refused = F.lit(on_stale == "error")  # kept, so that the error can name it
-        dropped = column(_CHANGED) & column(_STALE) & ~refused & (moved | _is(program, "leave"))
-        written = ~unmoved & ~dropped
-    if arrival_possible:
-        written = written & ~(column(_TAKEN) & _is(program, "delete", "leave"))
-    return rows.select(
-        *_columns(f.name for f in program.definition.stored_fields),
-        column(SLOT),
-        column(CLAUSE),
-        column(MISFIT),
-        effect.alias(EFFECT),
-        written.alias(KEEP),
+        dropped.append(f"{_is(program, 'leave')} AND NOT {_CHANGED}")
+        if on_stale != "error":  # there they are kept, so that the error can name them
+            dropped.append(f"{_CHANGED} AND {_STALE}")
+    return rows.selectExpr(
+        *[quote(f.name) for f in program.definition.stored_fields],
+        *(SLOT, CLAUSE, MISFIT),
+        f"CASE {' '.join(whens)} END AS {EFFECT}",
+        f"NOT ({' OR '.join(f'({d})' for d in dropped)}) AS {KEEP}",
     )
 
 
-def action_of(program: Program) -> Column:
-    """The action column of a preview: what each row does, in the user's words."""
+def action_of(program: Program) -> str:
+    """The action column of a preview, as SQL: what each row does, in the user's words."""
     shown = {"leave": "delete", "absent delete": "delete"}
-    return _by_slot({n: F.lit(shown.get(s.action, s.action)) for n, s in enumerate(program.slots)}).alias(ACTION)
+    return _by_slot({n: f"'{shown.get(s.action, s.action)}'" for n, s in enumerate(program.slots)}) + f" AS {ACTION}"
 
 
-def stored_columns(definition: TableDefinition) -> list[Column]:
-    """The columns of a staged batch."""
-    return [*_columns(f.name for f in definition.stored_fields), column(CLAUSE), column(EFFECT)]
+def stored_columns(definition: TableDefinition) -> list[str]:
+    """The columns of a staged batch, as SQL."""
+    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT]

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -21,14 +22,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import (
-    column,
-    empty_frame,
-    find_name,
-    is_case_sensitive,
-    physical_schema,
-    quote,
-)
+from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote
 
 IN_SOURCE = HIDDEN_PREFIX + "source"
 """True on rows that come from the source, null on rows that exist only on the target."""
@@ -54,14 +48,22 @@ def source_copy(i: int) -> str:
     return f"{HIDDEN_PREFIX}s{i}"
 
 
-def expression(value: Any) -> Column:
-    """A user's expression as a Column: text is SQL, Columns stay, plain Python values are literals."""
-    if isinstance(value, Column):
-        return value
-    return F.expr(value) if isinstance(value, str) else F.lit(value)
+def expression(value: Any) -> str | Column:
+    """A user's expression: text stays SQL, Columns stay, plain Python values become literals."""
+    return value if isinstance(value, (str, Column)) else F.lit(value)
 
 
-@attrs.frozen
+def as_sql(text: str) -> str:
+    """A user's SQL text as part of a larger expression, whatever it ends with (a comment, say)."""
+    return f"({text}\n)"
+
+
+def as_column(value: str | Column) -> Column:
+    """A user's expression as a Column."""
+    return F.expr(as_sql(value)) if isinstance(value, str) else value
+
+
+@attrs.frozen(eq=False, slots=False)
 class Target:
     """The target side: its definition and alias."""
 
@@ -69,34 +71,30 @@ class Target:
     definition: TableDefinition
     alias: str
 
-    def column(self, name: str) -> Column:
-        """A target column, whatever else is called like it."""
-        return F.col(f"{quote(self.alias)}.{quote(name)}")
+    def column(self, name: str) -> str:
+        """A target column as SQL, whatever else is called like it."""
+        return f"{quote(self.alias)}.{quote(name)}"
 
+    @cached_property
     def empty(self) -> DataFrame:
         """The side without rows, for analysis."""
-        rows = empty_frame(self.spark, physical_schema(self.definition.stored_fields))
-        return self.frame(rows, F.lit(True))
+        return self.frame(empty_frame(self.spark, self.definition.stored_fields), "true")
 
-    def frame(self, rows: DataFrame, live: Column) -> DataFrame:
+    def frame(self, rows: DataFrame, live: str) -> DataFrame:
         """Latest rows as the side a merge joins.
 
         Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
-        watermarks stay visible to the compiler (S26).
+        keys and watermarks stay visible to the compiler (S26).
 
         Args:
             rows: stored columns, one row per key.
-            live: is a row live; tombstones may only be included on paths that pair rows by key.
+            live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
         """
-        marked = rows.withColumn(LIVE, live)
-        for i, name in enumerate(self.definition.watermarkKey):
-            marked = marked.withColumn(before_watermark(i), column(name))
-        for i, name in enumerate(self.definition.primaryKey):
-            marked = marked.withColumn(key_copy(i), column(name))
-        stored = [f.name for f in self.definition.stored_fields]
-        shown = [F.when(column(LIVE), column(n)).alias(n) for n in stored]
-        hidden = [column(n) for n in marked.columns if n not in stored]
-        return marked.select(*shown, *hidden).alias(self.alias)
+        stored = [quote(f.name) for f in self.definition.stored_fields]
+        shown = stored if live == "true" else [f"CASE WHEN {live} THEN {n} END AS {n}" for n in stored]
+        watermarks = [f"{quote(n)} AS {before_watermark(i)}" for i, n in enumerate(self.definition.watermarkKey)]
+        keys = [f"{quote(n)} AS {key_copy(i)}" for i, n in enumerate(self.definition.primaryKey)]
+        return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
 
 
 @attrs.frozen(eq=False)
@@ -137,37 +135,34 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
-        if _mentions_default_alias(texts) and not _resolves(df, F.col(f"{DEFAULT_SOURCE_ALIAS}.*")):
+        if _mentions_default_alias(texts) and not _resolves(df, f"{DEFAULT_SOURCE_ALIAS}.*"):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
         return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
 
     def over(self, df: DataFrame) -> Source:
         """The same source with its rows taken from another DataFrame of the same columns and aliases."""
-        internal = [F.lit(True).alias(IN_SOURCE)]
-        for name in dict.fromkeys(self.copies):
-            i = self.index(name)
-            if i is not None:
-                internal.append(column(self.schema.names[i]).alias(source_copy(i)))
+        found = (self.index(name) for name in dict.fromkeys(self.copies))
+        copies = [f"{quote(self.schema.names[i])} AS {source_copy(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
-            return attrs.evolve(self, frame=df.select("*", *internal), df=df)
+            return attrs.evolve(self, frame=df.selectExpr("*", f"true AS {IN_SOURCE}", *copies), df=df)
 
     def index(self, name: str) -> int | None:
         """Position of the column that ``name`` means, or None when the source has none (S30)."""
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
 
-    def resolves(self, *expressions: Column) -> bool:
+    def resolves(self, *expressions: str | Column) -> bool:
         """Can the expressions be computed from the source alone."""
-        return _resolves(self.df, *expressions)
+        return _resolves(self.df, *[as_column(e) for e in expressions])
 
-    def same(self, left: Sequence[Column], right: Sequence[Column]) -> bool:
+    def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         """Do expressions over the source alone mean the same, pair by pair.
 
         Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """
-        if [repr(c) for c in left] == [repr(c) for c in right]:
+        if all(isinstance(a, str) and a == b for a, b in zip(left, right, strict=True)):
             return True
-        a, b = (self.df.select(*[c.alias(f"c{i}") for i, c in enumerate(cs)]) for cs in (left, right))
+        a, b = (self.df.select(*[as_column(c).alias(f"c{i}") for i, c in enumerate(cs)]) for cs in (left, right))
         return bool(a.sameSemantics(b))
 
 
@@ -175,7 +170,7 @@ def _mentions_default_alias(texts: Sequence[str]) -> bool:
     return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
 
 
-def _resolves(frame: DataFrame, *expressions: Column) -> bool:
+def _resolves(frame: DataFrame, *expressions: str | Column) -> bool:
     try:
         with quiet():
             frame.select(*expressions).schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for

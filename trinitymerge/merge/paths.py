@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import attrs
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.errors import AnalysisException, ParseException
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import column, declared_length, physical_type
+from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Template, Value
 from trinitymerge.merge.assignment import Storing, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import Source, Target, quiet, source_copy
-from trinitymerge.merge.names import conjuncts, sides
+from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, source_copy
+from trinitymerge.merge.names import conjuncts, name_parts, sides
 
 
 class Path(enum.Enum):
@@ -113,96 +112,95 @@ def key_match(analysis: Analysis) -> KeyMatch | None:
     source, target = analysis.source, analysis.target
     if source is None:
         return None
-    if analysis.condition_text is None:
+    rest: list[str] = []
+    if analysis.by_name:
         indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
-        keys = [
-            _given_key(target, source, k, column(source_copy(i)), column(source.schema.names[i]))
-            for k, i in zip(target.definition.primaryKey, indexes, strict=True)
-        ]
-        rest: list[str] = []
+        sides_by_key = [(source_copy(i), quote(source.schema.names[i])) for i in indexes]
     else:
-        guess = _guess(target, source, analysis.condition_text)
+        guess = _guess(analysis, source)
         if guess is None:
             return None
-        pairs, rest = guess
-        keys = [_given_key(target, source, k, side, side) for k, side in pairs]
+        sides_by_key, rest = [(text, text) for text in guess[0]], guess[1]
+    keys = [
+        _given_key(analysis, source, k, side, alone)
+        for k, (side, alone) in zip(target.definition.primaryKey, sides_by_key, strict=True)
+    ]
     found = [k for k in keys if k is not None]
     return KeyMatch(tuple(found), exact=not rest) if len(found) == len(keys) else None
 
 
-def _guess(
-    target: Target, source: Source, condition: str | Column
-) -> tuple[list[tuple[str, Column]], list[str]] | None:
-    """Pairs each primary-key column with the source's side, from the text of the condition, and verifies the reading."""
+def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | None:
+    """The source's side of each primary-key column and what else the condition says, read from text and verified."""
+    condition = analysis.condition
+    assert condition is not None
     parts = conjuncts(condition)
-    sides_by_key: dict[str, Column] = {}
+    sides_by_key: dict[str, str] = {}
     rest = []
     for part in parts:
-        pair = _key_pair(target, source, part)
+        pair = _key_pair(analysis.target, source, part)
         if pair is not None and pair[0] not in sides_by_key:
             sides_by_key[pair[0]] = pair[1]
         else:
             rest.append(part)
-    if set(sides_by_key) != set(target.definition.primaryKey):
+    if set(sides_by_key) != set(analysis.definition.primaryKey):
         return None
-    joined = target.empty().crossJoin(source.frame)
-    user = F.expr(condition) if isinstance(condition, str) else condition
-    if len(parts) > 1 and not joined.filter(user).sameSemantics(joined.filter(all_of_texts(parts))):
-        return None
-    return [(k, sides_by_key[k]) for k in target.definition.primaryKey], rest
+    if len(parts) > 1:
+        read = as_column(" AND ".join(as_sql(p) for p in parts))
+        if not analysis.joined.filter(as_column(condition)).sameSemantics(analysis.joined.filter(read)):
+            return None
+    return [sides_by_key[k] for k in analysis.definition.primaryKey], rest
 
 
-def all_of_texts(parts: list[str]) -> Column:
-    """The conjunction of SQL texts, as a parser would nest it."""
-    conjunction = F.expr(parts[0])
-    for part in parts[1:]:
-        conjunction = conjunction & F.expr(part)
-    return conjunction
-
-
-def _key_pair(target: Target, source: Source, part: str) -> tuple[str, Column] | None:
+def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | None:
     """``(key column, source side)`` when a conjunct equates a primary-key column with something of the source alone."""
     pair = sides(part)
     if pair is None:
         return None
-    empty = target.empty()
     for mine, theirs in (pair, pair[::-1]):
-        try:
-            if source.resolves(F.expr(mine)) or not source.resolves(F.expr(theirs)):
-                continue
-            with quiet():
-                chosen = empty.select(F.expr(mine))
-            for key in target.definition.primaryKey:
-                if chosen.sameSemantics(empty.select(target.column(key))):
-                    return key, F.expr(theirs)
-        except Exception:  # noqa: BLE001, S112 - a guess that Spark cannot even parse is no key pair
-            continue
+        key = _key_column(target, mine)
+        if key is not None and source.index(target.alias) is None and source.resolves(theirs):
+            return key, theirs
     return None
 
 
-def _given_key(target: Target, source: Source, key: str, side: Column, alone: Column) -> Given | None:
+def _key_column(target: Target, text: str) -> str | None:
+    """The primary-key column a text names through the target's alias or, if only the target has it, without."""
+    parts = name_parts(text)
+    name = (
+        parts[-1]
+        if parts and (len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == target.alias.lower()))
+        else ""
+    )
+    for key in target.definition.primaryKey:
+        if key.lower() == name.lower():
+            with suppress(AnalysisException, ParseException), quiet():
+                if target.empty.select(as_column(text)).sameSemantics(target.empty.selectExpr(target.column(key))):
+                    return key
+    return None
+
+
+def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Given | None:
     """The source's side as a key value, or None where equality on it is not equality on the key.
 
     Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
     one to one; the cast of the source's side does not matter.
     """
-    field = target.definition.field(key)
+    field = analysis.definition.field(key)
     length = declared_length(field)
     if length and length[0] == "char":
         return None  # stored padded, compared as it is written
-    mine, theirs = physical_type(field), source.df.select(alone).schema.fields[0].dataType
-    if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(target, source, key, side)):
+    mine, theirs = physical_type(field), source.df.select(as_column(alone)).schema.fields[0].dataType
+    if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
     way = storing(theirs, field)
     return None if way is Storing.REFUSED else Given(side, alone, theirs, way)
 
 
-def _casts_source(target: Target, source: Source, key: str, side: Column) -> bool:
+def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
     """Does Spark, to compare them, cast the source's side to the key's type."""
-    joined = target.empty().crossJoin(source.frame)
-    kind: DataType = physical_type(target.definition.field(key))
-    mine = target.column(key)
-    return joined.filter(mine == side).sameSemantics(joined.filter(mine == side.cast(kind)))
+    mine, kind = analysis.target.column(key), sql_type(physical_type(analysis.definition.field(key)))
+    compared = analysis.joined.filter(f"{mine} = {as_sql(side)}")
+    return bool(compared.sameSemantics(analysis.joined.filter(f"{mine} = CAST({as_sql(side)} AS {kind})")))
 
 
 # Soundness ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import column
+from trinitymerge.expressions import quote
 from trinitymerge.merge import compiler, sides
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
@@ -113,10 +113,9 @@ class MergePlan:
         if path is Path.BLIND and not self.paths.certain:
             path = Path.KEYED
         compiled = self.compile(path, Batches.of(self.backend.snapshot()))
-        stored = [column(f.name) for f in self.definition.stored_fields]
-        action = compiler.action_of(compiled.program)
-        rows = compiled.rows.filter(column(compiler.KEEP))
-        return rows.select(*stored, action, column(compiler.CLAUSE))
+        stored = [quote(f.name) for f in self.definition.stored_fields]
+        rows = compiled.rows.filter(compiler.KEEP)
+        return rows.selectExpr(*stored, compiler.action_of(compiled.program), compiler.CLAUSE)
 
     def compile(self, path: Path, batches: Batches) -> Compiled:
         """The rows a path appends to a snapshot.
@@ -150,7 +149,7 @@ class MergePlan:
 
     def _steps(self, fired: DataFrame, program: Program, batches: Batches) -> DataFrame:
         rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
-        if program.needs_probe:
+        if program.unknown:
             once = sides.materialise(rows)  # used twice: for the keys to look up, and for what is found
             rows = compiler.probe(
                 once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once.rows)

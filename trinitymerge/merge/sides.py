@@ -11,11 +11,10 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.expressions import all_of, column, is_tombstone
+from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.merge.analysis import Analysis
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, key_copy
+from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, key_copy
 from trinitymerge.merge.paths import KeyMatch
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -56,7 +55,7 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, rows: int) -> D
     Args:
         backend: where the target is.
         batches: the target's.
-        keys: columns in primary-key order; read once.
+        keys: columns :func:`trinitymerge.reader.key_to_find`; read once.
         rows: how many there are, to decide between broadcast and shuffle.
     """
     return reader.latest(backend, batches, F.broadcast(keys) if rows <= BROADCAST_ROWS else keys)
@@ -65,31 +64,32 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, rows: int) -> D
 def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backend: Backend, batches: Batches) -> Sides:
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
-    names = [f"{HIDDEN_PREFIX}k{i}" for i in range(len(match.keys))]
-    frame = source.frame.select("*", *[k.value.alias(n) for k, n in zip(match.keys, names, strict=True)])
-    found = look_up(backend, batches, frame.select(*[column(n) for n in names]), rows)
-    latest = target.frame(found, ~is_tombstone(definition))
+    names = [reader.key_to_find(i) for i in range(len(match.keys))]
+    keys = [as_column(k.value).alias(n) for k, n in zip(match.keys, names, strict=True)]
+    frame = source.frame.select("*", *keys)
+    found = look_up(backend, batches, frame.selectExpr(*names), rows)
+    latest = target.frame(found, f"NOT {is_tombstone(definition)}")
     if rows <= BROADCAST_ROWS:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
-    same_key = all_of(column(key_copy(i)) == column(n) for i, n in enumerate(names))
-    joined = frame.join(latest, same_key, "left")
-    matched = F.coalesce(column(LIVE), F.lit(False))
+    same_key = all_of(f"{key_copy(i)} = {n}" for i, n in enumerate(names))
+    joined = frame.join(latest, F.expr(same_key), "left")
+    matched = F.expr(f"coalesce({LIVE}, false)")
     if not match.exact:
         assert analysis.condition is not None
-        matched = matched & F.coalesce(analysis.condition, F.lit(False))
+        matched = matched & F.coalesce(as_column(analysis.condition), F.lit(False))
     return Sides(joined, matched)
 
 
 def full(analysis: Analysis, source: Source | None, backend: Backend, batches: Batches) -> Sides:
     """Every live target row beside the source rows it pairs with."""
     rows = reader.live(backend, batches, with_hidden=True)
-    target = analysis.target.frame(rows, F.lit(True))
+    target = analysis.target.frame(rows, "true")
     if source is None:
-        return Sides(target.withColumn(IN_SOURCE, F.lit(None).cast("boolean")), F.lit(False))
+        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), F.lit(False))
     assert analysis.condition is not None
-    joined = target.join(source.frame, analysis.condition, _join_type(analysis))
-    return Sides(joined, column(LIVE).isNotNull() & column(IN_SOURCE).isNotNull())
+    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis))
+    return Sides(joined, F.expr(f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL"))
 
 
 def _join_type(analysis: Analysis) -> str:

@@ -6,11 +6,11 @@ Messages name the rows; the extra look that finds them is taken only when someth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -32,22 +32,22 @@ from trinitymerge.errors import (
     SchemaMismatchError,
     StaleRowsError,
 )
-from trinitymerge.expressions import all_of, any_of, column, is_tombstone, physical_type, quote
+from trinitymerge.expressions import all_of, any_of, is_tombstone, physical_type, quote
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.compiler import (
     CLAUSE,
     DELETED,
+    DELETED_TWICE,
     DUPLICATE,
     EFFECT,
     INSERTED,
     KEEP,
     MISFIT,
-    MOVED_AWAY,
-    MOVED_OVER,
     SLOT,
     STALE,
     UNDECIDED,
     UPDATED,
+    UPDATED_OVER_DELETED,
     Program,
 )
 from trinitymerge.reader import comparable
@@ -63,47 +63,47 @@ _SHOWN = 5
 def observed_columns(program: Program) -> list[Column]:
     """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once."""
     definition = program.definition
-    kept, fits = column(KEEP), column(MISFIT).isNull()
+    fits = f"{KEEP} AND {MISFIT} IS NULL"
     metrics = {
-        "source": F.count(F.lit(1)),
-        "undecided": _count(column(SLOT) == UNDECIDED),
-        "rows": _count(kept),
-        "tombstones": _count(kept & is_tombstone(definition)),
-        "stale": _count(column(EFFECT) == STALE),
-        "duplicates": _count(kept & (column(EFFECT) == DUPLICATE)),
-        "misfits": _count(~fits),
-        "misfit_min": F.min(MISFIT),
-        "misfit_max": F.max(MISFIT),
-        "null_keys": _count(kept & fits & any_of(column(k).isNull() for k in definition.primaryKey)),
+        "source": "count(1)",
+        "undecided": f"count_if({SLOT} = {UNDECIDED})",
+        "rows": f"count_if({KEEP})",
+        "tombstones": f"count_if({KEEP} AND {is_tombstone(definition)})",
+        "stale": f"count_if({EFFECT} = '{STALE}')",
+        "duplicates": f"count_if({KEEP} AND {EFFECT} = '{DUPLICATE}')",
+        "misfits": f"count({MISFIT})",
+        "misfit_min": f"min({MISFIT})",
+        "misfit_max": f"max({MISFIT})",
+        "null_keys": f"count_if({fits} AND {_any_null(definition.primaryKey)})",
     }
     for i, field in enumerate(definition.fields):
         if not field.nullable and field.name not in definition.primaryKey:
-            metrics[f"null_{i}"] = _count(kept & fits & column(field.name).isNull())
+            metrics[f"null_{i}"] = f"count_if({fits} AND {quote(field.name)} IS NULL)"
     for position in range(len(program.analysis.clauses)):
         slot = program.first_slot(position)
         if slot is not None:
-            metrics[f"clause_{position}"] = _count(column(SLOT) == slot)
+            metrics[f"clause_{position}"] = f"count_if({SLOT} = {slot})"
     metrics |= _watermark_metrics(definition)
-    return [value.alias(name) for name, value in metrics.items()]
+    return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
 
 
-def _count(condition: Column) -> Column:
-    return F.count(F.when(condition, F.lit(1)))
+def _any_null(names: Iterable[str]) -> str:
+    return f"({any_of(f'{quote(n)} IS NULL' for n in names)})"
 
 
-def _watermark_metrics(definition: TableDefinition) -> dict[str, Column]:
+def _watermark_metrics(definition: TableDefinition) -> dict[str, str]:
     names = definition.watermarkKey
     if not names:
         return {}
     parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
-    row = f"CASE WHEN {quote(KEEP)} THEN named_struct({parts}) END"
-    metrics = {"watermark_null": _count(column(KEEP) & any_of(column(n).isNull() for n in names))}
+    row = f"CASE WHEN {KEEP} THEN named_struct({parts}) END"
+    metrics = {"watermark_null": f"count_if({KEEP} AND {_any_null(names)})"}
     for i, name in enumerate(names):
         kind = physical_type(definition.field(name))
         for which in ("min", "max"):
             encoded = _encoded(f"{which}({row}).w{i}", kind)
             if encoded is not None:
-                metrics[f"watermark_{which}_{i}"] = F.expr(encoded)
+                metrics[f"watermark_{which}_{i}"] = encoded
     return metrics
 
 
@@ -160,7 +160,7 @@ def check_observed(program: Program, observed: Observed, staged: DataFrame, clau
         _raise_misfit(definition, observed)
     for i, field in enumerate(definition.fields):
         if observed[f"null_{i}"]:
-            rows = staged.filter(column(field.name).isNull())
+            rows = staged.filter(f"{quote(field.name)} IS NULL")
             raise SchemaMismatchError(
                 f"Column '{field.name}' must not be null, and {observed[f'null_{i}']:,} rows of the merge have a null there: "
                 f"{_shown(rows, definition)}. Give the column a value in {_clauses_of(rows, clauses)}.",
@@ -169,8 +169,8 @@ def check_observed(program: Program, observed: Observed, staged: DataFrame, clau
 
 
 def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
-    rows = staged.filter(any_of(column(k).isNull() for k in definition.primaryKey))
-    nulls = [k for k in definition.primaryKey if rows.filter(column(k).isNull()).limit(1).collect()]
+    rows = staged.filter(_any_null(definition.primaryKey))
+    nulls = [k for k in definition.primaryKey if rows.filter(f"{quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
         f"{count:,} rows to be written have a null in primary-key column {_listed(nulls)}, from "
         f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Filter such rows out of the source, or add a clause "
@@ -222,8 +222,8 @@ class KeyCounts:
 _N = HIDDEN_PREFIX + "n"
 _EFFECT_WEIGHTS = {
     "inserted": {INSERTED: 1},
-    "updated": {UPDATED: 1, MOVED_OVER: 1},
-    "deleted": {DELETED: 1, MOVED_OVER: 1, MOVED_AWAY: 2},
+    "updated": {UPDATED: 1, UPDATED_OVER_DELETED: 1},
+    "deleted": {DELETED: 1, UPDATED_OVER_DELETED: 1, DELETED_TWICE: 2},
 }
 
 
@@ -237,39 +237,39 @@ def count_keys(definition: TableDefinition, staged: DataFrame, rows: int) -> Key
     """
     if rows <= SMALL_BATCH_ROWS:
         staged = staged.coalesce(1)
-    keys = [column(k) for k in definition.primaryKey]
-    per_key = staged.groupBy(*keys).agg(F.count(F.lit(1)).alias(_N), F.max(EFFECT).alias(EFFECT))
-    alone = column(_N) == 1
-    totals = per_key.agg(
-        F.sum(_N).alias("rows"),
-        F.count(F.lit(1)).alias("keys"),
-        *[_weighted(alone, w).alias(n) for n, w in _EFFECT_WEIGHTS.items()],
-    ).collect()[0]
+    effect = F.expr(f"max({EFFECT}) AS {EFFECT}")
+    per_key = staged.groupBy(*_columns(definition.primaryKey)).agg(F.expr(f"count(1) AS {_N}"), effect)
+    weights = [F.expr(f"{_weighted(w, f'{_N} = 1')} AS {n}") for n, w in _EFFECT_WEIGHTS.items()]
+    totals = per_key.agg(F.expr(f"sum({_N}) AS rows"), F.expr("count(1) AS keys"), *weights).collect()[0]
     counts = KeyCounts(*[int(totals[n] or 0) for n in ("rows", "keys", "inserted", "updated", "deleted")])
     return counts if counts.unique else _with_contested(definition, staged, counts)
 
 
-def _weighted(where: Column, weights: Mapping[str, int]) -> Column:
-    weight = F.lit(0)
-    for effect, value in weights.items():
-        weight = F.when(where & (column(EFFECT) == effect), F.lit(value)).otherwise(weight)
-    return F.sum(weight)
+def _columns(names: Iterable[str]) -> list[Column]:
+    return [F.col(quote(n)) for n in names]
+
+
+def _weighted(weights: Mapping[str, int], where: str = "true") -> str:
+    """The sum of the weights of the effects of some rows, as SQL."""
+    whens = " ".join(f"WHEN '{effect}' THEN {weight}" for effect, weight in weights.items())
+    return f"sum(CASE WHEN {where} THEN CASE {EFFECT} {whens} ELSE 0 END ELSE 0 END)"
 
 
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Adds the keys with several rows: the freshest row that is not stale says what readers see (S12, S30a)."""
-    key = Window.partitionBy(*[column(k) for k in definition.primaryKey])
-    order = [
-        F.coalesce(column(EFFECT) == STALE, F.lit(False)),
-        *[column(w).desc_nulls_last() for w in definition.watermarkKey],
+    key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
+    freshest = [
+        f"coalesce({EFFECT} = '{STALE}', false)",
+        *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
     ]
     rank = HIDDEN_PREFIX + "rank"
-    winners = (
-        staged.withColumn(_N, F.count(F.lit(1)).over(key))
-        .withColumn(rank, F.row_number().over(key.orderBy(*order)))
-        .filter((column(_N) > 1) & (column(rank) == 1))
+    ranked = staged.selectExpr(
+        EFFECT,
+        f"count(1) OVER ({key}) AS {_N}",
+        f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {rank}",
     )
-    more = winners.agg(*[_weighted(F.lit(True), w).alias(n) for n, w in _EFFECT_WEIGHTS.items()]).collect()[0]
+    weights = [F.expr(f"{_weighted(w)} AS {n}") for n, w in _EFFECT_WEIGHTS.items()]
+    more = ranked.filter(f"{_N} > 1 AND {rank} = 1").agg(*weights).collect()[0]
     return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in _EFFECT_WEIGHTS})
 
 
@@ -280,17 +280,16 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
         AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
     """
     own = [*definition.primaryKey, *definition.watermarkKey]
-    content = F.struct(
-        *[comparable(f.name, physical_type(f)).alias(f"c{i}") for i, f in enumerate(definition.stored_fields)]
+    content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
+    different, dead = HIDDEN_PREFIX + "different", HIDDEN_PREFIX + "dead"
+    groups = staged.groupBy(*_columns(own)).agg(
+        F.expr(f"count(1) AS {_N}"),
+        F.expr(f"count_if({is_tombstone(definition)}) AS {dead}"),
+        F.expr(f"count(DISTINCT struct({content})) AS {different}"),
+        F.expr(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}"),
     )
-    groups = staged.groupBy(*[column(c) for c in own]).agg(
-        F.count(F.lit(1)).alias(_N),
-        F.count(F.when(is_tombstone(definition), F.lit(1))).alias("_tm_dead"),
-        F.count_distinct(content).alias("_tm_different"),
-        F.sort_array(F.collect_set(column(CLAUSE))).alias(CLAUSE),
-    )
-    bad = groups.filter((column(_N) > column("_tm_dead")) & (column("_tm_different") > 1))
-    found = bad.orderBy(*[column(k) for k in definition.primaryKey]).limit(_SHOWN).collect()
+    bad = groups.filter(f"{_N} > {dead} AND {different} > 1")
+    found = bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     if not found:
         return
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
@@ -308,7 +307,7 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
 
 def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], count: int) -> None:
     """Raises the error for rows that come to a live key which the merge does not free (S25)."""
-    rows = staged.filter(column(EFFECT) == DUPLICATE)
+    rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
     raise DuplicateKeyError(
         f"{count:,} rows would be written under primary keys that are live in the table and that this merge neither deletes "
@@ -321,15 +320,13 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
 def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, count: int) -> None:
     """Raises the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
     names = definition.watermarkKey
-    theirs = latest.select(
-        *[column(k).alias(f"{HIDDEN_PREFIX}k{i}") for i, k in enumerate(definition.primaryKey)],
-        *[column(w).alias(f"{HIDDEN_PREFIX}t{i}") for i, w in enumerate(names)],
+    theirs = latest.selectExpr(
+        *[f"{quote(k)} AS {HIDDEN_PREFIX}k{i}" for i, k in enumerate(definition.primaryKey)],
+        *[f"{quote(w)} AS {HIDDEN_PREFIX}t{i}" for i, w in enumerate(names)],
     )
-    same = all_of(column(k) == column(f"{HIDDEN_PREFIX}k{i}") for i, k in enumerate(definition.primaryKey))
-    stale = staged.filter(column(EFFECT) == STALE)
-    found = (
-        stale.join(theirs, same, "left").orderBy(*[column(k) for k in definition.primaryKey]).limit(_SHOWN).collect()
-    )
+    same = all_of(f"{quote(k)} = {HIDDEN_PREFIX}k{i}" for i, k in enumerate(definition.primaryKey))
+    stale = staged.filter(f"{EFFECT} = '{STALE}'").join(theirs, F.expr(same), "left")
+    found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
         f"{', '.join(str(r[f'{HIDDEN_PREFIX}t{i}']) for i in range(len(names)))}"
@@ -348,7 +345,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
 
 
 def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:
-    names = [column(k) for k in definition.primaryKey]
+    names = _columns(definition.primaryKey)
     return [tuple(r) for r in rows.select(*names).distinct().orderBy(*names).limit(_SHOWN).collect()]
 
 
@@ -364,12 +361,12 @@ def _values(row: Row, names: tuple[str, ...]) -> str:
 
 def _shown(rows: DataFrame, definition: TableDefinition) -> str:
     names = definition.names[:6]
-    found = rows.select(*[column(n) for n in names]).limit(3).collect()
+    found = rows.select(*_columns(names)).limit(3).collect()
     return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
 
 
 def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
-    positions = sorted(r[0] for r in rows.select(column(CLAUSE)).distinct().collect())
+    positions = sorted(r[0] for r in rows.select(CLAUSE).distinct().collect())
     return " and ".join(describe(clauses, p - 1) for p in positions)
 
 

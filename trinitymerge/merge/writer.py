@@ -18,9 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 
 from trinitymerge import reader
-from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError, TrinityMergeError
-from trinitymerge.expressions import column
+from trinitymerge.expressions import quote
 from trinitymerge.merge import validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import EFFECT, KEEP, STALE, stored_columns
@@ -113,7 +112,7 @@ class _Attempt:
         observation = Observation()
         metrics = validation.observed_columns(compiled.program)
         rows = compiled.rows.hint("rebalance").observe(observation, *metrics)
-        rows = rows.filter(column(KEEP)).select(*stored_columns(self.plan.definition))
+        rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
         return staged, Observed(dict(observation.get))
 
@@ -152,8 +151,8 @@ class _Attempt:
         if not counts.unique:
             validation.check_unambiguous(definition, rows, clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
-            keys = [column(k).alias(f"{HIDDEN_PREFIX}q{i}") for i, k in enumerate(definition.primaryKey)]
-            stale = rows.filter(column(EFFECT) == STALE).select(*keys)
+            find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
+            stale = rows.filter(f"{EFFECT} = '{STALE}'").selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             validation.raise_stale(definition, rows, latest, observed["stale"])
         self._check_deletes(counts)

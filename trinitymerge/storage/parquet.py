@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import (
@@ -22,7 +21,7 @@ from trinitymerge.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from trinitymerge.expressions import column, empty_frame, physical_schema, text_literal
+from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.filesystem import FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.log import Commit, CommitLog, Snapshot, VersionTaken, now_ms
@@ -122,18 +121,16 @@ class ManagedBackend:
     def scan(self, batches: Batches) -> DataFrame:
         """All batches as one relation: one scan however many there are; the version comes from the directory."""
         definition = batches.definition
-        schema = physical_schema([*definition.stored_fields, Field(BATCH, "string")])
-        stored = [column(f.name) for f in definition.stored_fields]
+        fields = [*definition.stored_fields, Field(BATCH, "string")]
+        stored = [quote(f.name) for f in definition.stored_fields]
         readable = [b for b in batches.batches if b.rows]
         if not readable:
-            return empty_frame(self.spark, schema).select(*stored, F.lit(0).cast("long").alias(VERSION))
+            return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
         paths = [escape_glob(self._batch_path(b.id)) for b in readable]
-        relation = self._load(definition, schema, paths)
-        version = F.lit(readable[0].version).cast("long")
+        version = f"{readable[0].version}L"
         if len(readable) > 1:
-            versions = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in readable)
-            version = F.expr(f"map({versions})[{BATCH}]")
-        return relation.select(*stored, version.alias(VERSION))
+            version = f"map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in readable)})[{BATCH}]"
+        return self._load(definition, physical_schema(fields), paths).selectExpr(*stored, f"{version} AS {VERSION}")
 
     def _load(self, definition: TableDefinition, schema: object, paths: list[str]) -> DataFrame:
         reader = self.spark.read.format(definition.fileFormat).schema(schema)  # type: ignore[arg-type]

@@ -71,17 +71,20 @@ class Run(NamedTuple):
         return next((row for row in self.rows if row[0] == key), None)
 
 
-def on_every_path(table: TrinityTable, merge: Callable[[TrinityTable], MergeBuilder], spark: SparkSession) -> list[Run]:
+def on_every_path(
+    table: TrinityTable, merge: Callable[[TrinityTable], MergeBuilder], spark: SparkSession, uncertain: bool = False
+) -> list[Run]:
     """Runs a merge on every path that is sound for it, each on a fresh copy; the full scan comes last (S31).
 
     What differs between the runs is an error here: the live rows, and any count that more than one path knows.
-    A blind append is only tried where no source row may turn out to need the target.
+    A blind append is only tried where no source row may turn out to need the target, unless ``uncertain`` is set: then it
+    may become a keyed lookup.
     """
     runs = []
-    for path in sound_paths(merge(table)):
+    for path in sound_paths(merge(table), uncertain):
         copy = copy_of(table, spark)
         result = merge(copy)._on_path(path).execute()
-        assert result.path == path.value
+        assert result.path == path.value or (uncertain and path is Path.BLIND)
         runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
         assert run.rows == runs[-1].rows, f"{run.path.value} and full scan leave different rows"
@@ -89,10 +92,12 @@ def on_every_path(table: TrinityTable, merge: Callable[[TrinityTable], MergeBuil
     return runs
 
 
-def sound_paths(builder: MergeBuilder) -> list[Path]:
-    """The paths that are sound whatever the source holds."""
+def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[Path]:
+    """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     paths = builder.build().paths
-    return [path for path in Path if path not in paths.why_not and (path is not Path.BLIND or paths.certain)]
+    return [
+        path for path in Path if path not in paths.why_not and (path is not Path.BLIND or uncertain or paths.certain)
+    ]
 
 
 def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:

@@ -9,10 +9,12 @@ import contextlib
 import datetime as dt
 import os
 import pickle
+import shutil
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StringType, StructType
 from tables import batch_directories, fill, frame, new_table
 
 from trinitymerge import (
@@ -28,7 +30,9 @@ from trinitymerge import (
     TrinityTable,
 )
 
-ORDERS = "id INT, amount DECIMAL(6,2), note VARCHAR(5), day DATE, ts INT, s STRUCT<x: INT, y: STRING>, n BIGINT NOT NULL"
+ORDERS = (
+    "id INT, amount DECIMAL(6,2), note VARCHAR(5), day DATE, ts INT, s STRUCT<x: INT, y: STRING>, n BIGINT NOT NULL"
+)
 
 
 @contextlib.contextmanager
@@ -91,7 +95,7 @@ def test_merge_without_a_clause(orders, source):
 
 
 def test_clause_without_an_action_at_the_end(merge):
-    with refused(InvalidMergeError, 'clause 1, whenMatched("B.op = \'D\'")', "no action", "before execute()"):
+    with refused(InvalidMergeError, "clause 1, whenMatched(\"B.op = 'D'\")", "no action", "before execute()"):
         merge.whenMatched("B.op = 'D'").execute()
 
 
@@ -101,7 +105,7 @@ def test_clause_without_an_action_in_the_middle(merge):
 
 
 def test_action_before_any_clause(merge):
-    with refused(InvalidMergeError, "delete()", "before any clause", "whenMatched"):
+    with refused(InvalidMergeError, "delete()", "there is no clause yet", "whenMatched"):
         merge.delete()
     with refused(InvalidMergeError, "insertAll()", "whenNotMatched"):
         merge.insertAll()
@@ -120,7 +124,7 @@ def test_two_replacing_actions_in_one_clause(merge):
 
 
 def test_unreachable_clause(merge):
-    with refused(InvalidMergeError, "clause 2, whenMatched(\"A.n > 1\")", "can never run", "clause 1, whenMatched()"):
+    with refused(InvalidMergeError, 'clause 2, whenMatched("A.n > 1")', "can never run", "clause 1, whenMatched()"):
         merge.whenMatched().delete().whenMatched("A.n > 1")
 
 
@@ -190,7 +194,7 @@ def test_wrong_column_in_the_merge_condition(orders, source):
 
 
 def test_wrong_column_in_a_clause_condition(merge):
-    with refused(InvalidMergeError, "clause 1, whenMatched(\"A.amuont > 1\")", "amuont", "`A`.`amount`"):
+    with refused(InvalidMergeError, 'clause 1, whenMatched("A.amuont > 1")', "amuont", "`A`.`amount`"):
         merge.whenMatched("A.amuont > 1").delete().build()
 
 
@@ -200,7 +204,9 @@ def test_wrong_column_in_a_value(merge):
 
 
 def test_wrong_column_as_a_map_key(merge):
-    with refused(InvalidMergeError, "clause 1, whenMatched(), updateExpr", "no column 'amuont'", "Did you mean 'amount'"):
+    with refused(
+        InvalidMergeError, "clause 1, whenMatched(), updateExpr", "no column 'amuont'", "Did you mean 'amount'"
+    ):
         merge.whenMatched().updateExpr({"amuont": "1"}).build()
     with refused(InvalidMergeError, "no column 'nn'"):
         merge.whenMatched().updateExpr({"A.nn": "1"}).build()
@@ -212,6 +218,8 @@ def test_source_column_as_a_map_key(merge):
 
 
 def test_wrong_struct_field(merge):
+    with refused(InvalidMergeError, "exceptColumns takes whole columns", "'s.x'"):
+        merge.whenMatched().updateAll(exceptColumns=["s.x"]).build()
     with refused(InvalidMergeError, "column 's' has no field 'z'", "Known: x, y"):
         merge.whenMatched().updateExpr({"s.z": "1"}).build()
 
@@ -222,7 +230,7 @@ def test_wrong_alias(merge):
 
 
 def test_both_sides_under_one_alias(orders, source):
-    with refused(InvalidMergeError, "alias 'A'", "both", "source"):
+    with refused(InvalidMergeError, "`A`.`id` is ambiguous", "same alias", "alias(...)"):
         orders.alias("A").merge(source.alias("A"), "A.id = A.id").whenMatched().delete().build()
 
 
@@ -257,6 +265,8 @@ def test_column_bound_to_the_source_or_target_DataFrame(orders, source):
         orders.alias("A").merge(source.alias("B"), "A.id = B.id").whenMatched(bound["n"] > 1).delete().build()
     with refused(InvalidMergeError, "The merge condition", "bound to that DataFrame"):
         orders.merge(source, bound.id == source.id).whenMatched().delete().build()
+    with refused(InvalidMergeError, "updateExpr, column 'n'", "bound to that DataFrame"):
+        orders.merge(source).whenMatched().updateExpr({"n": bound["n"]}).build()
 
 
 def test_condition_that_does_not_parse(merge):
@@ -278,18 +288,18 @@ def test_condition_that_is_not_boolean(merge, orders, source):
 
 @pytest.mark.parametrize("condition", ["sum(B.n) > 1", "row_number() OVER (ORDER BY B.n) = 1", "explode(B.items) = 1"])
 def test_condition_that_is_no_condition_of_one_row(merge, condition):
-    with refused(InvalidMergeError, "The condition of clause 1, whenMatched", condition):
+    with refused(InvalidMergeError, "The condition of clause 1, whenMatched", condition, "aggregates, window"):
         merge.whenMatched(condition).delete().build()
 
 
 @pytest.mark.parametrize("value", ["max(B.n)", "count(1) OVER (PARTITION BY B.n)", "explode(B.items)"])
 def test_value_that_is_no_value_of_one_row(merge, value):
-    with refused(InvalidMergeError, "clause 1, whenMatched(), updateExpr, column 'n'"):
+    with refused(InvalidMergeError, "clause 1, whenMatched(), updateExpr, column 'n'", "aggregates, window"):
         merge.whenMatched().updateExpr({"amount": "1", "n": value}).build()
 
 
 def test_merge_condition_that_is_no_condition_of_one_row(orders, source):
-    with refused(InvalidMergeError, "The merge condition"):
+    with refused(InvalidMergeError, "The merge condition", "one pair of rows at a time"):
         orders.merge(source, "max(source.id) = target.id").whenMatched().delete().build()
 
 
@@ -301,7 +311,7 @@ def test_assigning_a_column_twice(merge):
 
 def test_assigning_a_struct_and_a_field_below_the_same_field(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, s STRUCT<x: STRUCT<y: INT>>")
-    with refused(InvalidMergeError, "'s'", "twice"):
+    with refused(InvalidMergeError, "assigns 's.x.y' twice"):
         table.updateWhere(None, {"s.x": "NULL", "s.x.y": "1"}).build()
 
 
@@ -344,7 +354,7 @@ def test_exceptColumns_that_do_not_exist(merge):
         ("n", "B.flag", ("bigint", "boolean")),
         ("day", "5", ("date", "int")),
         ("amount", "B.items", ("decimal(6,2)", "array<int>")),
-        ("s", "named_struct('x', 1)", ("struct", "struct<x:int>")),
+        ("s", "named_struct('x', 1)", ("struct<x:int,y:string>", "struct<x:int>")),
         ("note", "B.items", ("varchar(5)", "array<int>")),
     ],
 )
@@ -384,7 +394,9 @@ def test_null_in_a_column_that_cannot_be_null(merge):
 
 def test_null_key(orders, source):
     nulls = source.withColumn("id", F.when(F.col("id") < 3, F.col("id")))
-    with refused(NullKeyError, "1 rows", "'id'", "clause 1, whenNotMatched()", "id=None", "Filter such rows"):
+    with refused(
+        NullKeyError, "primary-key column 'id' of 1 row ", "clause 1, whenNotMatched()", "id=None", "Filter such rows"
+    ):
         orders.merge(nulls).whenNotMatched().insertAll(exceptColumns=["s"]).execute()
 
 
@@ -477,8 +489,6 @@ def test_writing_to_a_past_version(spark, orders, source):
 
 def test_batch_that_somebody_removed(spark, tmp_path):
     table = fill(new_table(spark, tmp_path, "id INT"), spark, [(1,)])
-    import shutil
-
     (name,) = batch_directories(table)
     shutil.rmtree(tmp_path / table.path.rsplit("/", 1)[1] / "data" / name)
     with refused(CorruptTableError, name, "gone", "restore"):
@@ -499,7 +509,10 @@ def test_errors_survive_pickling(orders):
 def test_target_as_its_own_source(spark, tmp_path):
     table = fill(new_table(spark, tmp_path, "id INT, v INT"), spark, [(1, 5), (2, 6)])
     result = (
-        table.alias("A").merge(table.toDF().alias("B"), "A.id = B.id").whenMatched("A.v > 5").updateExpr({"v": "B.v + A.v"})
+        table.alias("A")
+        .merge(table.toDF().alias("B"), "A.id = B.id")
+        .whenMatched("A.v > 5")
+        .updateExpr({"v": "B.v + A.v"})
     ).execute()
     assert result.rowsUpdated == 1
     table.merge(table).whenMatched("target.id = 1").delete().execute()
@@ -518,8 +531,6 @@ HOSTILE = ["o'id", "a.b", "sp ace", 'qu"ote', "ba`ck", "größe", "sel;ect--", "
 
 
 def test_hostile_column_names_work_end_to_end(spark, tmp_path):
-    from pyspark.sql.types import IntegerType, StringType, StructType
-
     schema = StructType()
     for name in HOSTILE:
         schema = schema.add(name, IntegerType() if name in HOSTILE[:3] else StringType())
@@ -548,7 +559,9 @@ def test_hostile_column_names_work_end_to_end(spark, tmp_path):
 
 def test_hostile_values_are_data(spark, tmp_path):
     texts = ["'; DROP TABLE x; --", "\\", "it's", "a\tb\nc", "`", "", " ", "\u0000", "ⅷ😀"]
-    table = new_table(spark, tmp_path, "id STRING, v STRING, dead STRING", tombstoneKey="dead", tombstoneStringValue="it's \\")
+    table = new_table(
+        spark, tmp_path, "id STRING, v STRING, dead STRING", tombstoneKey="dead", tombstoneStringValue="it's \\"
+    )
     table.upsert(frame(spark, "id STRING, v STRING", *[(t, t) for t in texts])).execute()
     table.delete(frame(spark, "id STRING", *texts[:2])).execute()
     assert sorted(row.v for row in table.toDF().collect()) == sorted(texts[2:])
@@ -556,6 +569,8 @@ def test_hostile_values_are_data(spark, tmp_path):
 
 def test_python_literals_are_stored_as_they_are(spark, tmp_path):
     at, day = dt.datetime(2024, 5, 6, 7, 8, 9, 123456), dt.date(2024, 5, 6)
-    table = fill(new_table(spark, tmp_path, "id INT, at TIMESTAMP, day DATE, b BOOLEAN, x DOUBLE"), spark, [(1, *[None] * 4)])
+    table = fill(
+        new_table(spark, tmp_path, "id INT, at TIMESTAMP, day DATE, b BOOLEAN, x DOUBLE"), spark, [(1, *[None] * 4)]
+    )
     table.updateWhere("id = 1", {"at": at, "day": day, "b": True, "x": 1.5}).execute()
     assert [tuple(row) for row in table.toDF().collect()] == [(1, at, day, True, 1.5)]

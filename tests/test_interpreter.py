@@ -592,7 +592,7 @@ def test_S25_a_delete_or_a_move_frees_a_key():
 def test_S25_a_stale_delete_frees_nothing():
     model = table((1, 1, 10), (2, 5, 20))
     with pytest.raises(DuplicateKeyError):
-        model.merge([src(2, 2, 10), src(2, 2, 20, "D")], [matched(Delete(), when=IS_DELETE), MOVE], BY_VALUE)
+        model.merge([src(2, 6, 10), src(2, 2, 20, "D")], [matched(Delete(), when=IS_DELETE), MOVE], BY_VALUE)
 
 
 def test_S25_a_stale_arrival_leaves_the_key_deleted():

@@ -716,7 +716,7 @@ def test_S24_two_rows_moved_to_one_key_are_ambiguous(spark, events):
 def test_S34_null_key_is_refused_with_its_clause(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", (None, 20, "x"), (7, 20, "y"))
     for path in Path:
-        with pytest.raises(NullKeyError, match=r"1 rows .* 'id', from clause 2, whenNotMatched\(\): \(id=None, ts=20"):
+        with pytest.raises(NullKeyError, match=r"'id' of 1 row .* from clause 2, whenNotMatched\(\): \(id=None, ts=20"):
             events.upsert(source)._on_path(path).execute()
 
 

@@ -70,11 +70,7 @@ class Field:
     @property
     def text(self) -> str:
         """The type as a user would write it."""
-        if isinstance(self.type, str):
-            return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(
-                self.type, self.type
-            )
-        return str(self.type.get("type", self.type))
+        return _type_text(self.type)
 
     def to_json(self) -> dict[str, Any]:
         """The field in the JSON form of Spark's ``StructField``."""
@@ -84,6 +80,19 @@ class Field:
     def from_json(cls, data: Mapping[str, Any]) -> Field:
         """The inverse of :meth:`to_json`."""
         return cls(data["name"], data["type"], data.get("nullable", True), data.get("metadata") or {})
+
+
+def _type_text(kind: Any) -> str:
+    if isinstance(kind, str):
+        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    if kind.get("type") == "array":
+        return f"array<{_type_text(kind['elementType'])}>"
+    if kind.get("type") == "map":
+        return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+    if kind.get("type") == "struct":
+        fields = (f"{f['name']}:{_type_text(f['type'])}" for f in kind["fields"])
+        return f"struct<{','.join(fields)}>"
+    return str(kind.get("type", kind))
 
 
 def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import Commit, Snapshot
 from trinitymerge.storage.parquet import ManagedBackend
 
+_DEFAULT_ALIAS = "target"
+
 _HISTORY = (
     "version BIGINT, timestamp TIMESTAMP, operation STRING, parameters STRING, metrics MAP<STRING, STRING>, user STRING, "
     "durationMs BIGINT, batchesAdded INT, batchesRemoved INT, rowsAdded BIGINT, bytesAdded BIGINT"
@@ -55,7 +57,7 @@ class TrinityTable:
     """
 
     _backend: ManagedBackend
-    _alias: str = "target"
+    _alias: str = _DEFAULT_ALIAS
     _pinned: int | None = None
 
     # Opening --------------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class TrinityTable:
             InvalidMergeError: the arguments are of the wrong kind.
         """
         if isinstance(source, TrinityTable):
-            source = source.toDF().alias(source._alias)
+            source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
         if not _is_dataframe(source):
             raise InvalidMergeError(
                 f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}."

@@ -176,11 +176,10 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
     """
     joined = target.empty if source is None else target.empty.crossJoin(source.frame)
     resolver = _Resolver(target, source, joined, clauses)
+    by_name = source is not None and condition is None
+    if source is not None:
+        condition = primary_key_equality(target, source) if by_name else resolver.merge_condition(condition)
     plans = tuple(map(resolver.clause, range(len(clauses))))
-    if source is None:
-        return Analysis(target, source, joined, None, False, plans)
-    by_name = condition is None
-    condition = primary_key_equality(target, source) if by_name else resolver.merge_condition(condition)
     return Analysis(target, source, joined, condition, by_name, plans)
 
 
@@ -320,10 +319,12 @@ class _Resolver:
         nested: dict[str, dict[tuple[str, ...], Any]] = {}
         for key, value in values.items:
             name, path = self._column_path(position, action, key_text(key))
-            taken = name in whole or (not path and name in nested) or path in nested.get(name, {})
-            if taken:
+            path = path if self._case_sensitive else tuple(part.lower() for part in path)
+            earlier = [*((n, ()) for n in whole), *((n, p) for n, paths in nested.items() for p in paths)]
+            if any(n == name and (p[: len(path)] == path or path[: len(p)] == p) for n, p in earlier):
                 raise InvalidMergeError(
-                    f"{describe(self.clauses, position)}: {action.name}Expr assigns '{name}' twice. Keep one of them.",
+                    f"{describe(self.clauses, position)}: {action.name}Expr assigns '{'.'.join((name, *path))}' twice. "
+                    "Keep one of them.",
                     clause=position + 1,
                     column=name,
                 )
@@ -423,7 +424,14 @@ class _Resolver:
         return self.definition.field(name)
 
     def _column_name(self, position: int, action: Update | Insert, text: str) -> str:
-        return self._column_path(position, action, text)[0]
+        name, path = self._column_path(position, action, text)
+        if path:
+            raise InvalidMergeError(
+                f"{describe(self.clauses, position)}, {_method(action)}: exceptColumns takes whole columns, and '{text}' is a "
+                f"field of '{name}'. Use {action.name}Expr for single fields.",
+                clause=position + 1,
+            )
+        return name
 
     def _column_path(self, position: int, action: Update | Insert, text: str) -> tuple[str, tuple[str, ...]]:
         """The target column a map key names, and the struct fields below it (S22)."""
@@ -442,7 +450,7 @@ class _Resolver:
         ):
             wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}, {action.name}Expr: the table has no column '{wanted}'."
+                f"{describe(self.clauses, position)}, {_method(action)}: the table has no column '{wanted}'."
                 + did_you_mean(wanted, names),
                 clause=position + 1,
                 column=wanted,
@@ -468,6 +476,11 @@ class _Resolver:
 
 def _numbered(columns: Sequence[Column]) -> list[Column]:
     return [c.alias(f"v{i}") for i, c in enumerate(columns)]
+
+
+def _method(action: Update | Insert) -> str:
+    """The call that added an action, as its user wrote it."""
+    return action.name + ("All" if isinstance(action.values, All) else "Expr")
 
 
 def _with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:

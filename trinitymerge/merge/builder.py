@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -29,6 +29,7 @@ from trinitymerge.merge.clauses import (
     WhenMatched,
     WhenNotMatched,
     WhenOnlyOnTarget,
+    allowed_actions,
     check_actions,
     check_clauses,
     check_reachable,
@@ -40,6 +41,8 @@ from trinitymerge.merge.paths import Path, check_forced, judge
 from trinitymerge.merge.plan import MergePlan, Options
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.storage.backend import Backend
+
+_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
@@ -207,6 +210,18 @@ class MergeBuilder:
             return "maxDeleteFraction counts the rows that are deleted"
         return None
 
+    if not TYPE_CHECKING:  # to a type checker every name would exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name not in _ACTIONS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            clauses = self._clauses
+            before = f"{describe(clauses, len(clauses) - 1)}, is complete" if clauses else "there is no clause yet"
+            raise MisplacedCallError(
+                f"{name}() is an action of a clause, and {before}: begin one with whenMatched(...), whenNotMatched(...) or "
+                "whenNotMatchedAndExistsOnlyOnTarget(...) first."
+            )
+
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append (S33-S37).
 
@@ -225,8 +240,8 @@ class MergeBuilder:
 _Next = TypeVar("_Next", bound=MergeBuilder)
 
 
-class _UnfinishedError(InvalidMergeError, AttributeError):
-    """Also an AttributeError, so that ``hasattr`` and notebooks can probe an unfinished clause."""
+class MisplacedCallError(InvalidMergeError, AttributeError):
+    """A method that exists, but not here; an AttributeError, so that ``hasattr`` and notebooks can probe a chain."""
 
 
 @attrs.frozen(eq=False)
@@ -246,22 +261,18 @@ class _ClauseStart:
         check_actions(clauses, len(clauses) - 1)
         return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        clauses = (*self._builder._clauses, self._clause)
-        where = describe(clauses, len(clauses) - 1)
-        if hasattr(MergeBuilder, name) and not name.startswith("_"):
-            raise _UnfinishedError(
-                f"{where}, has no action: give it one before {name}(), e.g. {_example(self._clause)}."
-            )
-        if hasattr(TargetActions, name) or hasattr(MatchedClause, name):
-            raise _UnfinishedError(f"{where}, cannot have {name}(); it takes {_example(self._clause)}.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # to a type checker every name would exist
 
-
-def _example(clause: Clause) -> str:
-    if isinstance(clause, WhenNotMatched):
-        return "insertExpr({...}) or insertAll()"
-    return "updateExpr({...}), updateAll(), delete() or insertExpr({...})"
+        def __getattr__(self, name: str) -> NoReturn:
+            clauses = (*self._builder._clauses, self._clause)
+            where = describe(clauses, len(clauses) - 1)
+            if hasattr(MergeBuilder, name) and not name.startswith("_"):
+                raise MisplacedCallError(
+                    f"{where}, has no action: give it one before {name}(), e.g. {allowed_actions(self._clause)}."
+                )
+            if name in _ACTIONS:
+                raise MisplacedCallError(f"{where}, cannot have {name}(); it takes {allowed_actions(self._clause)}.")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class NotMatchedClause(_ClauseStart):
@@ -390,9 +401,9 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
 def _names(method: str, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
-    found = tuple(names)
-    if not all(isinstance(n, str) for n in found):
-        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {found!r}.")
+    found = tuple(names) if isinstance(names, Iterable) else ()
+    if not isinstance(names, Iterable) or not all(isinstance(n, str) for n in found):
+        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {names!r}.")
     return found
 
 

@@ -147,7 +147,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
     """Refuses a clause whose actions its kind does not allow (S21)."""
     clause, where = clauses[position], describe(clauses, position)
     if not clause.actions:
-        raise InvalidMergeError(f"{where}, has no action. Add {_allowed(clause)} after it.", clause=position + 1)
+        raise InvalidMergeError(f"{where}, has no action. Add {allowed_actions(clause)} after it.", clause=position + 1)
     replacing = [a for a in clause.actions if isinstance(a, (Update, Delete))]
     if isinstance(clause, WhenNotMatched):
         if replacing or len(clause.actions) > 1:
@@ -175,7 +175,10 @@ def check_reachable(clauses: tuple[Clause, ...], position: int) -> None:
             )
 
 
-def _allowed(clause: Clause) -> str:
+def allowed_actions(clause: Clause) -> str:
+    """The actions a kind of clause takes, as a message lists them."""
     if isinstance(clause, WhenNotMatched):
         return "insertExpr({...}) or insertAll()"
+    if isinstance(clause, WhenOnlyOnTarget):
+        return "updateExpr({...}), delete() or insertExpr({...})"
     return "updateExpr({...}), updateAll(), delete() or insertExpr({...})"

@@ -133,6 +133,12 @@ class Program:
         """The slots whose rows must be told what their key holds."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
 
+    @cached_property
+    def is_checked(self) -> bool:
+        """May a value turn out not to fit its column when the merge runs (S29)."""
+        values = (v for s in self.slots for v in s.template.values.values())
+        return any(isinstance(v, Given) and v.way is Storing.CHECKED for v in values)
+
     def first_slot(self, position: int) -> int | None:
         """The slot that is filled once whenever the clause at a position fires."""
         return next(iter(self.by_fired.get(position + 1, ())), None)

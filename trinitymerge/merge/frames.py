@@ -182,12 +182,15 @@ def _resolves(frame: DataFrame, *expressions: str | Column) -> bool:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
-    logger = logging.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 @contextmanager
@@ -201,16 +204,37 @@ def analysis_errors(where: str) -> Iterator[None]:
 
 
 def spark_text(error: BaseException) -> str:
-    """What Spark says, without the plan, the SQLSTATE and the stack trace."""
+    """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
     text = str(error).split("JVM stacktrace")[0].strip()
     first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
+    first = re.sub(rf"(?:, |(?<=\[))[`\"]{HIDDEN_PREFIX}\w+[`\"]", "", first)  # suggestions of hidden columns
+    first = re.sub(r"\[, ", "[", first)
+    first = re.sub(r"#\d+L?\b", "", first)
+    first = re.sub(r" missing from \".*", " is no column of the merge", first)
     return first.rstrip(".;") + "."
+
+
+_NOT_ONE_ROW = (
+    "INVALID_WHERE_CONDITION",
+    "WINDOW_FUNCTION",
+    "UNSUPPORTED_GENERATOR",
+    "MISSING_GROUP_BY",
+    "MISSING_AGGREGATION",
+)
 
 
 def _advice(error: BaseException) -> str:
     text = str(error)
     if "AMBIGUOUS_REFERENCE" in text:
+        could_be = set(re.findall(r"`[^\]]+?`(?=, |\])", text.partition("could be: [")[2].partition("]")[0] + "]"))
+        if len(could_be) == 1 and "`.`" in could_be.pop():
+            return " Target and source go by the same alias; give one of them another with alias(...)."
         return " Qualify the name with the target's or the source's alias."
+    if any(c in text for c in _NOT_ONE_ROW):
+        return (
+            " Conditions and values are computed for one pair of rows at a time: aggregates, window functions and "
+            "generators cannot be used; compute them in the source."
+        )
     if "MISSING_ATTRIBUTES" in text or "CANNOT_RESOLVE_DATAFRAME_COLUMN" in text:
         return (
             " A Column taken from a DataFrame (df.x or df['x']) is bound to that DataFrame; "

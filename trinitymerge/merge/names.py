@@ -62,7 +62,7 @@ def sides(conjunct: str) -> tuple[str, str] | None:
         >>> sides("A.id = upper(B.id)")
         ('A.id', 'upper(B.id)')
     """
-    parts = _split(_unwrapped(conjunct), lambda depth, word: depth == 0 and word == "=", lambda word: False)
+    parts = _split(_unwrapped(conjunct), lambda depth, word: depth == 0 and word in ("=", "=="), lambda word: False)
     return (parts[0].strip(), parts[1].strip()) if len(parts) == 2 else None
 
 

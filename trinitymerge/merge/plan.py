@@ -142,7 +142,7 @@ class MergePlan:
 
     def _sides(self, path: Path, source: Source | None, count: int, batches: Batches) -> sides.Sides:
         if path is Path.FULL:
-            return sides.full(self.analysis, source, self.backend, batches)
+            return sides.full(self.analysis, self.paths, source, self.backend, batches)
         assert source is not None
         assert self.paths.key_match is not None
         return sides.keyed(self.analysis, self.paths.key_match, source, count, self.backend, batches)

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.merge.analysis import Analysis
-from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, key_copy
-from trinitymerge.merge.paths import KeyMatch
+from trinitymerge.merge.paths import KeyMatch, Paths
 from trinitymerge.storage.backend import Backend, Batches
 
 BROADCAST_ROWS = 500_000
@@ -81,22 +81,21 @@ def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backen
     return Sides(joined, matched)
 
 
-def full(analysis: Analysis, source: Source | None, backend: Backend, batches: Batches) -> Sides:
+def full(analysis: Analysis, paths: Paths, source: Source | None, backend: Backend, batches: Batches) -> Sides:
     """Every live target row beside the source rows it pairs with."""
     rows = reader.live(backend, batches, with_hidden=True)
     target = analysis.target.frame(rows, "true")
     if source is None:
         return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), F.lit(False))
     assert analysis.condition is not None
-    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis))
+    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis, paths))
     return Sides(joined, F.expr(f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL"))
 
 
-def _join_type(analysis: Analysis) -> str:
+def _join_type(analysis: Analysis, paths: Paths) -> str:
     """The narrowest join that still shows every row some clause may fire on."""
-    from_target, from_source = analysis.of_kind(WhenOnlyOnTarget), analysis.of_kind(WhenNotMatched)
-    if from_target:
-        return "full_outer" if from_source else "left_outer"
-    if from_source:
-        return "right_outer"
-    return "inner" if analysis.of_kind(WhenMatched) else "full_outer"
+    from_target = bool(analysis.of_kind(WhenOnlyOnTarget))
+    from_source = bool(analysis.of_kind(WhenNotMatched) or paths.absent_deletes)
+    return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
+        (from_target, from_source), "inner"
+    )

@@ -50,41 +50,85 @@ from trinitymerge.merge.compiler import (
     UPDATED_OVER_DELETED,
     Program,
 )
+from trinitymerge.merge.paths import Path
 from trinitymerge.reader import comparable
 
-SMALL_BATCH_ROWS = 200_000
-"""Up to this many staged rows are checked by one task, without a shuffle."""
-
 _SHOWN = 5
+_N = HIDDEN_PREFIX + "n"
+_SCATTER = HIDDEN_PREFIX + "scatter"
+_EFFECT_WEIGHTS = {
+    "inserted": {INSERTED: 1},
+    "updated": {UPDATED: 1, UPDATED_OVER_DELETED: 1},
+    "deleted": {DELETED: 1, UPDATED_OVER_DELETED: 1, DELETED_TWICE: 2},
+}
 
 # Observed in the write job --------------------------------------------------------------------------------------------
 
 
+def with_key_counts(rows: DataFrame, program: Program, all_written: bool) -> DataFrame:
+    """Gathers the rows of each key in one place and counts them, so that the write job itself finds keys that are not unique.
+
+    This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
+    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
+
+    Args:
+        rows: what :func:`trinitymerge.merge.compiler.settle` gives.
+        program: the merge.
+        all_written: every row is to be written; others have no key yet, and must not all meet in one place.
+    """
+    keys = [quote(k) for k in program.definition.primaryKey]
+    if not all_written:
+        scattered = f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {_SCATTER}"
+        rows, keys = rows.selectExpr("*", scattered), [*keys, _SCATTER]
+    return rows.selectExpr("*", f"count_if({KEEP}) OVER (PARTITION BY {', '.join(keys)}) AS {_N}")
+
+
 def observed_columns(program: Program) -> list[Column]:
-    """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once."""
+    """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
+
+    Only those that the merge can need: each costs a little for every row.
+    """
     definition = program.definition
-    fits = f"{KEEP} AND {MISFIT} IS NULL"
     metrics = {
         "source": "count(1)",
-        "undecided": f"count_if({SLOT} = {UNDECIDED})",
         "rows": f"count_if({KEEP})",
+        "contested": f"count_if({KEEP} AND {_N} > 1)",
         "tombstones": f"count_if({KEEP} AND {is_tombstone(definition)})",
+        **_fit_metrics(program),
+        **_watermark_metrics(definition),
+        **(_blind_metrics() if program.path is Path.BLIND else _effect_metrics(program)),
+    }
+    return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
+
+
+def _fit_metrics(program: Program) -> dict[str, str]:
+    """Nulls where none may be, and values that do not fit their column."""
+    fields, keys = program.definition.fields, program.definition.primaryKey
+    fits = f"{KEEP} AND {MISFIT} IS NULL" if program.is_checked else KEEP
+    metrics = {"null_keys": f"count_if({fits} AND {_any_null(keys)})"}
+    for i, field in enumerate(fields):
+        if not field.nullable and field.name not in keys:
+            metrics[f"null_{i}"] = f"count_if({fits} AND {quote(field.name)} IS NULL)"
+    if program.is_checked:
+        metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
+    return metrics
+
+
+def _blind_metrics() -> dict[str, str]:
+    return {"undecided": f"count_if({SLOT} = {UNDECIDED})"}
+
+
+def _effect_metrics(program: Program) -> dict[str, str]:
+    """How often each clause fired, and what the rows of keys that have just one mean to readers."""
+    metrics = {
         "stale": f"count_if({EFFECT} = '{STALE}')",
         "duplicates": f"count_if({KEEP} AND {EFFECT} = '{DUPLICATE}')",
-        "misfits": f"count({MISFIT})",
-        "misfit_min": f"min({MISFIT})",
-        "misfit_max": f"max({MISFIT})",
-        "null_keys": f"count_if({fits} AND {_any_null(definition.primaryKey)})",
     }
-    for i, field in enumerate(definition.fields):
-        if not field.nullable and field.name not in definition.primaryKey:
-            metrics[f"null_{i}"] = f"count_if({fits} AND {quote(field.name)} IS NULL)"
     for position in range(len(program.analysis.clauses)):
         slot = program.first_slot(position)
         if slot is not None:
             metrics[f"clause_{position}"] = f"count_if({SLOT} = {slot})"
-    metrics |= _watermark_metrics(definition)
-    return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
+    return metrics | {n: _weighted(w, f"{KEEP} AND {_N} = 1") for n, w in _EFFECT_WEIGHTS.items()}
 
 
 def _any_null(names: Iterable[str]) -> str:
@@ -162,8 +206,8 @@ def check_observed(program: Program, observed: Observed, staged: DataFrame, clau
         if observed[f"null_{i}"]:
             rows = staged.filter(f"{quote(field.name)} IS NULL")
             raise SchemaMismatchError(
-                f"Column '{field.name}' must not be null, and {observed[f'null_{i}']:,} rows of the merge have a null there: "
-                f"{_shown(rows, definition)}. Give the column a value in {_clauses_of(rows, clauses)}.",
+                f"Column '{field.name}' must not be null, but is in {_rows(observed[f'null_{i}'])} of the merge: "
+                f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",
                 column=field.name,
             )
 
@@ -172,9 +216,9 @@ def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, 
     rows = staged.filter(_any_null(definition.primaryKey))
     nulls = [k for k in definition.primaryKey if rows.filter(f"{quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
-        f"{count:,} rows to be written have a null in primary-key column {_listed(nulls)}, from "
-        f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Filter such rows out of the source, or add a clause "
-        "condition that leaves them out.",
+        f"There is a null in primary-key column {_listed(nulls)} of {_rows(count)} to be written, from "
+        f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Nothing was written. Filter such rows out of "
+        "the source, or add a clause condition that leaves them out.",
         columns=nulls,
         rows=count,
     )
@@ -186,7 +230,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     values = dict.fromkeys(e.split("\t", 1)[1] for e in examples if e.startswith(name + "\t"))
     field = definition.field(name)
     raise SchemaMismatchError(
-        f"Column '{name}' is {field.text}, and {observed['misfits']:,} rows of the merge hold values that do not fit, e.g. "
+        f"Column '{name}' is {field.text}, and values of {_rows(observed['misfits'])} of the merge do not fit, e.g. "
         f"{', '.join(repr(v) for v in values)}. Nothing was written. Correct the values, cast them explicitly, or filter "
         "the rows out.",
         column=name,
@@ -194,7 +238,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     )
 
 
-# The pass over the staged keys ----------------------------------------------------------------------------------------
+# Keys with several rows -----------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -202,46 +246,19 @@ class KeyCounts:
     """What the keys of a batch say.
 
     Attributes:
-        rows: in the batch.
-        keys: distinct primary keys.
+        unique: every key has one row.
         inserted, updated, deleted: S30a, by the freshest row of each key.
     """
 
-    rows: int
-    keys: int
+    unique: bool
     inserted: int
     updated: int
     deleted: int
 
-    @property
-    def unique(self) -> bool:
-        """Has every key one row."""
-        return self.rows == self.keys
 
-
-_N = HIDDEN_PREFIX + "n"
-_EFFECT_WEIGHTS = {
-    "inserted": {INSERTED: 1},
-    "updated": {UPDATED: 1, UPDATED_OVER_DELETED: 1},
-    "deleted": {DELETED: 1, UPDATED_OVER_DELETED: 1, DELETED_TWICE: 2},
-}
-
-
-def count_keys(definition: TableDefinition, staged: DataFrame, rows: int) -> KeyCounts:
-    """One pass over the keys of a staged batch; a second one only if some key has several rows.
-
-    Args:
-        definition: the table's.
-        staged: the batch.
-        rows: how many rows the write job has observed.
-    """
-    if rows <= SMALL_BATCH_ROWS:
-        staged = staged.coalesce(1)
-    effect = F.expr(f"max({EFFECT}) AS {EFFECT}")
-    per_key = staged.groupBy(*_columns(definition.primaryKey)).agg(F.expr(f"count(1) AS {_N}"), effect)
-    weights = [F.expr(f"{_weighted(w, f'{_N} = 1')} AS {n}") for n, w in _EFFECT_WEIGHTS.items()]
-    totals = per_key.agg(F.expr(f"sum({_N}) AS rows"), F.expr("count(1) AS keys"), *weights).collect()[0]
-    counts = KeyCounts(*[int(totals[n] or 0) for n in ("rows", "keys", "inserted", "updated", "deleted")])
+def count_keys(definition: TableDefinition, staged: DataFrame, observed: Observed) -> KeyCounts:
+    """The counts the write job has observed and, only if some key has several rows, a look at those in the staged batch."""
+    counts = KeyCounts(not observed["contested"], *(observed[n] for n in _EFFECT_WEIGHTS))
     return counts if counts.unique else _with_contested(definition, staged, counts)
 
 
@@ -310,7 +327,7 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
     rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
     raise DuplicateKeyError(
-        f"{count:,} rows would be written under primary keys that are live in the table and that this merge neither deletes "
+        f"{_rows(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
         f"nor moves away: {'; '.join(_key_text(definition, k) for k in keys)}, from {_clauses_of(rows, clauses)}. "
         "Nothing was written. Update such rows instead, or match on the whole primary key.",
         keys=keys,
@@ -333,7 +350,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         for r in found
     ]
     raise StaleRowsError(
-        f"{count:,} rows of the merge are older than what they would replace ({', '.join(names)}): {'; '.join(listed)}. "
+        f"The merge has {_rows(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}. "
         'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
         "let them win.",
         keys=[tuple(r[k] for k in definition.primaryKey) for r in found],
@@ -342,6 +359,10 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:

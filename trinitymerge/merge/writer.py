@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import Observation
 
 from trinitymerge import reader
@@ -111,7 +111,8 @@ class _Attempt:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         observation = Observation()
         metrics = validation.observed_columns(compiled.program)
-        rows = compiled.rows.hint("rebalance").observe(observation, *metrics)
+        all_written = self.path is not Path.BLIND or self.plan.paths.certain
+        rows = validation.with_key_counts(compiled.rows, compiled.program, all_written).observe(observation, *metrics)
         rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
         return staged, Observed(dict(observation.get))
@@ -143,11 +144,7 @@ class _Attempt:
         validation.check_observed(compiled.program, observed, rows, clauses)
         if observed["duplicates"]:
             validation.raise_duplicates(definition, rows, clauses, observed["duplicates"])
-        counts = validation.count_keys(definition, rows, observed["rows"])
-        if counts.rows != observed["rows"]:
-            raise RuntimeError(
-                f"{observed['rows']} rows were written and {counts.rows} can be read back; the storage lost or repeated rows."
-            )
+        counts = validation.count_keys(definition, rows, observed)
         if not counts.unique:
             validation.check_unambiguous(definition, rows, clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
@@ -262,9 +259,11 @@ class _Attempt:
         except TrinityMergeError:
             raise
         except PySparkException as error:
+            # Where a Python function failed, its traceback is the news; all others are the JVM's.
+            cause = error if isinstance(error, PythonException) else None
             raise InvalidMergeError(
                 f"The merge could not be evaluated: {spark_text(error)} Nothing was written."
-            ) from error
+            ) from cause
 
 
 def _metrics(result: MergeResult) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class ManagedBackend:
             return
         except NotADirectoryError:
             raise TableExistsError(
-                f"{self.path} is a file. Choose a path that does not exist or an empty directory.", path=self.path
+                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.", path=self.path
             ) from None
         foreign = [n for n in found if n not in ("_trinity_log", "data")]
         if foreign:

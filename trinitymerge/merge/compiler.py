@@ -135,8 +135,10 @@ class Program:
 
     @cached_property
     def is_checked(self) -> bool:
-        """May a value turn out not to fit its column when the merge runs (S29)."""
-        values = (v for s in self.slots for v in s.template.values.values())
+        """May a value of the merge turn out not to fit its column when it runs (S29)."""
+        slots = (s.template for s in self.slots)
+        clauses = (t for c in self.analysis.clauses for t in c.templates)
+        values = (v for t in (*slots, *clauses) for v in t.values.values())
         return any(isinstance(v, Given) and v.way is Storing.CHECKED for v in values)
 
     def first_slot(self, position: int) -> int | None:
@@ -247,6 +249,12 @@ def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome])
     keys = [v.value for t in tombstones[:1] for v in _written_key(program, t)]
     tried = source.select("*", matched, not_matched, _has_key(keys).alias(_HAS_KEY))
     return tried.selectExpr("*", f"CASE {' '.join(cases)} ELSE {UNDECIDED} END AS {_FIRED}")
+
+
+def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
+    decided = fired.filter(f"{_FIRED} <> {UNDECIDED}")
+    return decided, fired.filter(f"{_FIRED} = {UNDECIDED}").drop(_MATCHED, _NOT_MATCHED, _HAS_KEY, _FIRED)
 
 
 def _written_key(program: Program, template: Template) -> list[Given]:
@@ -465,6 +473,11 @@ def settle(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     return _say_effects(rows, program, on_stale)
 
 
+def without_effect(rows: DataFrame) -> DataFrame:
+    """Settled rows that join others whose effect is not known."""
+    return _with(rows, {EFFECT: "CAST(NULL AS STRING)"})
+
+
 def _in_slots(numbers: Iterable[int]) -> str:
     listed = ", ".join(map(str, numbers))
     return f"{SLOT} IN ({listed})" if listed else "false"
@@ -564,6 +577,8 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
 def action_of(program: Program) -> str:
     """The action column of a preview, as SQL: what each row does, in the user's words."""
     shown = {"leave": "delete", "absent delete": "delete"}
+    if program.path is Path.BLIND:
+        shown["insert"] = "upsert"
     return _by_slot({n: f"'{shown.get(s.action, s.action)}'" for n, s in enumerate(program.slots)}) + f" AS {ACTION}"
 
 

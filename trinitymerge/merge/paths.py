@@ -1,7 +1,8 @@
 """Which path a merge may take, and why not a cheaper one (S31).
 
-Owns: recognising primary-key equality in a merge condition, and the soundness of the three paths: *blind append* (the
-target is not read), *keyed lookup* (only keys that occur in the source are read) and *full scan*. Guesses are made from
+Owns: recognising primary-key equality in a merge condition, and the soundness of the paths: *blind append* (the
+target is not read), *keyed lookup* (only keys that occur in the source are read) and *full scan*. A blind merge may turn
+out to hold rows whose meaning depends on whether their key exists: those alone are then looked up (*mixed*). Guesses are made from
 text and verified by Spark's analyzer; what cannot be verified takes the safer path.
 """
 
@@ -27,6 +28,7 @@ class Path(enum.Enum):
     """How a merge reads its target, cheapest first."""
 
     BLIND = "blind append"
+    MIXED = "blind append with keyed lookup"
     KEYED = "keyed lookup"
     FULL = "full scan"
 
@@ -100,7 +102,7 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Paths:
     outcomes = tuple(_outcomes(analysis, match)) if match and match.exact else ()
     blind = keyed or _why_not_blind(analysis, match, outcomes, needs_counts)
     if blind:
-        why_not[Path.BLIND] = blind
+        why_not[Path.BLIND] = why_not[Path.MIXED] = blind
     return Paths(match, why_not, outcomes, _is_certain(analysis, outcomes), absent)
 
 

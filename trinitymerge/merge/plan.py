@@ -101,7 +101,8 @@ class MergePlan:
         """The rows the merge would append, without writing anything (S31).
 
         Returns:
-            The stored columns, ``_tm_action`` (``insert``, ``update`` or ``delete``) and ``_tm_clause`` (from 1). Where
+            The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
+            target is not read) and ``_tm_clause`` (from 1). Where
             the target must be read the source is evaluated now, once, and the rows are resolved when they are used.
 
         Example:
@@ -122,16 +123,33 @@ class MergePlan:
 
         On the blind path nothing runs. On the others the source is evaluated here, once (S32).
         """
-        tombstones = any(b.tombstones for b in batches.batches)
-        program = compiler.program(self.analysis, self.paths, path, tombstones)
         if path is Path.BLIND:
             assert self.analysis.source is not None
+            program = self._program(path, batches)
             fired = compiler.fire_blind(self.analysis.source.frame, program, self.paths.outcomes)
             return Compiled(program, self._steps(fired, program, batches), None)
         source, count = self._source_once()
-        joined = self._sides(path, source, count or 0, batches)
-        fired = compiler.fire(joined.joined, program, self.paths, joined.matched)
-        return Compiled(program, self._steps(fired, program, batches), count)
+        if path is Path.MIXED:
+            return self._compile_mixed(source, count, batches)
+        program = self._program(path, batches)
+        return Compiled(program, self._pair(program, source, count or 0, batches), count)
+
+    def _compile_mixed(self, source: Source | None, count: int | None, batches: Batches) -> Compiled:
+        """Appends blindly what can be, and looks up the keys of the other source rows."""
+        assert source is not None
+        blind, keyed = self._program(Path.BLIND, batches), self._program(Path.KEYED, batches)
+        fired = compiler.fire_blind(source.frame, blind, self.paths.outcomes)
+        decided, undecided = compiler.split_undecided(fired)
+        looked_up = self._pair(keyed, attrs.evolve(source, frame=undecided), count or 0, batches)
+        rows = self._steps(decided, blind, batches).unionByName(compiler.without_effect(looked_up))
+        return Compiled(blind, rows, count)
+
+    def _program(self, path: Path, batches: Batches) -> Program:
+        return compiler.program(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
+
+    def _pair(self, program: Program, source: Source | None, count: int, batches: Batches) -> DataFrame:
+        joined = self._sides(program.path, source, count, batches)
+        return self._steps(compiler.fire(joined.joined, program, self.paths, joined.matched), program, batches)
 
     def _source_once(self) -> tuple[Source | None, int | None]:
         source = self.analysis.source
@@ -198,6 +216,8 @@ class MergePlan:
         for path in Path:
             if path is chosen:
                 break
+            if path is Path.MIXED:
+                continue  # what blind append becomes if need be; never a choice of its own
             reason = self.paths.why_not.get(path, "another path was asked for")
             lines.append(f"  not {path.value}: {reason}")
         return lines

@@ -61,7 +61,7 @@ def execute(plan: MergePlan) -> MergeResult:
         try:
             return _Attempt(plan, path, snapshot).run()
         except _Undecided:
-            path = Path.KEYED
+            path = Path.MIXED
         except ConcurrentCommitError:
             if attempt == MAX_ATTEMPTS - 1:
                 raise
@@ -105,13 +105,18 @@ class _Attempt:
             self.plan.backend.discard(staged)
             raise
 
+    @property
+    def _counts_unknown(self) -> bool:
+        """Does the path append rows without knowing what they replace (S31)."""
+        return self.path in (Path.BLIND, Path.MIXED)
+
     # Stage ----------------------------------------------------------------------------------------------------------
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         observation = Observation()
         metrics = validation.observed_columns(compiled.program)
-        all_written = self.path is not Path.BLIND or self.plan.paths.certain
+        all_written = not self._counts_unknown or self.plan.paths.certain
         rows = validation.with_key_counts(compiled.rows, compiled.program, all_written).observe(observation, *metrics)
         rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
@@ -171,7 +176,7 @@ class _Attempt:
     # Commit ---------------------------------------------------------------------------------------------------------
 
     def _result(self, source_rows: int | None, observed: Observed, counts: KeyCounts) -> MergeResult:
-        blind, clauses = self.path is Path.BLIND, len(self.plan.clauses)
+        blind, clauses = self._counts_unknown, len(self.plan.clauses)
         return MergeResult(
             version=self.snapshot.version,
             rowsInserted=None if blind else counts.inserted,
@@ -206,7 +211,7 @@ class _Attempt:
         if self.plan.options.transaction is not None:
             version = self._publish_commit((), {"rowsSource": source_rows})
         clauses = len(self.plan.clauses)
-        per_clause = observed.per_clause(clauses) if observed and self.path is not Path.BLIND else (0,) * clauses
+        per_clause = observed.per_clause(clauses) if observed and not self._counts_unknown else (0,) * clauses
         return MergeResult(
             version=version.version,
             rowsStale=observed["stale"] if observed else 0,

@@ -2,7 +2,8 @@
 
 The blocks of one file share a namespace that has `spark`, and a temporary working directory. A `text` block
 right after a Python block is what the block must print. A block right after the comment `<!-- not run -->` is
-left alone. Docstring examples (`>>>`) have `spark`, `tmp_path` and the same kind of working directory.
+left alone. Docstring examples (`>>>`) have `spark`, `tmp_path`, the same kind of working directory, and those that
+mention it a table `orders` with two rows.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import importlib
 import io
 import pkgutil
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from trinitymerge import TrinityTable
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,9 +67,7 @@ def run_page(page: str, name: str, namespace: dict[str, object]) -> int:
             checker = doctest.OutputChecker()
             example = doctest.Example("", block.text + "\n")
             if not checker.check_output(example.want, printed, FLAGS):
-                pytest.fail(
-                    f"{name}, line {block.line}: {checker.output_difference(example, printed, FLAGS)}"
-                )
+                pytest.fail(f"{name}, line {block.line}: {checker.output_difference(example, printed, FLAGS)}")
             printed = None
         else:
             printed = None
@@ -137,9 +139,23 @@ def test_module_imports_cleanly(name):
     importlib.import_module(name)
 
 
+@pytest.fixture(scope="session")
+def orders_template(spark, tmp_path_factory):
+    """The table called ``orders`` in docstrings: two rows, one merge. Examples get a copy each."""
+    path = tmp_path_factory.mktemp("docs") / "orders"
+    schema = "order_id STRING, amount DECIMAL(10,2), ts TIMESTAMP"
+    table = TrinityTable.create(spark, str(path), schema, primaryKey="order_id", watermarkKey="ts")
+    rows = "VALUES ('1', 5.00, TIMESTAMP '2024-01-01'), ('2', 9.50, TIMESTAMP '2024-01-01') AS t(order_id, amount, ts)"
+    table.upsert(spark.sql(f"SELECT * FROM {rows}")).execute()
+    return path
+
+
 @pytest.mark.parametrize("test", docstring_examples(), ids=lambda test: test.name)
-def test_docstring_example_runs(test, spark, work_dir):
+def test_docstring_example_runs(test, spark, work_dir, request):
     test.globs.update(spark=spark, tmp_path=work_dir)
+    if "orders" in test.docstring:
+        path = shutil.copytree(request.getfixturevalue("orders_template"), work_dir / "orders")
+        test.globs.update(orders_path=str(path), orders=TrinityTable.forPath(spark, str(path)))
     report = io.StringIO()
     result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.write, clear_globs=True)
     assert result.failed == 0, report.getvalue()

@@ -235,6 +235,13 @@ class TableDefinition:
                 "Leave it out, or use a string column.",
                 column=field.name,
             )
+        length = re.search(r"\d+", str(field.type)) if field.is_string else None
+        if self.tombstoneStringValue is not None and length and len(self.tombstoneStringValue) > int(length[0]):
+            raise InvalidDefinitionError(
+                f"tombstoneStringValue {self.tombstoneStringValue!r} does not fit into column '{field.name}', which is "
+                f"{field.text}. Use a shorter value or a longer column.",
+                column=field.name,
+            )
         if not field.nullable and self.tombstone_form is TombstoneForm.NOT_NULL:
             raise InvalidDefinitionError(
                 f"Tombstone column '{field.name}' ({field.text}) means 'deleted' whenever it is not null, so it must be "

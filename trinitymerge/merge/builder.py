@@ -222,6 +222,14 @@ class MergeBuilder:
                 "whenNotMatchedAndExistsOnlyOnTarget(...) first."
             )
 
+    def preview(self) -> DataFrame:
+        """The rows the merge would append; writes nothing. See ``MergePlan.preview``."""
+        return self.build().preview()
+
+    def explain(self) -> str:
+        """Prints what the merge will do, on which path and why. See ``MergePlan.explain``."""
+        return self.build().explain()
+
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append (S33-S37).
 

@@ -46,7 +46,7 @@ def conjuncts(condition: str | Column) -> list[str]:
 
     Example:
         >>> conjuncts("A.id = B.id AND (A.x > 1 OR B.y BETWEEN 1 AND 2)")
-        ['A.id = B.id', '(A.x > 1 OR B.y BETWEEN 1 AND 2)']
+        ['A.id = B.id', 'A.x > 1 OR B.y BETWEEN 1 AND 2']
     """
     text = condition if isinstance(condition, str) else _infix(column_text(condition))
     parts = _split(_unwrapped(text), lambda depth, word: depth == 0 and word == "AND", _skips_and)

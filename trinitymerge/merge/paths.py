@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
-from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Template, Value
+from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Replaced, Template, Value
 from trinitymerge.merge.assignment import Storing, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, source_copy
@@ -246,6 +246,9 @@ def _why_not_blind(
 def _why_no_outcome(analysis: Analysis) -> str:
     for position, plan in enumerate(analysis.clauses):
         for template in plan.templates:
+            lacking = [n for n, v in template.values.items() if isinstance(v, Replaced)]
+            if lacking:
+                return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
             if plan.clause.actions[0] != Delete() and template.reads_target:
                 return f"clause {position + 1} writes values of the target row"
     return "what a source row means depends on whether its key exists"

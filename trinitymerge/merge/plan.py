@@ -66,7 +66,7 @@ class MergePlan:
         path: the path that will be tried first.
 
     Example:
-        >>> plan = orders.merge(changes).whenMatched().updateAll().whenNotMatched().insertAll().build()
+        >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
         >>> plan.path
         'blind append'
     """
@@ -184,7 +184,8 @@ class MergePlan:
             >>> text = orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
             Merge into 'target' (orders), one append batch
               1. whenMatched(): delete the target row
-            Path: blind append
+            Path: keyed lookup
+              not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
         text = "\n".join([self._headline(), *self._clause_lines(), *self._path_lines()])
         print(text)

@@ -78,7 +78,7 @@ def on_every_path(
 
     What differs between the runs is an error here: the live rows, and any count that more than one path knows.
     A blind append is only tried where no source row may turn out to need the target, unless ``uncertain`` is set: then it
-    may become a keyed lookup.
+    becomes one with a keyed lookup for the rows that need it.
     """
     runs = []
     for path in sound_paths(merge(table), uncertain):
@@ -95,9 +95,8 @@ def on_every_path(
 def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[Path]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     paths = builder.build().paths
-    return [
-        path for path in Path if path not in paths.why_not and (path is not Path.BLIND or uncertain or paths.certain)
-    ]
+    tried = (Path.BLIND, Path.KEYED, Path.FULL) if uncertain or paths.certain else (Path.KEYED, Path.FULL)
+    return [path for path in tried if path not in paths.why_not]
 
 
 def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:

@@ -122,7 +122,7 @@ def test_S28_clause_behind_an_unconditional_one_of_its_kind_is_refused(kind):
 
 def test_S28_is_checked_when_the_next_clause_is_added(merge):
     complete = merge.whenNotMatched().insertAll()
-    with pytest.raises(InvalidMergeError, match="clause 2, whenNotMatched.* can never run"):
+    with pytest.raises(InvalidMergeError, match=r"clause 2, whenNotMatched.* can never run"):
         complete.whenNotMatched("B.v = 'x'")
     with pytest.raises(InvalidMergeError, match="can never run"):
         merge.whenNotMatchedBySource().delete().whenNotMatchedAndExistsOnlyOnTarget()

@@ -101,7 +101,7 @@ def test_S2_S3_atomic_columns_can_be_primary_keys_and_watermarks(kind):
 
 @pytest.mark.parametrize("kind", [*FLOATS, *NESTED], ids=str)
 def test_S2_columns_without_exact_equality_are_no_primary_keys(kind):
-    with pytest.raises(InvalidDefinitionError, match="Column 'k' .* cannot be part of the primary key") as error:
+    with pytest.raises(InvalidDefinitionError, match=r"Column 'k' .* cannot be part of the primary key") as error:
         define("k", fields=[Field("k", kind)])
     assert error.value.column == "k"
 
@@ -125,7 +125,7 @@ def test_S3_floats_can_be_watermarks(kind):
 
 @pytest.mark.parametrize("kind", NESTED, ids=str)
 def test_S3_nested_columns_are_no_watermarks(kind):
-    with pytest.raises(InvalidDefinitionError, match="Column 'w' .* cannot be a watermark"):
+    with pytest.raises(InvalidDefinitionError, match=r"Column 'w' .* cannot be a watermark"):
         define("k", watermarkKey="w", fields=[Field("k", "integer"), Field("w", kind)])
 
 

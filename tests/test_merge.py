@@ -410,7 +410,7 @@ def test_S12_rows_with_different_watermarks_freshest_wins(spark, events):
         assert run.row(2) is None
         assert run.row(6) == (6, 21, "new", False)
         assert run.row(3) == (3, 11, "fresh", False)
-        if run.result.path != Path.BLIND.value:
+        if run.path is not Path.BLIND:
             result = run.result
             counts = (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale)
             assert counts == (1, 2, 1, 1)
@@ -445,7 +445,7 @@ def test_S12_equal_rows_and_tombstones_are_not_ambiguous(spark, events):
 
 def test_S12_different_rows_with_equal_watermarks_are_refused_on_every_path(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", *[(k, 20, v) for k in range(1, 8) for v in "xyz"], (9, 20, "x"))
-    for path in Path:
+    for path in (Path.BLIND, Path.KEYED, Path.FULL):
         table = copy_of(events, spark)
         with pytest.raises(AmbiguousMergeError) as error:
             table.upsert(source)._on_path(path).execute()
@@ -650,6 +650,7 @@ def test_S24_key_moved_onto_a_row_deleted_by_the_same_merge(spark, events):
             table.merge(source).whenMatched("op = 'D'").delete().whenMatched().updateExpr({"id": "source.id - 1"})
         ),
         spark,
+        uncertain=True,
     ):
         assert run.row(1) == (1, 20, "b", False)
         assert run.row(2) is None
@@ -701,7 +702,7 @@ def test_S25_key_that_the_same_merge_frees_may_be_taken_by_an_insert(spark, even
             .insertExpr({"id": "source.id - 49", "v": "'at 1'"})
         )
 
-    for run in on_every_path(events, merge, spark):
+    for run in on_every_path(events, merge, spark, uncertain=True):
         assert run.row(1) == (1, 20, "at 1", None)
         assert run.row(2) is None
         assert run.row(22) == (22, 20, "b", False)
@@ -717,7 +718,7 @@ def test_S24_two_rows_moved_to_one_key_are_ambiguous(spark, events):
 
 def test_S34_null_key_is_refused_with_its_clause(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", (None, 20, "x"), (7, 20, "y"))
-    for path in Path:
+    for path in (Path.BLIND, Path.KEYED, Path.FULL):
         with pytest.raises(NullKeyError, match=r"'id' of 1 row .* from clause 2, whenNotMatched\(\): \(id=None, ts=20"):
             events.upsert(source)._on_path(path).execute()
 

@@ -144,10 +144,13 @@ def null_of(field: Field) -> str:
 
 def tombstone_value(definition: TableDefinition) -> str:
     """What a string tombstone column holds on deleted rows, padded as char columns are."""
-    field = definition.field(definition.tombstone_column)
-    length = declared_length(field)
-    value = definition.tombstoneStringValue or ""
-    return value.ljust(length[1]) if length and length[0] == "char" else value
+    return fitting(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
+
+
+def fitting(value: str, field: Field) -> str:
+    """Text as a string column holds it: cut to its length, padded if it is char."""
+    kind, length = declared_length(field) or ("", len(value))
+    return value[:length].ljust(length) if kind == "char" else value[:length]
 
 
 def empty_frame(spark: SparkSession, fields: Iterable[Field]) -> DataFrame:

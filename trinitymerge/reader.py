@@ -7,7 +7,6 @@ definition and its batches' statistics; how batches are stored is the backend's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame
@@ -16,7 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
-from trinitymerge.storage.backend import VERSION, Backend, Batches
+from trinitymerge.statistics import in_order
+from trinitymerge.storage.backend import VERSION, Batches, Scanner
 from trinitymerge.storage.log import Batch
 
 _RANK = HIDDEN_PREFIX + "rank"
@@ -65,7 +65,7 @@ def resolve(
     return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
-def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
+def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataFrame:
     """The live rows of a table's batches (S13).
 
     A single batch with unique keys needs no resolution: it is scanned, and its tombstones are filtered out.
@@ -83,7 +83,7 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
     return rows.selectExpr(*[quote(f.name) for f in shown])
 
 
-def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None) -> DataFrame:
+def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None) -> DataFrame:
     """The latest row of every key, tombstones included, with the stored columns (S13).
 
     Args:
@@ -162,15 +162,10 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
         return True
     if delta.watermark_min is None or base.watermark_max is None:
         return False
-    return _order(delta.watermark_min) >= _order(base.watermark_max)
+    return in_order(delta.watermark_min, definition) >= in_order(base.watermark_max, definition)
 
 
-def _order(watermark: tuple[Any, ...]) -> tuple[tuple[bool, Any], ...]:
-    """S3's order for statistics: null is smallest."""
-    return tuple((value is not None, 0 if value is None else value) for value in watermark)
-
-
-def _overlaid(backend: Backend, overlay: Overlay) -> DataFrame:
+def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the

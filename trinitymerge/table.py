@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
 from trinitymerge import reader
@@ -25,12 +25,19 @@ from trinitymerge.errors import (
     ReadOnlyTableError,
     TableExistsError,
 )
+from trinitymerge.maintenance import compaction, health, retention
+from trinitymerge.maintenance.compaction import CompactionResult
+from trinitymerge.maintenance.health import TableHealth
+from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
-from trinitymerge.merge.writer import current_user
+from trinitymerge.properties import check_properties
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.log import Commit, Snapshot
+from trinitymerge.storage.log import Commit, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
+
+# PySpark 3.5 has the parser of DDL text under its private name only.
+_parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
 
 _DEFAULT_ALIAS = "target"
 
@@ -88,7 +95,9 @@ class TrinityTable:
             tombstoneKey: the column that says a row is deleted; without one a hidden column does.
             tombstoneStringValue: what a string tombstone column holds on deleted rows.
             fileFormat: ``"parquet"`` or ``"orc"``.
-            properties: settings as text.
+            properties: settings as text. Those of the library start with ``trinitymerge.``:
+                ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
+                ``maxCommitAttempts`` (20), ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
 
         Returns:
@@ -173,7 +182,7 @@ class TrinityTable:
                 (without a time zone: the machine's).
 
         Raises:
-            TableNotFoundError: no table at the path, or no such version.
+            TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
             CorruptTableError: a file of its log is torn, foreign or missing.
 
         Example:
@@ -187,7 +196,7 @@ class TrinityTable:
         if timestampAsOf is not None:
             versionAsOf = backend.version_at(_milliseconds(timestampAsOf))
         if versionAsOf is not None:
-            backend.snapshot(versionAsOf)
+            retention.require_files(backend, backend.snapshot(versionAsOf))
         return cls(backend, pinned=versionAsOf)
 
     @staticmethod
@@ -212,7 +221,10 @@ class TrinityTable:
             >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
-        return reader.live(self._backend, Batches.of(self._snapshot()))
+        snapshot = self._snapshot()
+        if self._pinned is not None:
+            retention.require_files(self._backend, snapshot)
+        return reader.live(self._backend, Batches.of(snapshot))
 
     def alias(self, name: str) -> TrinityTable:
         """The same table under an alias, for merge expressions (default: ``target``).
@@ -283,13 +295,16 @@ class TrinityTable:
         return self._builder(source, condition)
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
+        return MergeBuilder(self._writable(), self._alias, source, condition)
+
+    def _writable(self) -> ManagedBackend:
         if self._pinned is not None:
             raise ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
                 "versionAsOf or timestampAsOf to write.",
                 path=self.path,
             )
-        return MergeBuilder(self._backend, self._alias, source, condition)
+        return self._backend
 
     def upsert(self, source: DataFrame | TrinityTable) -> MergeBuilder:
         """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
@@ -351,6 +366,86 @@ class TrinityTable:
         """
         return self._builder(None).whenNotMatchedAndExistsOnlyOnTarget(condition).delete()
 
+    # Maintenance ----------------------------------------------------------------------------------------------------
+
+    def compact(self) -> CompactionResult:
+        """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
+
+        Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
+        another compaction, a restore or a purge. Tombstones of a table with a declared watermark stay for the table's
+        ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
+        until ``vacuum()``.
+
+        Returns:
+            What it did, or why it was not worth it.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.delete(spark.sql("SELECT '1' AS order_id")).execute().batches
+            2
+            >>> result = orders.compact()
+            >>> result.batches, result.rows, result.rowsRemoved
+            (2, 2, 1)
+        """
+        return compaction.compact(self._writable())
+
+    def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
+        """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
+
+        Versions older than that can no longer be read afterwards. Log entries stay.
+
+        Args:
+            retentionHours: must be longer than the longest merge, compaction or read may take: a write in progress is
+                only safe because its files are younger.
+            dryRun: remove nothing.
+
+        Returns:
+            The paths that were removed, or that would be.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+            ValueError: ``retentionHours`` is no number from 0 up.
+
+        Example:
+            >>> orders.vacuum(dryRun=True)
+            []
+        """
+        return retention.vacuum(self._writable(), retentionHours, dryRun)
+
+    def restore(self, version: int) -> RestoreResult:
+        """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
+
+        Args:
+            version: one whose files have not been vacuumed.
+
+        Returns:
+            What it did.
+
+        Raises:
+            TableNotFoundError: there is no such version, or its files are gone; nothing was changed.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.deleteWhere("true").execute().rowsDeleted
+            2
+            >>> orders.restore(1).version, orders.toDF().count()
+            (3, 2)
+        """
+        return retention.restore(self._writable(), version)
+
+    def health(self) -> TableHealth:
+        """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
+
+        Example:
+            >>> print(orders.health())
+            version             1
+            live rows           2
+            ...
+        """
+        return health.health(self._backend, self._snapshot())
+
     def __str__(self) -> str:
         at = "" if self._pinned is None else f", version {self._pinned}"
         return f"TrinityTable({self.path}{at})"
@@ -364,12 +459,14 @@ def _is_dataframe(value: Any) -> bool:
 def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:
     if isinstance(schema, str):
         try:
-            schema = cast(StructType, StructType.fromDDL(schema))
+            schema = cast(StructType, _parse_ddl(schema))
         except PySparkException as error:
             raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
     if not isinstance(schema, StructType):
         raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
-    return TableDefinition.of([Field.from_json(f) for f in schema.jsonValue()["fields"]], *arguments)
+    definition = TableDefinition.of([Field.from_json(f) for f in schema.jsonValue()["fields"]], *arguments)
+    check_properties(definition.properties)
+    return definition
 
 
 def _difference(found: TableDefinition, wanted: TableDefinition) -> str:

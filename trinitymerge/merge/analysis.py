@@ -13,13 +13,15 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, StructType
+from pyspark.sql.types import BooleanType, DataType, DecimalType, NullType, NumericType, StructType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
     all_of,
+    declared_length,
     find_name,
+    fitting,
     null_of,
     physical_type,
     quote,
@@ -197,7 +199,7 @@ def primary_key_equality(target: Target, source: Source) -> str:
                 f"The merge has no condition, so it pairs rows by the primary key, but the source has no column '{key}'."
                 f"{did_you_mean(key, source.schema.names)} Rename the source's column or pass a condition."
             )
-        pairs.append(f"{target.column(key)} = {source_copy(i)}")
+        pairs.append(f"{target.column(key)} = {_as_char(source_copy(i), target.definition.field(key))}")
     return all_of(pairs)
 
 
@@ -478,6 +480,15 @@ def _numbered(columns: Sequence[Column]) -> list[Column]:
     return [c.alias(f"v{i}") for i, c in enumerate(columns)]
 
 
+def _as_char(value: str, field: Field) -> str:
+    """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
+    kind, n = declared_length(field) or ("", 0)
+    if kind != "char":
+        return value
+    text = f"CAST({value} AS STRING)"
+    return f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END"
+
+
 def _method(action: Update | Insert) -> str:
     """The call that added an action, as its user wrote it."""
     return action.name + ("All" if isinstance(action.values, All) else "Expr")
@@ -503,7 +514,7 @@ def alive(definition: TableDefinition) -> str:
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return "false"
     field = definition.field(definition.tombstone_column)
-    return null_of(field) if field.nullable else "''"
+    return null_of(field) if field.nullable else zero(field)
 
 
 def dead(definition: TableDefinition) -> str:
@@ -517,5 +528,7 @@ def dead(definition: TableDefinition) -> str:
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return f"CAST(current_timestamp() AS {sql_type(kind)})"
     if field.is_string:
-        return "'true'"
-    return f"CAST(1 AS {sql_type(kind)})" if isinstance(kind, NumericType) else zero(field)
+        return text_literal(fitting("true", field))
+    if isinstance(kind, NumericType):
+        return f"CAST({int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)} AS {sql_type(kind)})"
+    return zero(field)

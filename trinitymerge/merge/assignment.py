@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import Field
-from trinitymerge.expressions import declared_length, physical_type, sql_type, text_literal
+from trinitymerge.expressions import declared_length, fitting, physical_type, sql_type, text_literal
 
 _INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
@@ -179,7 +179,8 @@ def misfit(value: str, way: Storing, field: Field) -> str | None:
 def zero(field: Field) -> str:
     """The zero value of a column's type as SQL, for non-nullable columns of tombstones (S9)."""
     kind = physical_type(field)
-    return f"CAST({_zero(kind)} AS {sql_type(kind)})"
+    zero = text_literal(fitting("", field)) if field.is_string else _zero(kind)
+    return f"CAST({zero} AS {sql_type(kind)})"
 
 
 _ZEROS = {

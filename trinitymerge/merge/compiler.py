@@ -40,7 +40,7 @@ from trinitymerge.merge.analysis import (
 from trinitymerge.merge.assignment import Storing, misfit, stored, zero
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, before_watermark
-from trinitymerge.merge.paths import Outcome, Path, Paths, keeps_key
+from trinitymerge.merge.paths import Outcome, Path, Paths, keeps_key, may_arrive
 
 CLAUSE = HIDDEN_PREFIX + "clause"
 """Stored with every row: the position of the clause that wrote it, from 1."""
@@ -63,11 +63,12 @@ _BY_DELETE = HIDDEN_PREFIX + "freed_by_delete"
 _BY_MOVE = HIDDEN_PREFIX + "freed_by_move"
 _TAKEN = HIDDEN_PREFIX + "taken"
 _FOUND_LIVE = HIDDEN_PREFIX + "found_live"
+_TORN = HIDDEN_PREFIX + "is_torn"
 
 UNDECIDED = -1
 """Slot of a source row whose outcome depends on whether its key exists, on the blind path."""
 
-DUPLICATE, STALE = "duplicate", "stale"
+DUPLICATE, STALE, STALE_MOVE, TORN = "duplicate", "stale", "stale move", "torn"
 INSERTED, UPDATED, DELETED, NOTHING = "insert", "update", "delete", "none"
 UPDATED_OVER_DELETED, DELETED_TWICE = "update+delete", "delete+delete"
 
@@ -183,7 +184,7 @@ def _slots_of(
     if template.action == "delete":
         return [Slot(template, "delete", known=True)]
     if template.action == "update":
-        if not template.moves or keeps_key(analysis, paths.key_match, template):
+        if not may_arrive(analysis, paths.key_match, template):
             return [Slot(template, "update", known=True)]
         return [
             Slot(template, "update", known=False, may_arrive=True),
@@ -194,7 +195,7 @@ def _slots_of(
     own_key = not_matched and keeps_key(analysis, paths.key_match, template)
     hidden_shown = path is Path.KEYED or not tombstones_possible or not analysis.definition.watermarkKey
     known = own_key and hidden_shown and (exact or path is Path.KEYED)
-    return [Slot(template, "insert", known, may_arrive=not (own_key and exact))]
+    return [Slot(template, "insert", known, may_arrive(analysis, paths.key_match, template))]
 
 
 def _leave(analysis: Analysis, update: Template) -> Template:
@@ -469,6 +470,7 @@ def settle(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         return rows.selectExpr("*", f"CAST(NULL AS STRING) AS {EFFECT}", f"{SLOT} >= 0 AS {KEEP}")
     rows = _know_before(rows, program)
     rows = _fill_watermarks(rows, program, on_stale)
+    rows = _find_torn_rows(rows, program)
     rows = _find_arrivals(rows, program)
     return _say_effects(rows, program, on_stale)
 
@@ -521,14 +523,36 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
         for k, b, slots in zip(keys, before, unassigned, strict=True)
     ]
     stale = f"{is_older(row_watermark, before)} AND NOT {_is(program, 'absent delete')}"
-    values = {_STALE: stale if on_stale != "force" else "false"}
-    for i, key in enumerate(keys):
-        final = row_watermark[i]
-        if program.moves and unassigned[i]:  # the tombstone left behind replaces the pre-image alone
-            left = f"{_is(program, 'leave')} AND {_in_slots(unassigned[i])}"
-            final = f"CASE WHEN {left} THEN {_pre_image(i)} ELSE {final} END"
-        values[key] = f"CASE WHEN {stale} THEN {before[i]} ELSE {final} END" if on_stale == "force" else final
-    return _with(rows, values)
+    forced = dict(zip(keys, before, strict=True)) if on_stale == "force" else {}
+    final = {k: f"CASE WHEN {stale} THEN {forced[k]} ELSE {w} END" if forced else w for k, w in zip(keys, row_watermark, strict=True)}
+    if program.moves:  # the tombstone left behind replaces the pre-image alone; row and tombstone are stale together
+        pre = [_pre_image(i) for i in range(len(keys))]
+        left_watermark = [
+            f"CASE WHEN {_in_slots(slots)} THEN {p} ELSE {quote(k)} END" if slots else quote(k)
+            for k, p, slots in zip(keys, pre, unassigned, strict=True)
+        ]
+        left_stale = f"{_CHANGED} AND {is_older(left_watermark, pre)}"
+        stale = f"({stale}) OR ({left_stale})"
+        for k, mine, left in zip(keys, row_watermark, left_watermark, strict=True):
+            if forced:
+                mine = f"CASE WHEN {stale} THEN {forced[k]} ELSE {mine} END"
+                left = f"CASE WHEN {left_stale} THEN {forced[k]} ELSE {left} END"
+            final[k] = f"CASE WHEN {_is(program, 'leave')} THEN {left} ELSE {mine} END"
+    return _with(rows, {**final, _STALE: "false" if forced else stale})
+
+
+def _find_torn_rows(rows: DataFrame, program: Program) -> DataFrame:
+    """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24)."""
+    if not program.moves:
+        return _with(rows, {_TORN: "false"})
+    changes = f"({_is(program, 'update', 'delete')} AND NOT {_STALE})"
+    stored = program.definition.stored_fields
+    content = f"CASE WHEN {changes} THEN struct({', '.join(reader.comparable(f.name, physical_type(f)) for f in stored)}) END"
+    # Rows that change nothing have no part in this; their own keys spread them out.
+    keys = [f"CASE WHEN {changes} THEN {_old_key(i)} ELSE {quote(k)} END" for i, k in enumerate(program.definition.primaryKey)]
+    over_row = f"OVER (PARTITION BY {changes}, {', '.join(keys)})"
+    differ = f"NOT (min({content}) {over_row} <=> max({content}) {over_row})"
+    return _with(rows, {_TORN: f"{changes} AND max({changes} AND {_CHANGED}) {over_row} AND {differ}"})
 
 
 def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
@@ -536,12 +560,23 @@ def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
     may_arrive = [n for n, s in enumerate(program.slots) if s.may_arrive]
     if not may_arrive:
         return _with(rows, dict.fromkeys((_ARRIVES, _BY_DELETE, _BY_MOVE, _TAKEN), "false"))
-    comes = f"{_in_slots(may_arrive)} AND (NOT {_is(program, 'update')} OR {_CHANGED}) AND {LIVE}"
+    comes = f"{_in_slots(may_arrive)} AND (NOT {_is(program, 'update')} OR ({_CHANGED} AND NOT {_STALE})) AND {LIVE}"
     over_key = f"OVER (PARTITION BY {', '.join(quote(k) for k in program.definition.primaryKey)})"
-    frees = {_BY_DELETE: _is(program, "delete"), _BY_MOVE: f"{_is(program, 'leave')} AND {_CHANGED}"}
+    frees = {_BY_DELETE: _deletes(program), _BY_MOVE: f"{_is(program, 'leave')} AND {_CHANGED}"}
     found = _with(rows, {_ARRIVES: comes})
     values = {name: f"max(({what}) AND NOT {_STALE}) {over_key}" for name, what in frees.items()}
     return _with(found, values | {_TAKEN: f"max({_ARRIVES} AND NOT {_STALE}) {over_key}"})
+
+
+def _deletes(program: Program) -> str:
+    """Is the row the tombstone of a live row that stays where it is: by a delete, or by an update that writes one (S25)."""
+    may_die = [n for n in program.numbers("update") if isinstance(_tombstone(program, n), Given)]
+    updated = f"{_in_slots(may_die)} AND NOT {_CHANGED} AND {is_tombstone(program.definition)}"
+    return f"({_is(program, 'delete')} OR ({updated}))" if may_die else _is(program, "delete")
+
+
+def _tombstone(program: Program, number: int) -> Value:
+    return program.slots[number].template.values[program.definition.tombstone_column]
 
 
 def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
@@ -551,7 +586,9 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     cases = [
         (_is(program, "absent delete"), NOTHING, NOTHING),
         (f"{_ARRIVES} AND NOT {_BY_DELETE} AND NOT {_BY_MOVE}", DUPLICATE, DUPLICATE),
+        (_TORN, TORN, TORN),
         (_is(program, "leave"), NOTHING, NOTHING),
+        (f"{_CHANGED} AND {_STALE}", STALE_MOVE, STALE_MOVE),
         (_STALE, STALE, STALE),
         (_is(program, "delete"), DELETED, DELETED),
         (f"{update} AND {_CHANGED} AND {freed_by_delete}", UPDATED_OVER_DELETED, DELETED_TWICE),
@@ -561,11 +598,11 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     whens = [
         f"WHEN {here} THEN CASE WHEN {is_dead} THEN '{dead_row}' ELSE '{live}' END" for here, live, dead_row in cases
     ]
-    dropped = [f"{_TAKEN} AND {_is(program, 'delete', 'leave')}"]
+    dropped = [f"{_TAKEN} AND ({_deletes(program)} OR {_is(program, 'leave')})"]
     if program.moves:
         dropped.append(f"{_is(program, 'leave')} AND NOT {_CHANGED}")
-        if on_stale != "error":  # there they are kept, so that the error can name them
-            dropped.append(f"{_CHANGED} AND {_STALE}")
+        moved = _is(program, "leave") if on_stale == "error" else "true"  # there the error names the rows
+        dropped.append(f"{_CHANGED} AND {_STALE} AND {moved}")
     return rows.selectExpr(
         *[quote(f.name) for f in program.definition.stored_fields],
         *(SLOT, CLAUSE, MISFIT),

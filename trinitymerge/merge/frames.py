@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import attrs
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -203,9 +203,23 @@ def analysis_errors(where: str) -> Iterator[None]:
         raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}") from None
 
 
+_CAUSE = re.compile(
+    r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )[\w.$]+: (.*?)(?=\n\s*at |\nCaused by|\Z)", re.DOTALL | re.MULTILINE
+)
+"""In the text of a failed job: what each exception of the chain says."""
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Is an error Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
+    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+
+
 def spark_text(error: BaseException) -> str:
     """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
     text = str(error).split("JVM stacktrace")[0].strip()
+    text = ([text, *_CAUSE.findall(text)][-1]).strip()
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
     first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
     first = re.sub(rf"(?:, |(?<=\[))[`\"]{HIDDEN_PREFIX}\w+[`\"]", "", first)  # suggestions of hidden columns
     first = re.sub(r"\[, ", "[", first)
@@ -217,6 +231,7 @@ def spark_text(error: BaseException) -> str:
 _NOT_ONE_ROW = (
     "INVALID_WHERE_CONDITION",
     "WINDOW_FUNCTION",
+    "window function",
     "UNSUPPORTED_GENERATOR",
     "MISSING_GROUP_BY",
     "MISSING_AGGREGATION",

@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import attrs
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column
+from pyspark.sql.types import LongType
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
@@ -103,6 +105,8 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Paths:
     blind = keyed or _why_not_blind(analysis, match, outcomes, needs_counts)
     if blind:
         why_not[Path.BLIND] = why_not[Path.MIXED] = blind
+    elif any(may_arrive(analysis, match, t) for plan in analysis.clauses for t in plan.templates):
+        why_not[Path.MIXED] = "a row may come to a key that another row frees"
     return Paths(match, why_not, outcomes, _is_certain(analysis, outcomes), absent)
 
 
@@ -146,11 +150,17 @@ def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | 
             rest.append(part)
     if set(sides_by_key) != set(analysis.definition.primaryKey):
         return None
-    if len(parts) > 1:
-        read = as_column(" AND ".join(as_sql(p) for p in parts))
-        if not analysis.joined.filter(as_column(condition)).sameSemantics(analysis.joined.filter(read)):
-            return None
+    if (len(parts) > 1 or isinstance(condition, Column)) and not _reads_as(analysis, condition, parts):
+        return None
     return [sides_by_key[k] for k in analysis.definition.primaryKey], rest
+
+
+def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
+    """Is a condition the conjunction of these texts; a Column's text does not tell ``F.lit("B.id")`` from a name."""
+    with suppress(AnalysisException, ParseException), quiet():
+        read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
+        return bool(analysis.joined.filter(as_column(condition)).sameSemantics(read))
+    return False
 
 
 def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | None:
@@ -199,10 +209,14 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
 
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
-    """Does Spark, to compare them, cast the source's side to the key's type."""
-    mine, kind = analysis.target.column(key), sql_type(physical_type(analysis.definition.field(key)))
+    """Does Spark, to compare them, cast the source's side to the key's type, or both to a wider one."""
+    mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
     compared = analysis.joined.filter(f"{mine} = {as_sql(side)}")
-    return bool(compared.sameSemantics(analysis.joined.filter(f"{mine} = CAST({as_sql(side)} AS {kind})")))
+    return any(
+        compared.sameSemantics(analysis.joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
+        for kind in (own, LongType())
+        if widens_exactly(own, kind)
+    )
 
 
 # Soundness ------------------------------------------------------------------------------------------------------------
@@ -324,6 +338,14 @@ def keeps_key(analysis: Analysis, match: KeyMatch | None, template: Template) ->
         if isinstance(mine, Given) or template.action != "update"
     ]
     return _same_values(analysis, pairs)
+
+
+def may_arrive(analysis: Analysis, match: KeyMatch | None, template: Template) -> bool:
+    """May a row come to a key that is live, other than by replacing its own pre-image (S24, S25)."""
+    if template.action == "insert":
+        not_matched = isinstance(analysis.clauses[template.clause].clause, WhenNotMatched)
+        return not (not_matched and match is not None and match.exact and keeps_key(analysis, match, template))
+    return not keeps_key(analysis, match, template)
 
 
 def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:

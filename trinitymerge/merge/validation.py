@@ -12,17 +12,6 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    IntegralType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import (
@@ -45,6 +34,8 @@ from trinitymerge.merge.compiler import (
     MISFIT,
     SLOT,
     STALE,
+    STALE_MOVE,
+    TORN,
     UNDECIDED,
     UPDATED,
     UPDATED_OVER_DELETED,
@@ -52,8 +43,12 @@ from trinitymerge.merge.compiler import (
 )
 from trinitymerge.merge.paths import Path
 from trinitymerge.reader import comparable
+from trinitymerge.statistics import watermark_metrics, watermark_of
 
 _SHOWN = 5
+IS_STALE = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
+"""Is a settled or staged row older than what it would replace; null where that is not known."""
+
 _N = HIDDEN_PREFIX + "n"
 _SCATTER = HIDDEN_PREFIX + "scatter"
 _EFFECT_WEIGHTS = {
@@ -95,7 +90,7 @@ def observed_columns(program: Program) -> list[Column]:
         "contested": f"count_if({KEEP} AND {_N} > 1)",
         "tombstones": f"count_if({KEEP} AND {is_tombstone(definition)})",
         **_fit_metrics(program),
-        **_watermark_metrics(definition),
+        **watermark_metrics(definition, KEEP),
         **(_blind_metrics() if program.path is Path.BLIND else _effect_metrics(program)),
     }
     return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
@@ -121,9 +116,11 @@ def _blind_metrics() -> dict[str, str]:
 def _effect_metrics(program: Program) -> dict[str, str]:
     """How often each clause fired, and what the rows of keys that have just one mean to readers."""
     metrics = {
-        "stale": f"count_if({EFFECT} = '{STALE}')",
+        "stale": f"count_if({IS_STALE})",
         "duplicates": f"count_if({KEEP} AND {EFFECT} = '{DUPLICATE}')",
     }
+    if program.moves:
+        metrics["torn"] = f"count_if({EFFECT} = '{TORN}')"
     for position in range(len(program.analysis.clauses)):
         slot = program.first_slot(position)
         if slot is not None:
@@ -133,41 +130,6 @@ def _effect_metrics(program: Program) -> dict[str, str]:
 
 def _any_null(names: Iterable[str]) -> str:
     return f"({any_of(f'{quote(n)} IS NULL' for n in names)})"
-
-
-def _watermark_metrics(definition: TableDefinition) -> dict[str, str]:
-    names = definition.watermarkKey
-    if not names:
-        return {}
-    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
-    row = f"CASE WHEN {KEEP} THEN named_struct({parts}) END"
-    metrics = {"watermark_null": f"count_if({KEEP} AND {_any_null(names)})"}
-    for i, name in enumerate(names):
-        kind = physical_type(definition.field(name))
-        for which in ("min", "max"):
-            encoded = _encoded(f"{which}({row}).w{i}", kind)
-            if encoded is not None:
-                metrics[f"watermark_{which}_{i}"] = encoded
-    return metrics
-
-
-def _encoded(text: str, kind: DataType) -> str | None:
-    """A watermark value in the JSON form of batch statistics: comparable in Python as it is in Spark, or None."""
-    if isinstance(kind, IntegralType):
-        return f"CAST({text} AS BIGINT)"
-    if isinstance(kind, BooleanType):
-        return f"CAST({text} AS INT)"
-    if isinstance(kind, DateType):
-        return f"unix_date({text})"
-    if isinstance(kind, TimestampType):
-        return f"unix_micros({text})"
-    if isinstance(kind, TimestampNTZType):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {text})"
-    if isinstance(kind, DecimalType):
-        return f"CAST({text} AS STRING)"
-    if isinstance(kind, BinaryType):
-        return f"hex({text})"
-    return text if isinstance(kind, StringType) else None
 
 
 @attrs.frozen
@@ -181,10 +143,7 @@ class Observed:
 
     def watermark(self, which: str, definition: TableDefinition) -> tuple[Any, ...] | None:
         """The smallest or largest declared watermark as statistics keep it, None when unknown."""
-        names = [f"watermark_{which}_{i}" for i in range(len(definition.watermarkKey))]
-        if not names or any(n not in self.values for n in names):
-            return None
-        return tuple(self.values[n] for n in names)
+        return watermark_of(self.values, which, definition)
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
         """How often each clause fired."""
@@ -299,7 +258,8 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
     own = [*definition.primaryKey, *definition.watermarkKey]
     content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
     different, dead = HIDDEN_PREFIX + "different", HIDDEN_PREFIX + "dead"
-    groups = staged.groupBy(*_columns(own)).agg(
+    written = staged.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
+    groups = written.groupBy(*_columns(own)).agg(
         F.expr(f"count(1) AS {_N}"),
         F.expr(f"count_if({is_tombstone(definition)}) AS {dead}"),
         F.expr(f"count(DISTINCT struct({content})) AS {different}"),
@@ -317,6 +277,20 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) with {same}: "
         f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. Keep one row per key in the "
         "source, or give the table a watermark key that tells which one is fresher.",
+        keys=keys,
+        columns=definition.primaryKey,
+    )
+
+
+def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+    """Raises the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
+    rows = staged.filter(f"{EFFECT} = '{TORN}'")
+    keys = _keys(rows, definition)
+    raise AmbiguousMergeError(
+        f"The merge moves rows to other primary keys ({', '.join(definition.primaryKey)}) and also changes them otherwise, or "
+        f"moves them to several: written would be {'; '.join(_key_text(definition, k) for k in keys)}, from "
+        f"{_clauses_of(rows, clauses)}. Nothing was written, for such a row would live on twice. Keep one source row for each "
+        "row that moves.",
         keys=keys,
         columns=definition.primaryKey,
     )
@@ -342,7 +316,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         *[f"{quote(w)} AS {HIDDEN_PREFIX}t{i}" for i, w in enumerate(names)],
     )
     same = all_of(f"{quote(k)} = {HIDDEN_PREFIX}k{i}" for i, k in enumerate(definition.primaryKey))
-    stale = staged.filter(f"{EFFECT} = '{STALE}'").join(theirs, F.expr(same), "left")
+    stale = staged.filter(IS_STALE).join(theirs, F.expr(same), "left")
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "

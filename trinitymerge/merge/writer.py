@@ -6,7 +6,6 @@ before that leaves the table as it was.
 
 from __future__ import annotations
 
-import getpass
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -14,22 +13,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import PythonException
 from pyspark.sql import Observation
 
 from trinitymerge import reader
-from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError, TrinityMergeError
+from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError
 from trinitymerge.expressions import quote
 from trinitymerge.merge import validation
 from trinitymerge.merge.clauses import describe
-from trinitymerge.merge.compiler import EFFECT, KEEP, STALE, stored_columns
-from trinitymerge.merge.frames import spark_text
+from trinitymerge.merge.compiler import KEEP, stored_columns
+from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.storage.backend import Batches, Staged
-from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot
+from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot, current_user
 
 MAX_ATTEMPTS = 10
 """How often a merge that read the target is evaluated again after other writers' commits (S35)."""
@@ -61,7 +60,7 @@ def execute(plan: MergePlan) -> MergeResult:
         try:
             return _Attempt(plan, path, snapshot).run()
         except _Undecided:
-            path = Path.MIXED
+            path = Path.KEYED if Path.MIXED in plan.paths.why_not else Path.MIXED
         except ConcurrentCommitError:
             if attempt == MAX_ATTEMPTS - 1:
                 raise
@@ -88,6 +87,7 @@ class _Attempt:
     path: Path
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
+    committing: bool = False
 
     def run(self) -> MergeResult:
         batches = Batches.of(self.snapshot)
@@ -101,8 +101,12 @@ class _Attempt:
             return self._publish(compiled, staged, observed)
         except OutcomeUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
-        except BaseException:
+        except Exception:
             self.plan.backend.discard(staged)
+            raise
+        except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
+            if not self.committing:
+                self.plan.backend.discard(staged)
             raise
 
     @property
@@ -152,9 +156,11 @@ class _Attempt:
         counts = validation.count_keys(definition, rows, observed)
         if not counts.unique:
             validation.check_unambiguous(definition, rows, clauses)
+        if observed["torn"]:
+            validation.raise_torn(definition, rows, clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
             find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
-            stale = rows.filter(f"{EFFECT} = '{STALE}'").selectExpr(*find)
+            stale = rows.filter(validation.IS_STALE).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             validation.raise_stale(definition, rows, latest, observed["stale"])
         self._check_deletes(counts)
@@ -237,6 +243,7 @@ class _Attempt:
         )
         while True:
             try:
+                self.committing = True
                 return self.plan.backend.commit(commit, base)
             except ConcurrentCommitError:
                 base = self.plan.backend.snapshot()
@@ -261,9 +268,9 @@ class _Attempt:
         """Spark's errors about a user's expression become errors of the merge, with Spark's text."""
         try:
             yield
-        except TrinityMergeError:
-            raise
-        except PySparkException as error:
+        except Exception as error:
+            if not is_sparks(error):
+                raise
             # Where a Python function failed, its traceback is the news; all others are the JVM's.
             cause = error if isinstance(error, PythonException) else None
             raise InvalidMergeError(
@@ -274,11 +281,3 @@ class _Attempt:
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
     return {n: getattr(result, n) for n in names}
-
-
-def current_user() -> str | None:
-    """Who runs this process, as far as the system knows."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None

@@ -6,6 +6,7 @@ Owns: :class:`Backend`, and the frozen data that crosses it: :class:`Batches` (w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import attrs
@@ -56,7 +57,18 @@ class Staged:
     file_format: str
 
 
-class Backend(Protocol):
+class Scanner(Protocol):
+    """What reading takes."""
+
+    def scan(self, batches: Batches) -> DataFrame:
+        """The stored columns of the batches as one lazy relation, and the commit version as :data:`VERSION`.
+
+        Raises:
+            CorruptTableError: a file of a batch is gone.
+        """
+
+
+class Backend(Scanner, Protocol):
     """What a kind of table must be able to do. Every method may raise the storage's own ``OSError`` besides."""
 
     spark: SparkSession
@@ -68,13 +80,6 @@ class Backend(Protocol):
         Raises:
             TableNotFoundError: no table here, or no such version.
             CorruptTableError: naming the file that is torn, foreign or missing.
-        """
-
-    def scan(self, batches: Batches) -> DataFrame:
-        """The stored columns of the batches as one lazy relation, and the commit version as :data:`VERSION`.
-
-        Raises:
-            CorruptTableError: a batch is gone.
         """
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
@@ -92,6 +97,13 @@ class Backend(Protocol):
         Raises:
             ConcurrentCommitError: that version exists already; nothing was changed.
             OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+        """
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first.
+
+        Raises:
+            CorruptTableError: naming the entry that is torn, foreign or missing.
         """
 
     def history(self) -> list[Commit]:

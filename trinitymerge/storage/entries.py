@@ -10,6 +10,7 @@ the table's directory.
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import re
@@ -28,6 +29,7 @@ PROTOCOL = 1
 _ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
 _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 _BATCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,199}$")
+_HEX = re.compile(r"^[0-9a-f]+$")
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
@@ -106,6 +108,41 @@ class Batch:
         return cls(**_from_json(data, _BATCH_FIELDS))
 
 
+def _check_hex(_purged: object, field: Any, value: Any) -> None:
+    if not isinstance(value, str) or not _HEX.match(value):
+        raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
+
+
+@attrs.frozen
+class Purged:
+    """Which primary keys must never come back: their salted hashes, not the keys themselves.
+
+    Attributes:
+        salt: the table's own, random.
+        hashes: one per key, as :func:`trinitymerge.maintenance.purge.hash_of_key` makes them.
+    """
+
+    salt: str = attrs.field(validator=_check_hex)
+    hashes: tuple[str, ...] = attrs.field(converter=_as_tuple, validator=attrs.validators.deep_iterable(_check_hex))
+
+    def to_json(self) -> dict[str, Any]:
+        """As entries and checkpoints hold it."""
+        return {"salt": self.salt, "hashes": list(self.hashes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Purged | None:
+        """The inverse of :meth:`to_json`; None for None.
+
+        Raises:
+            ValueError: a field is missing or means nothing.
+        """
+        return cls(data["salt"], data["hashes"]) if data else None
+
+    def plus(self, other: Purged | None) -> Purged:
+        """These and others of the same table."""
+        return self if other is None else Purged(self.salt, sorted({*self.hashes, *other.hashes}))
+
+
 @attrs.frozen(kw_only=True)
 class Commit:
     """One version of a table, as its log entry says it.
@@ -119,6 +156,9 @@ class Commit:
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
         transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
+        horizon: set by a compaction that forgets tombstones: the largest watermark the table has forgotten so far, in
+            the form of :attr:`Batch.watermark_max`; empty where the watermark's type has no such form.
+        purged: keys that must never come back, if this commit purges some.
         metrics: counts, for people.
         user: who did it, as far as known.
         duration_ms: how long the operation took, until the commit.
@@ -137,6 +177,8 @@ class Commit:
     added: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
     removed: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
     transaction: tuple[str, int] | None = attrs.field(default=None, converter=_tuple_or_none)
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    purged: Purged | None = None
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
@@ -151,6 +193,7 @@ class Commit:
         data = _to_json(self, _COMMIT_FIELDS)
         data["added"] = [b.to_json() for b in self.added]
         data["definition"] = self.definition.to_json() if self.definition else None
+        data["purged"] = self.purged.to_json() if self.purged else None
         return data
 
     @classmethod
@@ -163,6 +206,7 @@ class Commit:
         values = _from_json(data, _COMMIT_FIELDS)
         values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
         values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
+        values["purged"] = Purged.from_json(values.get("purged"))
         return cls(**values)
 
 
@@ -177,6 +221,9 @@ class Snapshot:
         definition_version: the version that last changed it.
         batches: what to read, in commit order; the ``version`` of each is set.
         transactions: the latest version per ``appId`` (S36).
+        horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
+            none were.
+        purged: keys that must never come back; None if none were purged.
         writer_protocol: what a writer of this table must understand.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
     """
@@ -187,6 +234,8 @@ class Snapshot:
     definition_version: int = 0
     batches: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    purged: Purged | None = None
     reader_protocol: int = PROTOCOL
     writer_protocol: int = PROTOCOL
     checksum: str = attrs.field(default="", repr=False)
@@ -243,6 +292,8 @@ class Snapshot:
             definition_version=commit.version if commit.definition else self.definition_version,
             batches=batches,
             transactions=self._with_transaction(commit.transaction),
+            horizon=self.horizon if commit.horizon is None else commit.horizon,
+            purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
             checksum="",
@@ -280,6 +331,7 @@ class Snapshot:
             **data,
             "definition": self.definition.to_json(),
             "batches": [b.to_json() for b in self.batches],
+            "purged": self.purged.to_json() if self.purged else None,
         }
 
     @classmethod
@@ -293,6 +345,7 @@ class Snapshot:
         values.pop("extra", None)
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
+        values["purged"] = Purged.from_json(values.get("purged"))
         return cls(**values)
 
 
@@ -303,6 +356,14 @@ def _commit_order(batch: Batch) -> int:
 def now_ms() -> int:
     """The wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def current_user() -> str | None:
+    """Who runs this process, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
 
 
 # JSON -------------------------------------------------------------------------------------------------------

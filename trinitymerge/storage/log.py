@@ -29,13 +29,15 @@ from trinitymerge.storage.entries import (
     Batch,
     Commit,
     InapplicableCommit,
+    Purged,
     Snapshot,
     checksum_of,
+    current_user,
     now_ms,
     seal,
     unseal,
 )
-from trinitymerge.storage.filesystem import FileSystem
+from trinitymerge.storage.filesystem import TEMPORARY_SUFFIX, FileInfo, FileSystem
 
 __all__ = [
     "CHECKPOINT_INTERVAL",
@@ -46,8 +48,10 @@ __all__ = [
     "CommitLog",
     "InapplicableCommit",
     "OutcomeUnknown",
+    "Purged",
     "Snapshot",
     "VersionTaken",
+    "current_user",
     "now_ms",
 ]
 
@@ -220,6 +224,16 @@ class CommitLog:
             return checksum_of(content) == snapshot.checksum
         except ValueError as error:
             raise self._corrupt(self.entry_path(snapshot.version), str(error)) from error
+
+    def checkpoints(self) -> dict[int, FileInfo]:
+        """The files of checkpoints, by version, oldest first."""
+        found = ((_NAME.match(info.name), info) for info in self.fs.list(self.directory))
+        return {int(match[1]): info for match, info in found if match and match[2]}
+
+    def leftovers(self) -> list[FileInfo]:
+        """The temporary files of writers that died, or that are at work."""
+        files = (info for info in self.fs.list(self.directory) if not info.is_dir)
+        return [info for info in files if info.name.startswith(".") and info.name.endswith(TEMPORARY_SUFFIX)]
 
     # Writing ------------------------------------------------------------------------------------------------
 

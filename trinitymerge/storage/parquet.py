@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,15 +22,21 @@ from trinitymerge.errors import (
     TableNotFoundError,
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
+from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
-from trinitymerge.storage.filesystem import FileSystem, escape_glob, filesystem_for
-from trinitymerge.storage.log import Commit, CommitLog, Snapshot, VersionTaken, now_ms
+from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
+from trinitymerge.storage.log import Batch, Commit, CommitLog, Snapshot, VersionTaken, now_ms
 
 BATCH = HIDDEN_PREFIX + "batch"
 """The partition column: the directory name of a batch carries its id."""
 
 _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false"}
 """A table must not lose rows silently, whatever the session is set to."""
+
+FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+_DIRECTORY = re.compile(rf"^{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)$")
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -45,14 +51,14 @@ class ManagedBackend:
         self.spark = spark
         self.files: FileSystem = filesystem_for(spark, path)
         self.path = self.files.qualify(path)
-        self._log = CommitLog(self.files, self.path)
+        self.log = CommitLog(self.files, self.path)
         self._latest: Snapshot | None = None
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Is there a table at the path."""
-        return self._log.exists()
+        return self.log.exists()
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
         """Creates the table (S7).
@@ -62,7 +68,7 @@ class ManagedBackend:
             InvalidDefinitionError: the file format cannot store a column.
         """
         _check_format(definition)
-        if self._log.exists():
+        if self.log.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
@@ -70,7 +76,7 @@ class ManagedBackend:
         self._refuse_foreign_files()
         commit = Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
         try:
-            self._latest = self._log.create(commit)
+            self._latest = self.log.create(commit)
         except FileExistsError:
             raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
         return self._latest
@@ -82,7 +88,8 @@ class ManagedBackend:
             return
         except NotADirectoryError:
             raise TableExistsError(
-                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.", path=self.path
+                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.",
+                path=self.path,
             ) from None
         foreign = [n for n in found if n not in ("_trinity_log", "data")]
         if foreign:
@@ -95,9 +102,9 @@ class ManagedBackend:
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest snapshot, read incrementally, or that of a version."""
         if version is not None:
-            return self._log.at(version)
+            return self.log.at(version)
         try:
-            self._latest = self._log.latest(self._latest)
+            self._latest = self.log.latest(self._latest)
         except TableNotFoundError:
             raise TableNotFoundError(
                 f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create.",
@@ -107,33 +114,55 @@ class ManagedBackend:
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time."""
-        return self._log.version_at(timestamp_ms)
+        return self.log.version_at(timestamp_ms)
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch."""
+        return next(self.log.commits(version, version)).timestamp_ms
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first."""
+        return self.log.commits(first, last, newest_first=False)
 
     def history(self) -> list[Commit]:
         """All commits, newest first."""
-        return list(self._log.commits())
+        return list(self.log.commits())
 
     # Batches --------------------------------------------------------------------------------------------------------
 
-    def _batch_path(self, batch_id: str) -> str:
+    def batch_path(self, batch_id: str) -> str:
+        """The directory of a batch."""
         return f"{self.path}/data/{BATCH}={batch_id}"
 
-    def scan(self, batches: Batches) -> DataFrame:
-        """All batches as one relation: one scan however many there are; the version comes from the directory."""
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
+        """All batches as one relation: one scan however many there are; the version comes from the directory.
+
+        Args:
+            batches: what to read.
+            extra: more columns, null in files that do not have them.
+        """
         definition = batches.definition
-        fields = [*definition.stored_fields, Field(BATCH, "string")]
-        stored = [quote(f.name) for f in definition.stored_fields]
+        fields = [*definition.stored_fields, *extra, Field(BATCH, "string")]
+        stored = [quote(f.name) for f in fields[:-1]]
         readable = [b for b in batches.batches if b.rows]
         if not readable:
             return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
-        paths = [escape_glob(self._batch_path(b.id)) for b in readable]
         version = f"{readable[0].version}L"
         if len(readable) > 1:
             version = f"map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in readable)})[{BATCH}]"
-        return self._load(definition, physical_schema(fields), paths).selectExpr(*stored, f"{version} AS {VERSION}")
+        rows = self._load(definition, fields, [b.id for b in readable])
+        if len(rows.inputFiles()) != sum(b.files for b in readable):
+            raise self._incomplete(readable)
+        return rows.selectExpr(*stored, f"{version} AS {VERSION}")
 
-    def _load(self, definition: TableDefinition, schema: object, paths: list[str]) -> DataFrame:
-        reader = self.spark.read.format(definition.fileFormat).schema(schema)  # type: ignore[arg-type]
+    def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
+        """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
+        fields = [*fields, Field(BATCH, "string")]
+        return self._load(definition, fields, ids) if ids else empty_frame(self.spark, fields)
+
+    def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
+        paths, schema = [escape_glob(self.batch_path(i)) for i in ids], physical_schema(fields)
+        reader = self.spark.read.format(definition.fileFormat).schema(schema)
         for name, value in _READ_OPTIONS.items():
             reader = reader.option(name, value)
         try:
@@ -142,12 +171,23 @@ class ManagedBackend:
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
-            missing = re.search(r"_tm_batch=\w+", str(error))
-            raise CorruptTableError(
-                f"Batch directory {missing.group(0) if missing else ''} of {self.path} is gone, though the log refers to "
-                "it. It was removed by something other than vacuum(); restore the directory, or restore an older version.",
-                path=self.path,
-            ) from None
+            missing = re.search(r"_tm_batch=[\w-]+", str(error))
+            raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
+
+    def _incomplete(self, batches: Sequence[Batch]) -> CorruptTableError:
+        for batch in batches:
+            found = len(self.data_files(batch.id))
+            if found != batch.files:
+                return self._gone(f"{BATCH}={batch.id}", f"has {found} of {batch.files} files")
+        return self._gone("a batch", "changed while it was opened")
+
+    def _gone(self, directory: str, what: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"The files of {self.path} are not what its log says: {self.path}/data/{directory} {what}. If this is a past "
+            "version, vacuum() or purge() has removed it. Otherwise something else has: put the files back from a backup, or "
+            "restore() a version that does not need them.",
+            path=f"{self.path}/data/{directory}",
+        )
 
     @contextmanager
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
@@ -166,30 +206,62 @@ class ManagedBackend:
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
-        path = self._batch_path(batch_id)
+        path = self.batch_path(batch_id)
+        faults.fault("stage.before")
         try:
             rows.write.format(definition.fileFormat).options(**_NO_SUCCESS_FILE).mode("append").save(path)
+            faults.fault("stage.written")
             self.files.sync_dir(path)
-            files = [f for f in self.files.walk(path) if not f.name.startswith(("_", "."))]
+            files = self.data_files(batch_id)
         except BaseException:
             self.files.delete(path)
             raise
+        faults.fault("stage.synced")
         size_bytes = sum(f.size_bytes for f in files)
         return Staged(batch_id, len(files), size_bytes, rows.schema, definition.fileFormat)
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
-        return reader.load(escape_glob(self._batch_path(staged.id)))
+        return reader.load(escape_glob(self.batch_path(staged.id)))
+
+    def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
+        """A committed batch with all the columns its files have, those of the library included."""
+        reader = self.spark.read.format(definition.fileFormat).options(**_READ_OPTIONS)
+        return reader.load(escape_glob(self.batch_path(batch.id)))
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
-        self.files.delete(self._batch_path(staged.id))
+        self.files.delete(self.batch_path(staged.id))
+
+    # Files ----------------------------------------------------------------------------------------------------------
+
+    def data_files(self, batch_id: str) -> list[FileInfo]:
+        """The data files of a batch; none if its directory is gone."""
+        try:
+            return [
+                f for f in self.files.walk(self.batch_path(batch_id)) if not _is_hidden(f, self.batch_path(batch_id))
+            ]
+        except FileNotFoundError:
+            return []
+
+    def directories(self) -> dict[str, FileInfo]:
+        """All batch directories on the storage, by batch id: committed, staged and left over."""
+        try:
+            found = self.files.list(f"{self.path}/data")
+        except FileNotFoundError:
+            return {}
+        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.match(info.name))}
+
+    def missing(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches whose files are not all there."""
+        here = self.directories()
+        return [b for b in batches if b.rows and (b.id not in here or len(self.data_files(b.id)) != b.files)]
 
     def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
         try:
-            self._latest = self._log.commit(commit, base)
+            self._latest = self.log.commit(commit, base)
         except VersionTaken as taken:
             raise ConcurrentCommitError(
                 f"Version {taken.version} of {self.path} was committed by another writer while this one worked "
@@ -198,6 +270,11 @@ class ManagedBackend:
                 version=taken.version,
             ) from None
         return self._latest
+
+
+def _is_hidden(file: FileInfo, directory: str) -> bool:
+    """Is a file, or a directory it lies in, one that Spark's readers pass over."""
+    return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
 
 
 def _check_format(definition: TableDefinition) -> None:

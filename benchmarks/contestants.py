@@ -1,0 +1,234 @@
+"""The contestants that run in the Spark session: ours, Iceberg, and Spark without any table format.
+
+Every repetition starts from an equal table: ours from a copy of the pristine directory (the data files are immutable
+and linked, not copied), Iceberg's from a rollback to its first snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks import data
+from benchmarks.race import Answer
+from benchmarks.session import ICEBERG_CATALOG
+from trinitymerge import TrinityTable
+from trinitymerge.merge.builder import MergeBuilder
+
+MergeOf = Callable[[TrinityTable, DataFrame], MergeBuilder]
+
+
+def link_copy(source: Path, to: Path) -> None:
+    """Copies a table's directory, in place of what is there; data files are linked, for they never change."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source, to, copy_function=_link_data)
+
+
+def _link_data(source: str, to: str) -> None:
+    if "_trinity_log" in source or "_delta_log" in source:
+        shutil.copy2(source, to)
+    else:
+        os.link(source, to)
+
+
+# Ours -----------------------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class OursMerging:
+    """A merge of ours, one after the other for each batch of a repetition.
+
+    Attributes:
+        batches: the files merged in a repetition, by its number.
+        source: their columns.
+        columns: of the table.
+        compared: is there another contestant that must come to the same rows.
+    """
+
+    name: str
+    spark: SparkSession
+    pristine: Path
+    scratch: Path
+    merge: MergeOf
+    batches: Callable[[int], Sequence[Path]]
+    source: data.Columns = data.CHANGES
+    columns: data.Columns = data.EVENTS
+    turns: int | None = None
+    compared: bool = True
+    _table: TrinityTable | None = None
+
+    def prepare(self, repetition: int) -> None:
+        """A fresh copy of the table, opened."""
+        link_copy(self.pristine, self.scratch)
+        self._table = TrinityTable.forPath(self.spark, str(self.scratch))
+
+    def run(self, repetition: int) -> None:
+        """Merges the repetition's batches."""
+        for batch in self.batches(repetition):
+            self.merge(self._table, data.read(self.spark, self.source, batch)).execute()
+
+    def answer(self) -> Answer | None:
+        """The live rows, where they can be compared."""
+        return data.checksum(self._table.toDF(), self.columns) if self.compared else None
+
+
+@attrs.define(eq=False)
+class Reading:
+    """A read that is timed and whose aggregate is the answer.
+
+    Attributes:
+        rows: gives the rows, anew for every run; what it does counts.
+    """
+
+    name: str
+    rows: Callable[[], DataFrame]
+    columns: data.Columns = data.EVENTS
+    compared: bool = True
+    turns: int | None = None
+    _found: Answer | None = None
+
+    def prepare(self, repetition: int) -> None:
+        """Nothing: reading changes nothing."""
+
+    def run(self, repetition: int) -> None:
+        """Reads all rows and all columns."""
+        self._found = data.full_read(self.rows(), self.columns)
+
+    def answer(self) -> Answer | None:
+        """What was read, where it can be compared."""
+        return self._found if self.compared else None
+
+
+# Iceberg --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class IcebergTable:
+    """A format-version 2 table that merges on read, loaded from Parquet files."""
+
+    spark: SparkSession
+    name: str
+    columns: data.Columns
+    _first: int | None = None
+
+    def load(self, base: Path) -> None:
+        """Creates the table with the rows of the files and remembers its first snapshot."""
+        self.spark.sql(
+            f"CREATE TABLE {self.name} ({data.ddl(self.columns)}) USING iceberg TBLPROPERTIES ("
+            "'format-version' = '2', 'write.merge.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', "
+            "'write.delete.mode' = 'merge-on-read')"
+        )
+        data.read(self.spark, self.columns, base).writeTo(self.name).append()
+        (snapshot,) = self.spark.sql(f"SELECT snapshot_id FROM {self.name}.snapshots").collect()
+        self._first = snapshot[0]
+
+    def reset(self) -> None:
+        """Back to the rows as loaded."""
+        table = self.name.removeprefix(f"{ICEBERG_CATALOG}.")
+        call = f"CALL {ICEBERG_CATALOG}.system.rollback_to_snapshot(table => '{table}', snapshot_id => {self._first})"
+        self.spark.sql(call).collect()
+
+    def merge(self, changes: Path, clauses: str) -> None:
+        """Runs a MERGE whose source is a file of changes."""
+        data.read(self.spark, data.CHANGES, changes).createOrReplaceTempView("changes")
+        self.spark.sql(f"MERGE INTO {self.name} A USING changes B ON A.id = B.id {clauses}")
+
+    def rows(self) -> DataFrame:
+        """The live rows."""
+        return self.spark.table(self.name)
+
+
+@attrs.define(eq=False)
+class IcebergMerging:
+    """The same merge, as Iceberg's MERGE INTO."""
+
+    name: str
+    table: IcebergTable
+    clauses: str
+    batches: Callable[[int], Sequence[Path]]
+    turns: int | None = None
+    compared: bool = True
+
+    def prepare(self, repetition: int) -> None:
+        """Back to the first snapshot."""
+        self.table.reset()
+
+    def run(self, repetition: int) -> None:
+        """Merges the repetition's batches."""
+        for batch in self.batches(repetition):
+            self.table.merge(batch, self.clauses)
+
+    def answer(self) -> Answer | None:
+        """The live rows, where they can be compared."""
+        return data.checksum(self.table.rows(), self.table.columns) if self.compared else None
+
+
+# Plain Spark ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class PlainAppend:
+    """Spark appends the changes to a directory of Parquet files, as they are: no keys, no semantics."""
+
+    name: str
+    spark: SparkSession
+    pristine: Path
+    scratch: Path
+    batches: Callable[[int], Sequence[Path]]
+    turns: int | None = None
+
+    def prepare(self, repetition: int) -> None:
+        """A fresh directory with the rows before the changes."""
+        link_copy(self.pristine, self.scratch)
+
+    def run(self, repetition: int) -> None:
+        """Appends the repetition's batches."""
+        for batch in self.batches(repetition):
+            data.read(self.spark, data.CHANGES, batch).write.mode("append").parquet(str(self.scratch))
+
+    def answer(self) -> None:
+        """Nothing to compare: appending is not merging."""
+
+
+@attrs.define(eq=False)
+class InsertOverwrite:
+    """CarbonData's other solution: join the day's changes, close what they replace, and rewrite the whole table."""
+
+    name: str
+    spark: SparkSession
+    base: Path
+    scratch: Path
+    batches: Callable[[int], Sequence[Path]]
+    turns: int | None = None
+
+    def prepare(self, repetition: int) -> None:
+        """No day written yet."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def run(self, repetition: int) -> None:
+        """Rewrites the table once for each day."""
+        current = self.base
+        for day, batch in enumerate(self.batches(repetition), start=1):
+            data.read(self.spark, data.ORDERS, current).createOrReplaceTempView("history")
+            data.read(self.spark, data.ORDER_CHANGES, batch).createOrReplaceTempView("changes")
+            current = self.scratch / f"day{day}"
+            self.spark.sql(_OVERWRITE).write.parquet(str(current))
+
+    def answer(self) -> Answer:
+        """The rows of the last day."""
+        last = max(self.scratch.iterdir())
+        return data.checksum(data.read(self.spark, data.ORDERS, last), data.ORDERS)
+
+
+_OVERWRITE = """
+    SELECT A.order_id, A.customer_id, A.start_date,
+           CASE WHEN A.end_date > B.update_date THEN B.update_date ELSE A.end_date END AS end_date, A.state
+    FROM history A LEFT JOIN changes B ON A.order_id = B.order_id
+    UNION ALL
+    SELECT order_id, customer_id, update_date, DATE'9999-01-01', state FROM changes
+"""

@@ -1,0 +1,447 @@
+"""Many small merges side by side in one table, so that a handful of Spark jobs compares them all with the interpreter.
+
+A *program* is what some merges share: definition, source columns, condition, clauses and policy. A *lane* is one state of
+the table and one source for it. The lanes of a program stand in one table, whose primary key is led by the column
+``lane``, and are merged by one merge, which pairs rows of the same lane only. So they are as independent as if each had a
+table of its own, but for refusals: a row that is refused refuses the whole merge. Lanes that the interpreter refuses are
+therefore kept apart.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path as FilePath
+from typing import Any
+
+import attrs
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tables import batch_directories, copy_of
+from trinitymerge import MergeBuilder, TrinityTable
+from trinitymerge.definition import Field, TableDefinition, TombstoneForm
+from trinitymerge.errors import TrinityMergeError
+from trinitymerge.expressions import physical_schema, quote
+from trinitymerge.merge.clauses import All, Assignments, Clause, Insert, Update, WhenOnlyOnTarget
+from trinitymerge.merge.paths import Path
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.log import Batch
+from trinitymerge.storage.parquet import BATCH
+from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
+from trinitymerge.testing.expressions import Row
+from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.strategies import merge_cases, source_tables, table_batches
+from trinitymerge.testing.values import order_key, tombstone_value
+
+LANE = "lane"
+
+# Generating -----------------------------------------------------------------------------------------------------------
+
+
+def draw(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any]:
+    """Up to ``count`` examples of a strategy, the same ones for the same number."""
+    found: list[Any] = []
+
+    @seed(number)
+    @settings(max_examples=count, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def collect(example: Any) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+def programs(count: int, number: int, moving: bool = False) -> list[MergeCase]:
+    """Generated merges; their table and source are one lane of many.
+
+    Args:
+        count: how many, about.
+        number: gives other ones.
+        moving: only merges that may change primary keys (S24), which are rare otherwise.
+    """
+    strategy = merge_cases().filter(_moves) if moving else merge_cases()
+    return draw(strategy, count + 1, number)[1:]  # the first one is as small as can be
+
+
+def _moves(case: MergeCase) -> bool:
+    updates = [a for c in case.clauses for a in c.actions if isinstance(a, Update) and isinstance(a.values, Assignments)]
+    return any(name in case.definition.primaryKey for update in updates for name, _ in update.values.items)
+
+
+def lanes_of(program: MergeCase, count: int, number: int) -> list[MergeCase]:
+    """The program with many states of the table and sources; a third of the programs begin with a resolved batch."""
+    states = draw(st.tuples(table_batches(program.definition), source_tables(program.definition, program.source_schema)), count, number)
+    cases = [attrs.evolve(program, batches=batches, source_rows=rows) for batches, rows in states]
+    return [with_base(case, rising=number % 6 == 0) for case in cases] if number % 3 == 0 else cases
+
+
+def with_base(case: MergeCase, rising: bool) -> MergeCase:
+    """The case with one row per key in its first batch; older than all others where ``rising``."""
+    if not case.batches:
+        return case
+    rules, by_key = RowRules(case.definition), {}
+    for row in case.batches[0]:
+        oldest = {n: _oldest(case.definition.field(n)) for n in case.definition.watermarkKey} if rising else {}
+        by_key[rules.key(row)] = {**row, **oldest}
+    return attrs.evolve(case, batches=(tuple(by_key.values()), *case.batches[1:]))
+
+
+def _oldest(field: Field) -> Any:
+    from trinitymerge.testing.domains import VALUES
+
+    return None if field.nullable else min(VALUES[str(field.type)], key=order_key)
+
+
+# What the interpreter says --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Verdicts:
+    """The lanes that the interpreter merges with their results, and those it refuses with the errors."""
+
+    merged: tuple[tuple[MergeCase, ModelResult], ...]
+    refused: tuple[tuple[MergeCase, TrinityMergeError], ...]
+
+    @classmethod
+    def of(cls, cases: Iterable[MergeCase]) -> Verdicts:
+        merged, refused = [], []
+        for case in cases:
+            if not case.source_rows and any(isinstance(c, WhenOnlyOnTarget) for c in case.clauses):
+                continue  # alone it does nothing (S37); among others its target rows are without a pair
+            try:
+                merged.append((case, case.run()))
+            except TrinityMergeError as error:
+                refused.append((case, error))
+        return cls(tuple(merged), tuple(refused))
+
+
+# Side by side ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Together:
+    """Lanes of one program as one merge of the engine."""
+
+    cases: tuple[MergeCase, ...]
+
+    @property
+    def program(self) -> MergeCase:
+        return self.cases[0]
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The program's, led by the lane."""
+        own = self.program.definition
+        return attrs.evolve(own, fields=(_LANE_FIELD, *own.fields), primaryKey=(LANE, *own.primaryKey))
+
+    @property
+    def batches(self) -> list[list[Row]]:
+        """The commits of all lanes, one beside the other."""
+        count = max(len(case.batches) for case in self.cases)
+        return [_beside(case.batches[n] if n < len(case.batches) else () for case in self.cases) for n in range(count)]
+
+    @property
+    def source_schema(self) -> StructType:
+        fields = [attrs.evolve(_LANE_FIELD, nullable=True), *self.program.source_schema]
+        return physical_schema(fields)
+
+    @property
+    def source_rows(self) -> list[Row]:
+        return _beside(case.source_rows for case in self.cases)
+
+    @property
+    def condition(self) -> str | None:
+        """As text, or, for every other program whose condition is key equality, left out."""
+        condition = self.program.condition
+        if isinstance(condition, KeyEquality):
+            return None if len(self.program.clauses) % 2 else f"A.{LANE} = B.{LANE} AND {condition.sql}"
+        return f"A.{LANE} = B.{LANE} AND ({condition.sql})"
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        return tuple(_in_lane(clause) for clause in self.program.engine_clauses)
+
+    def builder(self, table: TrinityTable, source: DataFrame) -> MergeBuilder:
+        """The merge into a table of these lanes."""
+        merge = table.alias("A").merge(source.alias("B"), self.condition)
+        return attrs.evolve(merge, clauses=self.clauses).onStale(self.program.on_stale)
+
+
+_LANE_FIELD = Field(LANE, "integer", nullable=False)
+
+
+def _beside(rows_of_lanes: Iterable[Iterable[Row]]) -> list[Row]:
+    return [{LANE: lane, **row} for lane, rows in enumerate(rows_of_lanes) for row in rows]
+
+
+def _in_lane(clause: Clause) -> Clause:
+    """The clause with every inserted row in the lane it comes from."""
+    lane = f"{'A' if isinstance(clause, WhenOnlyOnTarget) else 'B'}.{LANE}"
+    actions: list[Any] = list(clause.actions)
+    for n, action in enumerate(actions):
+        if isinstance(action, Insert) and not isinstance(action.values, All):
+            actions[n] = Insert(Assignments([(LANE, lane), *action.values.items]))
+    return attrs.evolve(clause, actions=actions)
+
+
+# Tables from batches --------------------------------------------------------------------------------------------------
+
+
+def write_table(
+    spark: SparkSession, directory: FilePath, definition: TableDefinition, batches: Sequence[Sequence[Row]], fillers: int = 0
+) -> TrinityTable:
+    """A table with these commits, written by one Spark job.
+
+    Args:
+        spark: the session.
+        directory: where to put it.
+        definition: its own; the first column of the primary key is an integer.
+        batches: of stored rows, oldest first.
+        fillers: how many tombstones of keys below zero the first batch gets, so that the others are small beside it.
+    """
+    batches = [list(rows) for rows in batches]
+    if fillers and batches and batches[0]:
+        dead = {definition.tombstone_column: tombstone_value(definition, dt.datetime(2000, 1, 1))}
+        batches[0] += [{**batches[0][0], **dead, definition.primaryKey[0]: -1 - n} for n in range(fillers)]
+    path = str(directory / f"table-{uuid.uuid4().hex[:8]}")
+    table = TrinityTable(_created(spark, path, definition))
+    ids = [uuid.uuid4().hex for _ in batches]
+    columns = [field.name for field in definition.stored_fields]
+    rows = [(*(row[c] for c in columns), id) for id, batch in zip(ids, batches, strict=True) for row in batch]
+    if rows:
+        frame = spark.createDataFrame(rows, physical_schema([*definition.stored_fields, Field(BATCH, "string")]), verifySchema=False)
+        frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
+    for id, batch in zip(ids, batches, strict=True):
+        base = table._backend.snapshot()
+        table._backend.commit(base.next_commit("TEST", added=(_statistics(definition, id, batch, not base.batches),)), base)
+    return table
+
+
+def _created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
+    from trinitymerge.storage.parquet import ManagedBackend
+
+    backend = ManagedBackend(spark, path)
+    backend.create(definition, None)
+    return backend
+
+
+def _statistics(definition: TableDefinition, id: str, rows: Sequence[Row], first: bool) -> Batch:
+    """What the writer would have noted about a batch."""
+    rules = RowRules(definition)
+    watermarks = [tuple(row[n] for n in definition.watermarkKey) for row in rows]
+    ordered = sorted(watermarks, key=lambda w: tuple(map(order_key, w)))
+    known = bool(rows) and not any(isinstance(v, (float, dt.timedelta)) for w in watermarks for v in w)
+    unique = len({rules.key(row) for row in rows}) == len(rows)
+    return Batch(
+        id=id,
+        rows=len(rows),
+        tombstones=sum(map(rules.is_tombstone, rows)),
+        files=1,
+        bytes=1,
+        watermark_min=tuple(map(_encoded, ordered[0])) if known and definition.watermarkKey else None,
+        watermark_max=tuple(map(_encoded, ordered[-1])) if known and definition.watermarkKey else None,
+        watermark_has_null=any(v is None for w in watermarks for v in w),
+        unique_keys=unique,
+        base=unique and first,
+    )
+
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def _encoded(value: Any) -> Any:
+    """A watermark value in the form that the writer notes."""
+    if isinstance(value, dt.datetime):
+        return (value - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return (value - _EPOCH.date()).days
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if isinstance(value, Decimal):
+        return str(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+# Comparing ------------------------------------------------------------------------------------------------------------
+
+COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource")
+
+
+def difference(spark: SparkSession, directory: FilePath, verdicts: Sequence[tuple[MergeCase, ModelResult]]) -> str:
+    """Merges lanes on every sound path and says where one differs from the interpreter; empty if none does (S31)."""
+    together = Together(tuple(case for case, _ in verdicts))
+    definition, table, source = _prepared(spark, directory, together)
+    wanted = _beside(result.rows for _, result in verdicts)
+    plan = together.builder(table, source).build()
+    for path in [p for p in Path if p not in plan.paths.why_not]:
+        mine = copy_of(table, spark)
+        builder = together.builder(mine, source)._on_path(path)
+        preview = _appended(definition, builder.build().preview()) if path in (Path.KEYED, Path.FULL) else None
+        before = mine.version
+        result = builder.execute()
+        found = [row for row in rows_of(mine.toDF())]
+        text = renderDifference(wanted, found, definition.primaryKey)
+        if text:
+            return f"as {path.value}, the live rows ('expected' is the interpreter): {text}"
+        text = _different_counts(result, [r for _, r in verdicts], path)
+        if text:
+            return text
+        if preview is not None:
+            written = _appended(definition, _newest_batch(mine)) if mine.version > before else []
+            modelled = _plain(definition, _beside(r.appended for _, r in verdicts))
+            for what, expected in {"the interpreter": modelled, "preview()": preview}.items():
+                text = renderDifference(expected, written, definition.primaryKey)
+                if text:
+                    return f"as {path.value}, the rows appended ('expected' is {what}): {text}"
+    return ""
+
+
+def _prepared(spark: SparkSession, directory: FilePath, together: Together) -> tuple[TableDefinition, TrinityTable, DataFrame]:
+    definition, batches = together.definition, together.batches
+    fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
+    table = write_table(spark, directory, definition, batches, fillers)
+    rows = [tuple(row[f.name] for f in together.source_schema.fields) for row in together.source_rows]
+    return definition, table, spark.createDataFrame(rows, together.source_schema, verifySchema=False)
+
+
+def _is_unique(definition: TableDefinition, batches: list[list[Row]]) -> bool:
+    keys = [RowRules(definition).key(row) for row in batches[0]] if batches else []
+    return len(set(keys)) == len(keys)
+
+
+def rows_of(frame: DataFrame) -> list[Row]:
+    """The rows of a frame as the interpreter has them."""
+    return [
+        {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()} for row in frame.collect()
+    ]
+
+
+def _newest_batch(table: TrinityTable) -> DataFrame:
+    batches = Batches.of(table._backend.snapshot())
+    return table._backend.scan(attrs.evolve(batches, batches=batches.batches[-1:]))
+
+
+def _appended(definition: TableDefinition, frame: DataFrame) -> list[Row]:
+    return _plain(definition, rows_of(frame.selectExpr(*[quote(f.name) for f in definition.stored_fields])))
+
+
+def _plain(definition: TableDefinition, rows: list[Row]) -> list[Row]:
+    """Stored rows without the time of the commit: a tombstone column that only says "not null" says just that."""
+    if definition.tombstone_form is not TombstoneForm.NOT_NULL:
+        return rows
+    name = definition.tombstone_column
+    return [{**row, name: row[name] is not None} for row in rows]
+
+
+def _different_counts(result: Any, wanted: Sequence[ModelResult], path: Path) -> str:
+    for name in COUNTS:
+        found, expected = getattr(result, name), sum(getattr(r, name) for r in wanted)
+        if found is not None and found != expected:
+            return f"as {path.value}, {name} is {found}, and {expected} in the interpreter"
+    clauses = tuple(sum(r.perClause[n] for r in wanted) for n in range(len(wanted[0].perClause)))
+    for found, expected in zip(result.perClause, clauses, strict=True):
+        if found is not None and found != expected:
+            return f"as {path.value}, perClause is {result.perClause}, and {clauses} in the interpreter"
+    return ""
+
+
+def refusal_difference(
+    spark: SparkSession, directory: FilePath, refused: Sequence[tuple[MergeCase, TrinityMergeError]]
+) -> str:
+    """Merges lanes that must be refused and says what was done instead; empty if it was the right refusal (S34)."""
+    together = Together(tuple(case for case, _ in refused))
+    expected = min((type(error) for _, error in refused), key=_ORDER.index)
+    definition, table, source = _prepared(spark, directory, together)
+    before = table.version, batch_directories(table), rows_of(table.toDF())
+    plan = together.builder(table, source).build()
+    for path in [p for p in Path if p not in plan.paths.why_not]:
+        try:
+            result = together.builder(table, source)._on_path(path).execute()
+            return f"as {path.value}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"
+        except TrinityMergeError as error:
+            if type(error) is not expected:
+                return f"as {path.value}, refused with {error!r}, and the interpreter says {expected.__name__}"
+        after = table.version, batch_directories(table), rows_of(table.toDF())
+        if after[:2] != before[:2] or renderDifference(before[2], after[2], definition.primaryKey):
+            return f"as {path.value}, the refused merge changed something: {before} became {after}"
+    return ""
+
+
+def _order() -> list[type[TrinityMergeError]]:
+    from trinitymerge import errors as e
+
+    return [e.NullKeyError, e.SchemaMismatchError, e.DuplicateKeyError, e.AmbiguousMergeError, e.StaleRowsError]
+
+
+_ORDER = _order()
+
+# The smallest example -------------------------------------------------------------------------------------------------
+
+
+def smallest(cases: Sequence[MergeCase], differs: Callable[[list[MergeCase]], str]) -> tuple[MergeCase, str]:
+    """One lane with as few rows and clauses as still differ, and what differs.
+
+    Args:
+        cases: lanes of one program that differ together.
+        differs: says what differs for some lanes, or nothing.
+    """
+    lanes = list(cases)
+    while len(lanes) > 1:
+        half = lanes[: len(lanes) // 2]
+        lanes = half if differs(half) else lanes[len(lanes) // 2 :]
+    case, text = lanes[0], differs(lanes)
+    if not text:
+        return case, "the lanes differ only together"
+    found = True
+    while found:
+        found = False
+        for smaller in _smaller(case):
+            now = differs([smaller])
+            if now:
+                case, text, found = smaller, now, True
+                break
+    return case, text
+
+
+def _smaller(case: MergeCase) -> Iterator[MergeCase]:
+    for n in range(len(case.clauses)):
+        if len(case.clauses) > 1:
+            yield attrs.evolve(case, clauses=_without(case.clauses, n))
+    for n in range(len(case.source_rows)):
+        yield attrs.evolve(case, source_rows=_without(case.source_rows, n))
+    for b in range(len(case.batches)):
+        yield attrs.evolve(case, batches=_without(case.batches, b))
+    for b, batch in enumerate(case.batches):
+        for n in range(len(batch)):
+            yield attrs.evolve(case, batches=(*case.batches[:b], _without(batch, n), *case.batches[b + 1 :]))
+
+
+def _without(items: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    return items[:n] + items[n + 1 :]
+
+
+def as_text(case: MergeCase) -> str:
+    """A case as a reader of a failed test wants to see it."""
+    own = case.definition
+    lines = [
+        f"columns: {', '.join(f'{f.name} {f.text}' + ('' if f.nullable else ' not null') for f in own.fields)}",
+        f"keys: {own.primaryKey}, {own.watermarkKey}, {own.tombstoneKey} {own.tombstoneStringValue or ''}",
+        *[f"batch {n}: {row}" for n, batch in enumerate(case.batches, 1) for row in batch],
+        f"source: {', '.join(f'{f.name} {f.text}' for f in case.source_schema)}",
+        *[f"  {row}" for row in case.source_rows],
+        f"on {case.condition.sql}{' (key equality)' if isinstance(case.condition, KeyEquality) else ''}, {case.on_stale}",
+        *[f"  {clause}" for clause in case.engine_clauses],
+    ]
+    return "\n".join(lines)
+
+
+def kinds_of(refused: Sequence[tuple[MergeCase, TrinityMergeError]]) -> Counter[str]:
+    """How many lanes were refused for what."""
+    return Counter(type(error).__name__ for _, error in refused)

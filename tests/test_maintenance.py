@@ -1,0 +1,432 @@
+"""S38-S40: compaction, vacuum, time travel, restore, purge and health."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path as FilePath
+
+import pytest
+from helpers import assertRows
+from tables import EVENTS, batch_directories, directory_of, fill, frame, live_rows, new_table
+
+from trinitymerge import (
+    CorruptTableError,
+    InvalidDefinitionError,
+    ReadOnlyTableError,
+    TableNotFoundError,
+    TrinityTable,
+)
+from trinitymerge.maintenance import compaction
+from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
+from trinitymerge.storage import faults
+from trinitymerge.storage.log import now_ms
+
+HOUR_MS = 3_600_000
+KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}
+
+
+@pytest.fixture
+def at_point(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
+    """Runs something once, at a fault point."""
+
+    def install(point: str, action: Callable[[], object]) -> None:
+        def hook(name: str) -> None:
+            if name == point:
+                monkeypatch.setattr(faults, "fault", lambda name: None)
+                action()
+
+        monkeypatch.setattr(faults, "fault", hook)
+
+    return install
+
+
+def age(path: FilePath, hours: float) -> None:
+    """Makes files look as if they had been written long ago."""
+    then = time.time() - hours * 3600
+    for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        os.utime(file, (then, then))
+
+
+def stored_keys(table: TrinityTable) -> list[list[int]]:
+    """The ids in each data file of the current version, in file order."""
+    spark = table.toDF().sparkSession
+    files = [f for b in table._snapshot().batches for f in table._backend.data_files(b.id)]
+    return [[r["id"] for r in spark.read.parquet(f.path).collect()] for f in files]
+
+
+# Compaction -----------------------------------------------------------------------------------------------------------
+
+
+def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
+    table = fill(
+        new_table(spark, tmp_path),
+        spark,
+        [(1, 10, "a", False), (2, 10, "a", False), (3, 10, "a", False)],
+        [(1, 20, "b", False), (2, 5, "late", False), (3, 20, None, True)],
+        [(4, 10, "a", False), (3, 15, "late", False)],
+    )
+    before = live_rows(table)
+    result = table.compact()
+    assert (result.version, result.batches, result.rows, result.tombstones, result.rowsRemoved) == (4, 3, 4, 1, 4)
+    assert live_rows(table) == before
+    (base,) = table._snapshot().batches
+    assert (base.base, base.unique_keys, base.version, base.rows, base.tombstones) == (True, True, 3, 4, 1)
+    assert (base.watermark_min, base.watermark_max) == ((10,), (20,))
+    fill(table, spark, [(1, 19, "late", False), (3, 19, "late", False)])
+    assert live_rows(table) == before
+    assert table.history().first()["operation"] == "MERGE"
+    assert str(result).startswith("version 4: 3 batches became one base of 4 rows; 4 rows removed")
+
+
+def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "TARGET_FILE_BYTES", 1000)
+    table = new_table(spark, tmp_path, "id INT, v STRING")
+    for start in (0, 1):
+        table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()
+    table.compact()
+    found = stored_keys(table)
+    assert len(found) > 1
+    assert all(keys == sorted(keys) for keys in found)
+    ranges = sorted((keys[0], keys[-1]) for keys in found)
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(ranges))
+    assert table.toDF().count() == 400
+
+
+@pytest.mark.parametrize("properties", [{}, {TOMBSTONE_RETENTION_HOURS: "none"}])
+def test_s38_young_tombstones_stay(spark, tmp_path, properties):
+    table = new_table(spark, tmp_path, properties=properties)
+    fill(table, spark, [(1, 10, "a", False)], [(1, 20, None, True)])
+    assert table.compact().tombstones == 1
+    fill(table, spark, [(1, 15, "late", False)])
+    assertRows(table.toDF(), [])
+
+
+def test_s38_old_tombstones_go_and_the_horizon_says_up_to_where(spark, tmp_path):
+    table = new_table(spark, tmp_path, properties=KEEP_NONE)
+    fill(
+        table,
+        spark,
+        [(1, 10, "a", False), (2, 10, "a", False), (3, 30, "a", False)],
+        [(1, 20, None, True), (2, 25, None, True)],
+    )
+    result = table.compact()
+    assert (result.tombstones, result.tombstonesForgotten, result.rows) == (0, 2, 1)
+    assert table._snapshot().horizon == (25,)
+    fill(table, spark, [(4, 40, None, True), (5, 1, "a", False)])
+    assert table._snapshot().horizon == (25,)
+    table.compact()
+    assert table._snapshot().horizon == (40,)
+    assert TrinityTable.forPath(spark, table.path)._snapshot().horizon == (40,)
+
+
+def test_s38_a_tombstone_ages_from_its_own_commit_however_often_it_is_compacted(spark, tmp_path, monkeypatch):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
+    deleted_ms = now_ms()
+    for day, tombstones in ((1, 1), (6, 1), (8, 0)):
+        fill(table, spark, [(day + 100, 10, "a", False)])
+        monkeypatch.setattr(compaction, "now_ms", lambda day=day: deleted_ms + day * 24 * HOUR_MS)
+        assert table.compact().tombstones == tombstones
+
+
+def test_s38_without_a_watermark_tombstones_go_at_once(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING")
+    fill(table, spark, [(1, "a"), (2, "a")])
+    table.delete(frame(spark, "id INT", 1)).execute()
+    assert table.compact().tombstonesForgotten == 1
+    assert table._snapshot().horizon is None
+    fill(table, spark, [(1, "again")])
+    assertRows(table.toDF(), [(1, "again"), (2, "a")])
+
+
+def test_s38_a_table_without_live_rows_becomes_empty(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(1, "a")])
+    table.delete(frame(spark, "id INT", 1)).execute()
+    table.compact()
+    assert table._snapshot().batches == ()
+    assertRows(table.toDF(), [])
+    assert table.compact().skipped == "the table has no rows"
+
+
+def test_s38_pointless_compaction_is_skipped(spark, tmp_path):
+    table = new_table(spark, tmp_path, properties=KEEP_NONE)
+    assert table.compact().skipped == "the table has no rows"
+    fill(table, spark, [(1, 10, "a", False)])
+    assert str(table.compact()) == "version 1: nothing compacted, there is one base and nothing else"
+    fill(table, spark, [(1, 20, "b", False)])
+    assert table.compact().skipped == ""
+    assert table.compact().skipped == "there is one base and nothing else"
+    fill(table, spark, [(1, 30, None, True)])
+    assert table.compact().tombstonesForgotten == 1
+
+
+def test_s35_merges_that_land_during_a_compaction_survive(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False), (2, 10, "a", False)], [(2, 20, "b", False)])
+    at_point("compact.staged", lambda: fill(table, spark, [(1, 20, "b", False)], [(3, 10, "a", False)]))
+    result = table.compact()
+    assert (result.version, result.batches) == (5, 2)
+    assertRows(table.toDF(), [(1, 20, "b", False), (2, 20, "b", False), (3, 10, "a", False)])
+    assert [b.version for b in table._snapshot().batches] == [2, 3, 4]
+
+
+def test_s38_rows_hidden_by_a_tombstone_stay_hidden_though_they_land_while_it_is_forgotten(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, properties=KEEP_NONE)
+    fill(table, spark, [(1, 10, "a", False)], [(1, 20, None, True)])
+    at_point("compact.staged", lambda: fill(table, spark, [(1, 15, "late", False)]))
+    result = table.compact()
+    assert (result.tombstonesForgotten, result.tombstones) == (0, 1)
+    assertRows(table.toDF(), [])
+    assert len(batch_directories(table)) == 4, "the first attempt's base is discarded"
+
+
+@pytest.mark.parametrize("other", ["compact", "restore"])
+def test_s35_compaction_gives_way_to_another_compaction_and_to_restore(spark, tmp_path, at_point, other):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    at_point("compact.staged", lambda: table.compact() if other == "compact" else table.restore(1))
+    result = table.compact()
+    assert "was committed meanwhile" in result.skipped
+    assertRows(table.toDF(), [(1, 20, "b", False)] if other == "compact" else [(1, 10, "a", False)])
+    assert len(batch_directories(table)) == (3 if other == "compact" else 2)
+
+
+def test_compaction_of_orc_tables_and_hidden_tombstones(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT", fileFormat="orc", watermarkKey="ts")
+    fill(table, spark, [(1, 10), (2, 10)])
+    table.delete(spark.sql("SELECT 1 AS id, 20 AS ts")).execute()
+    for expected in (1, 1):
+        assert table.compact().skipped or table._snapshot().batches[0].tombstones == expected
+        fill(table, spark, [(1, 15), (3, 10)])
+    assertRows(table.toDF(), [(2, 10), (3, 10)])
+
+
+# Statistics -----------------------------------------------------------------------------------------------------------
+
+
+def test_s13_decimal_watermarks_compare_as_numbers(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, w DECIMAL(6,2), v STRING", watermarkKey="w")
+    fill(table, spark, [(i, Decimal(10), "base") for i in range(10)], [(1, Decimal(9), "late")])
+    assertRows(table.toDF().filter("id = 1").select("v"), ["base"])
+
+
+# Vacuum ---------------------------------------------------------------------------------------------------------------
+
+
+def test_s39_vacuum_removes_what_no_retained_version_needs(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    table.compact()
+    assert table.vacuum() == []
+    old = sorted(f"{table.path}/data/_tm_batch={b.id}" for b in table._backend.snapshot(2).batches)
+    assert sorted(table.vacuum(retentionHours=0, dryRun=True)) == old
+    assert len(batch_directories(table)) == 3
+    assert sorted(table.vacuum(retentionHours=0)) == old
+    assert batch_directories(table) == {f"_tm_batch={table._snapshot().batches[0].id}"}
+    assertRows(table.toDF(), [(1, 20, "b", False)])
+    assert table.vacuum(retentionHours=0) == []
+    assert table.history().count() == 4, "log entries stay"
+
+
+def test_s39_versions_of_the_retention_time_stay_readable(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    table.compact()
+    for directory in (directory_of(table) / "data").iterdir():
+        age(directory, hours=50)
+    assert table.vacuum(retentionHours=24) == [], "old files, but their version was current a moment ago"
+    assertRows(TrinityTable.forPath(spark, table.path, versionAsOf=1).toDF(), [(1, 10, "a", False)])
+
+
+def test_s39_dead_writers_leftovers_go_and_young_files_stay(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    data, log = directory_of(table) / "data", directory_of(table) / "_trinity_log"
+    dead, at_work = data / "_tm_batch=dead", data / "_tm_batch=atwork"
+    for directory in (dead, at_work):
+        (directory / "_temporary" / "0").mkdir(parents=True)
+        (directory / "_temporary" / "0" / "part-0.parquet").write_bytes(b"x")
+    dead_entry, young_entry = log / ".1.json.abc.tmp", log / ".2.json.abc.tmp"
+    for file in (dead_entry, young_entry):
+        file.write_bytes(b"{")
+    strangers = [data / "notes.txt", data / "other", log / "readme"]
+    strangers[1].mkdir()
+    strangers[0].write_text("mine")
+    strangers[2].write_text("mine")
+    for path in (dead, dead_entry, *strangers):
+        age(path, hours=200)
+    assert sorted(table.vacuum()) == sorted([f"file:{dead}", f"file:{dead_entry}"])
+    assert at_work.exists()
+    assert young_entry.exists()
+    assert all(s.exists() for s in strangers)
+
+
+def test_s39_old_checkpoints_go_and_the_log_stays_whole(spark, tmp_path):
+    table = new_table(spark, tmp_path, properties={"trinitymerge.checkpointInterval": "2"})
+    fill(table, spark, *[[(i, 10, "a", False)] for i in range(9)])
+    removed = table.vacuum(retentionHours=0)
+    assert [FilePath(p).name for p in removed] == [
+        "00000000000000000002.checkpoint.json",
+        "00000000000000000004.checkpoint.json",
+    ]
+    assert TrinityTable.forPath(spark, table.path).toDF().count() == 9
+    assert TrinityTable.forPath(spark, table.path, versionAsOf=3).toDF().count() == 3
+
+
+def test_s39_a_batch_that_was_committed_since_it_was_listed_stays(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    table.restore(1)
+    at_point("vacuum.listed", lambda: table.restore(2))
+    assert table.vacuum(retentionHours=0) == []
+    assertRows(table.toDF(), [(1, 20, "b", False)])
+
+
+@pytest.mark.parametrize("hours", [-1, "7", True, None, float("nan")])
+def test_vacuum_refuses_what_is_no_retention(spark, tmp_path, hours):
+    with pytest.raises(ValueError, match="retentionHours takes a number of hours"):
+        new_table(spark, tmp_path).vacuum(retentionHours=hours)
+
+
+# Time travel ----------------------------------------------------------------------------------------------------------
+
+
+def test_s40_a_vacuumed_version_says_so(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    opened_before = TrinityTable.forPath(spark, table.path, versionAsOf=2)
+    table.compact()
+    table.vacuum(retentionHours=0)
+    why = r"Version 2 of .* can no longer be read: vacuum\(\) .* the versions from 3 on can"
+    with pytest.raises(TableNotFoundError, match=why):
+        TrinityTable.forPath(spark, table.path, versionAsOf=2)
+    with pytest.raises(TableNotFoundError, match=why):
+        opened_before.toDF()
+    assertRows(TrinityTable.forPath(spark, table.path, versionAsOf=3).toDF(), [(1, 20, "b", False)])
+    at = table._backend.committed_at(3) / 1000
+    then = TrinityTable.forPath(spark, table.path, timestampAsOf=dt.datetime.fromtimestamp(at))
+    assertRows(then.toDF(), [(1, 20, "b", False)])
+
+
+def test_s40_a_version_that_lost_one_file_of_many_says_so(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING")
+    table.upsert(spark.range(0, 1000, 1, 4).selectExpr("CAST(id AS INT) AS id", "'x' AS v")).execute()
+    table.compact()
+    fill(table, spark, [(1, "new")])
+    (file, *_) = (directory_of(table) / "data").glob(f"_tm_batch={table._snapshot().batches[0].id}/part-*")
+    file.unlink()
+    with pytest.raises(TableNotFoundError, match=r"Version 1 .* no later version can either"):
+        TrinityTable.forPath(spark, table.path, versionAsOf=1)
+    with pytest.raises(CorruptTableError, match=r"_tm_batch=\w+ has 0 of 1 files"):
+        table.toDF()
+
+
+def test_s33_a_vanished_batch_is_named(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    (directory,) = (directory_of(table) / "data").iterdir()
+    hidden = directory.rename(directory.with_name("elsewhere"))
+    with pytest.raises(CorruptTableError, match=f"{directory.name} is gone"):
+        table.toDF()
+    with pytest.raises(CorruptTableError, match=f"{directory.name} is gone"):
+        table.updateWhere("true", {"v": "'b'"}).execute()
+    hidden.rename(directory)
+    assertRows(table.toDF(), [(1, 10, "a", False)])
+
+
+# Restore --------------------------------------------------------------------------------------------------------------
+
+
+def test_s40_restore_commits_a_version_that_equals_an_old_one(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False), (2, 20, "b", False)])
+    table.compact()
+    result = table.restore(1)
+    assert (result.version, result.restored, result.batchesAdded, result.batchesRemoved) == (4, 1, 1, 1)
+    assertRows(table.toDF(), [(1, 10, "a", False)])
+    assert table.restore(1).skipped == "the table equals version 1 already"
+    fill(table, spark, [(1, 15, "c", False)])
+    assertRows(table.toDF(), [(1, 15, "c", False)])
+    table.restore(2)
+    assertRows(table.toDF(), [(1, 20, "b", False), (2, 20, "b", False)])
+    newest = table.history().first()
+    assert (newest["operation"], json.loads(newest["parameters"])) == ("RESTORE", {"version": 2})
+
+
+def test_s40_restored_rows_keep_their_place_in_commit_order(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(1, "a")], [(1, "b")], [(1, "c")])
+    table.restore(2)
+    assertRows(table.toDF(), [(1, "b")])
+    fill(table, spark, [(1, "d")])
+    assertRows(table.toDF(), [(1, "d")])
+
+
+def test_s40_restore_refuses_what_it_cannot_give_back(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    table.compact()
+    table.vacuum(retentionHours=0)
+    with pytest.raises(TableNotFoundError, match=r"Version 2 of .* can no longer be read"):
+        table.restore(2)
+    with pytest.raises(TableNotFoundError, match="has no version 9"):
+        table.restore(9)
+    with pytest.raises(ValueError, match="takes a version number"):
+        table.restore("1")
+    assert table.version == 3
+
+
+def test_s35_restore_undoes_what_lands_meanwhile(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    at_point("commit.before", lambda: fill(table, spark, [(3, 10, "a", False)]))
+    assert table.restore(1).version == 4
+    assertRows(table.toDF(), [(1, 10, "a", False)])
+
+
+@pytest.mark.parametrize("call", ["compact", "vacuum", "restore"])
+def test_past_versions_cannot_be_maintained(spark, tmp_path, call):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    past = TrinityTable.forPath(spark, table.path, versionAsOf=1)
+    with pytest.raises(ReadOnlyTableError):
+        getattr(past, call)(*([0] if call == "restore" else []))
+
+
+# Health ---------------------------------------------------------------------------------------------------------------
+
+
+def test_health_counts_and_says_what_to_do(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
+    assert table.health().action == "nothing"
+    fill(table, spark, [(i, 20, None, i < 2) for i in range(5)])
+    health = table.health()
+    assert (health.liveRows, health.storedRows, health.tombstones) == (6, 13, 2)
+    assert (health.batches, health.pendingBatches, health.reclaimableBytes) == (2, 1, 0)
+    assert health.readAmplification == pytest.approx(13 / 6)
+    assert (health.action, health.reason) == ("compact()", "5 rows are pending beside a base of 8")
+    table.compact()
+    health = table.health()
+    assert (health.action, health.pendingBatches, health.storedRows) == ("vacuum()", 0, 8)
+    assert health.reclaimableBytes > health.bytes
+    table.vacuum(retentionHours=0)
+    assert table.health().reclaimableBytes == 0
+    assert "read amplification  1.33\n" in str(health)
+    assert "<th" in health._repr_html_()
+    assert new_table(spark, tmp_path).health().readAmplification == 1.0
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("trinitymerge.tombstoneRetentionHour", "1", "Did you mean 'trinitymerge.tombstoneRetentionHours'"),
+        (
+            "trinitymerge.tombstoneRetentionHours",
+            "-1",
+            "takes a number of hours from 0 up, or 'none' for ever, got '-1'",
+        ),
+        ("trinitymerge.tombstoneRetentionHours", "nan", "takes a number of hours"),
+        ("trinitymerge.compactAfterBatches", "0", "takes a number of batches from 1 up"),
+        ("trinitymerge.maxCommitAttempts", "many", "takes a number of attempts from 1 up"),
+        ("trinitymerge.commitBackoffSeconds", "inf", "takes a number of seconds from 0 up"),
+        ("trinitymerge.checkpointInterval", "1.5", "takes a number of commits from 1 up"),
+    ],
+)
+def test_properties_that_mean_nothing_are_refused(spark, tmp_path, name, text, match):
+    with pytest.raises(InvalidDefinitionError, match=match):
+        new_table(spark, tmp_path, EVENTS, properties={name: text})

@@ -1,0 +1,4 @@
+"""Looking after a table: compaction, vacuum, restore, purge and health (S38-S40).
+
+Everything here works on managed tables. What changes a table is an ordinary commit, which concurrent writers survive.
+"""

@@ -1,0 +1,322 @@
+"""Compaction: the resolved rows of all batches, as one base (S38).
+
+Owns: when it pays, writing the base, forgetting old tombstones and the horizon that records it, and committing beside
+other writers. It never changes what readers see.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.expressions import is_tombstone, quote
+from trinitymerge.properties import tombstone_retention_hours
+from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
+from trinitymerge.storage import faults
+from trinitymerge.storage.backend import VERSION, Batches, Staged
+from trinitymerge.storage.log import Batch, Commit, OutcomeUnknown, Snapshot, current_user, now_ms
+from trinitymerge.storage.parquet import ManagedBackend
+
+FAULT_POINTS = ("compact.staged", "compact.committed")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+TARGET_FILE_BYTES = 64 << 20
+"""A base has about one file for so many bytes of the batches it replaces."""
+
+PENDING_BATCHES = 50
+"""With more batches than this beside the base, compaction pays."""
+
+DELTA_SHARE = 0.5
+"""With more rows beside the base than this share of the base's, compaction pays."""
+
+_MS_PER_HOUR = 3_600_000
+
+SINCE = HIDDEN_PREFIX + "since"
+"""Stored in bases beside the table's columns: when a tombstone was first committed (milliseconds), null on live rows."""
+
+_FORGET = HIDDEN_PREFIX + "forget"
+
+
+@attrs.frozen
+class CompactionResult:
+    """What a compaction did.
+
+    Attributes:
+        version: the table's version afterwards; the unchanged one if nothing was committed.
+        batches: batches that were replaced.
+        rows: rows of the new base, tombstones included.
+        rowsRemoved: stored rows that are gone: replaced versions, and forgotten tombstones.
+        tombstones: tombstones that were kept.
+        tombstonesForgotten: tombstones older than the retention, which are gone.
+        bytes: size of the new base.
+        skipped: why nothing was committed, or an empty string.
+        seconds: how long it took.
+    """
+
+    version: int
+    batches: int = 0
+    rows: int = 0
+    rowsRemoved: int = 0
+    tombstones: int = 0
+    tombstonesForgotten: int = 0
+    bytes: int = 0
+    skipped: str = ""
+    seconds: float = attrs.field(default=0.0, eq=False)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"version {self.version}: nothing compacted, {self.skipped}"
+        return (
+            f"version {self.version}: {self.batches:,} batches became one base of {self.rows:,} rows; {self.rowsRemoved:,} "
+            f"rows removed, {self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
+        )
+
+
+# When it pays ---------------------------------------------------------------------------------------------------------
+
+
+def pending(batches: Sequence[Batch]) -> list[Batch]:
+    """The batches beside the newest base: what reading has to resolve."""
+    base = next((b for b in reversed(batches) if b.base), None)
+    return [b for b in batches if b is not base]
+
+
+def why_compact(batches: Sequence[Batch]) -> str:
+    """Why compaction would pay, from the log's statistics alone; an empty string if it would not."""
+    waiting = pending(batches)
+    if len(waiting) > PENDING_BATCHES:
+        return f"{len(waiting):,} batches are pending"
+    base_rows = sum(b.rows for b in batches) - sum(b.rows for b in waiting)
+    waiting_rows = sum(b.rows for b in waiting)
+    if waiting and len(batches) > 1 and waiting_rows > DELTA_SHARE * base_rows:
+        return f"{waiting_rows:,} rows are pending beside a base of {base_rows:,}"
+    return ""
+
+
+def _why_not(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget) -> str:
+    if not snapshot.batches:
+        return "the table has no rows"
+    if len(snapshot.batches) > 1 or not snapshot.batches[0].base:
+        return ""
+    base = snapshot.batches[0]
+    if base.files > max(8, 4 * _wanted_files(snapshot.batches)):
+        return ""
+    if base.tombstones and not forget.is_never:
+        rows = forget.dated(backend, snapshot).scan(Batches.of(snapshot))
+        if not rows.filter(forget.condition(snapshot.definition)).isEmpty():
+            return ""
+    return "there is one base and nothing else"
+
+
+def _wanted_files(batches: Sequence[Batch]) -> int:
+    return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
+
+
+# Tombstones -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Forget:
+    """Which tombstones a compaction forgets: those committed before a moment; all, or none."""
+
+    before_ms: int | None
+    everything: bool = False
+
+    @classmethod
+    def of(cls, definition: TableDefinition) -> _Forget:
+        """As the table's retention says; without a declared watermark no row can come too late (S38)."""
+        if not definition.watermarkKey:
+            return cls(None, everything=True)
+        hours = tombstone_retention_hours(definition.properties)
+        return cls(None if hours is None else now_ms() - int(hours * _MS_PER_HOUR))
+
+    @property
+    def is_never(self) -> bool:
+        """Are all tombstones kept."""
+        return self.before_ms is None and not self.everything
+
+    def condition(self, definition: TableDefinition) -> str:
+        """Is a row of a dated scan forgotten, as SQL."""
+        if self.is_never:
+            return "false"
+        old = "true" if self.everything else f"coalesce({SINCE} <= {self.before_ms}L, false)"
+        return f"({is_tombstone(definition)} AND {old})"
+
+    def dated(self, backend: ManagedBackend, snapshot: Snapshot) -> _Dated:
+        """A scan that knows when tombstones were committed."""
+        needed = {b.version for b in snapshot.batches if b.tombstones and b.version is not None}
+        return _Dated(backend, {v: backend.committed_at(v) for v in sorted(needed)})
+
+
+@attrs.frozen
+class _Dated:
+    """Scans batches with the commit time of each tombstone: a base remembers it, other batches are of one commit."""
+
+    backend: ManagedBackend
+    commit_times_ms: Mapping[int, int]
+
+    def scan(self, batches: Batches) -> DataFrame:
+        """See :class:`~trinitymerge.storage.backend.Scanner`."""
+        rows = self.backend.scan(batches, extra=[Field(SINCE, "long")])
+        committed = "CAST(NULL AS BIGINT)"
+        if self.commit_times_ms:
+            pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
+            committed = f"try_element_at(map({pairs}), {VERSION})"
+        since = f"CASE WHEN {is_tombstone(batches.definition)} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
+        return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+class _RowsBelowHorizonError(Exception):
+    """Rows landed meanwhile that a forgotten tombstone still hides: forget none this time."""
+
+
+def compact(backend: ManagedBackend) -> CompactionResult:
+    """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
+
+    Raises:
+        CorruptTableError: a file is missing.
+    """
+    start = time.perf_counter()
+    snapshot = backend.snapshot()
+    forget = _Forget.of(snapshot.definition)
+    try:
+        return _compact(backend, snapshot, forget, start)
+    except _RowsBelowHorizonError:
+        return _compact(backend, backend.snapshot(), _Forget(None), start)
+
+
+def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start: float) -> CompactionResult:
+    why_not = _why_not(backend, snapshot, forget)
+    if why_not:
+        return CompactionResult(version=snapshot.version, skipped=why_not)
+    staged, observed = _stage(backend, snapshot, forget)
+    try:
+        faults.fault("compact.staged")
+        commit = _commit_of(snapshot, staged, observed, start)
+        if not commit.added:
+            backend.discard(staged)
+        done = _publish(backend, snapshot, commit)
+    except OutcomeUnknown:
+        raise  # the base may be part of the table: it must stay
+    except BaseException:
+        backend.discard(staged)
+        raise
+    if done is None:
+        backend.discard(staged)
+        why = "another compaction, restore or purge was committed meanwhile"
+        return CompactionResult(version=backend.snapshot().version, skipped=why)
+    faults.fault("compact.committed")
+    return CompactionResult(
+        version=done.version,
+        batches=len(snapshot.batches),
+        rows=observed["rows"],
+        rowsRemoved=sum(b.rows for b in snapshot.batches) - observed["rows"],
+        tombstones=observed["tombstones"],
+        tombstonesForgotten=observed["forgotten"],
+        bytes=sum(b.bytes for b in commit.added),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _stage(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget) -> tuple[Staged, dict[str, Any]]:
+    """Writes the base: each file holds a range of keys, sorted, so that filters on the key skip most of it."""
+    definition = snapshot.definition
+    keys = [F.expr(quote(k)) for k in definition.primaryKey]
+    latest = reader.latest(forget.dated(backend, snapshot), Batches.of(snapshot))
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {_FORGET}")
+    ranges = marked.repartitionByRange(_wanted_files(snapshot.batches), *keys)
+    metrics = {
+        "rows": f"count_if(NOT {_FORGET})",
+        "tombstones": f"count_if(NOT {_FORGET} AND {is_tombstone(definition)})",
+        "forgotten": f"count_if({_FORGET})",
+        **watermark_metrics(definition, f"NOT {_FORGET}"),
+        **watermark_metrics(definition, _FORGET, "horizon"),
+    }
+    observation = Observation()
+    observed = ranges.observe(observation, *[F.expr(f"{value} AS {name}") for name, value in metrics.items()])
+    rows = observed.filter(f"NOT {_FORGET}").drop(_FORGET).sortWithinPartitions(*keys)
+    staged = backend.stage(rows, definition)
+    return staged, dict(observation.get)
+
+
+def _commit_of(snapshot: Snapshot, staged: Staged, observed: Mapping[str, Any], start: float) -> Commit:
+    definition = snapshot.definition
+    base = Batch(
+        id=staged.id,
+        rows=observed["rows"],
+        tombstones=observed["tombstones"],
+        files=staged.files,
+        bytes=staged.size_bytes,
+        watermark_min=watermark_of(observed, "min", definition),
+        watermark_max=watermark_of(observed, "max", definition),
+        watermark_has_null=bool(observed.get("watermark_null")),
+        unique_keys=True,
+        base=True,
+        version=snapshot.version,
+    )
+    names = ("rows", "tombstones", "forgotten")
+    return snapshot.next_commit(
+        "COMPACT",
+        added=[base] if base.rows else [],
+        removed=[b.id for b in snapshot.batches],
+        horizon=_horizon(snapshot, observed),
+        metrics={n: observed[n] for n in names},
+        user=current_user(),
+        duration_ms=int((time.perf_counter() - start) * 1000),
+    )
+
+
+def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | None:
+    """The largest watermark forgotten so far, if this compaction forgets any; empty when that cannot be told."""
+    definition = snapshot.definition
+    if not observed["forgotten"] or not definition.watermarkKey:
+        return None
+    found, before = watermark_of(observed, "max", definition, "horizon"), snapshot.horizon
+    if found is None or before == ():
+        return ()
+    return found if before is None else max(found, before, key=lambda w: in_order(w, definition))
+
+
+# Committing -----------------------------------------------------------------------------------------------------------
+
+
+def _publish(backend: ManagedBackend, base: Snapshot, commit: Commit) -> Snapshot | None:
+    """Commits on top of whatever merges landed meanwhile; None if something else has replaced the batches (S35).
+
+    Raises:
+        _RowsBelowHorizonError: a batch that landed may hold rows which only the forgotten tombstones keep from view.
+    """
+    while True:
+        try:
+            return backend.commit(commit, base)
+        except ConcurrentCommitError:
+            latest = backend.snapshot()
+            landed = list(backend.commits(base.version + 1, latest.version))
+            if any(c.removed or c.definition for c in landed):
+                return None
+            _require_above_horizon(latest.definition, commit, [b for c in landed for b in c.added])
+            base, commit = latest, latest.rebase(commit)
+
+
+def _require_above_horizon(definition: TableDefinition, commit: Commit, landed: Sequence[Batch]) -> None:
+    if commit.horizon is not None and not all(is_above(definition, b, commit.horizon) for b in landed):
+        raise _RowsBelowHorizonError
+
+
+def is_above(definition: TableDefinition, batch: Batch, horizon: Watermark) -> bool:
+    """Is no row of a batch older than a horizon, by the batch's statistics."""
+    if not horizon or batch.watermark_min is None:
+        return False
+    return in_order(batch.watermark_min, definition) >= in_order(horizon, definition)

@@ -1,0 +1,131 @@
+"""How a table is doing, and the one thing to do next: :class:`TableHealth`.
+
+Owns: the figures and the advice. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import html
+
+import attrs
+
+from trinitymerge import reader
+from trinitymerge.maintenance.compaction import pending, why_compact
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.log import Snapshot
+from trinitymerge.storage.parquet import ManagedBackend
+
+_AMPLIFICATION_PAYS = 1.5
+_RECLAIMABLE_SHARE = 0.5
+
+
+@attrs.frozen
+class TableHealth:
+    """The state of a table; made by ``TrinityTable.health()``.
+
+    Attributes:
+        version: of the table.
+        liveRows: rows that readers see.
+        storedRows: rows in the files of this version: replaced ones and tombstones included.
+        tombstones: tombstones among them.
+        batches: batches of this version.
+        pendingBatches: those beside the base, which every read resolves.
+        readAmplification: stored rows per live row; 1.0 is a freshly compacted table.
+        files: data files of this version.
+        bytes: their size.
+        reclaimableBytes: size of the files that this version does not need: past versions and leftovers. What
+            ``vacuum()`` frees, once its retention has passed.
+        action: what to do next: ``"compact()"``, ``"vacuum()"`` or ``"nothing"``.
+        reason: why.
+
+    Example:
+        >>> health = orders.health()
+        >>> health.liveRows, health.pendingBatches, health.action
+        (2, 0, 'nothing')
+    """
+
+    version: int
+    liveRows: int
+    storedRows: int
+    tombstones: int
+    batches: int
+    pendingBatches: int
+    readAmplification: float
+    files: int
+    bytes: int
+    reclaimableBytes: int
+    action: str
+    reason: str
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:19} {text}" for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [
+            ("version", f"{self.version}"),
+            ("live rows", f"{self.liveRows:,}"),
+            ("stored rows", f"{self.storedRows:,} ({self.tombstones:,} tombstones)"),
+            ("batches", f"{self.batches:,} ({self.pendingBatches:,} pending)"),
+            ("read amplification", f"{self.readAmplification:.2f}"),
+            ("files", f"{self.files:,} ({_size(self.bytes)})"),
+            ("reclaimable", _size(self.reclaimableBytes)),
+            ("next", f"{self.action}: {self.reason}"),
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = (
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._lines()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def health(backend: ManagedBackend, snapshot: Snapshot) -> TableHealth:
+    """Counts the live rows (one read of the table) and looks at the files (one listing)."""
+    batches = snapshot.batches
+    live = reader.live(backend, Batches.of(snapshot)).count()
+    stored = sum(b.rows for b in batches)
+    size = sum(b.bytes for b in batches)
+    reclaimable = _reclaimable(backend, snapshot)
+    amplification = stored / live if live else float(stored or 1)
+    action, reason = _advice(snapshot, amplification, size, reclaimable)
+    return TableHealth(
+        version=snapshot.version,
+        liveRows=live,
+        storedRows=stored,
+        tombstones=sum(b.tombstones for b in batches),
+        batches=len(batches),
+        pendingBatches=len(pending(batches)),
+        readAmplification=amplification,
+        files=sum(b.files for b in batches),
+        bytes=size,
+        reclaimableBytes=reclaimable,
+        action=action,
+        reason=reason,
+    )
+
+
+def _reclaimable(backend: ManagedBackend, snapshot: Snapshot) -> int:
+    needed = {b.id for b in snapshot.batches}
+    unused = [d for i, d in backend.directories().items() if i not in needed]
+    return sum(f.size_bytes for d in unused for f in backend.files.walk(d.path))
+
+
+def _advice(snapshot: Snapshot, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:
+    why = why_compact(snapshot.batches)
+    if why:
+        return "compact()", why
+    if amplification > _AMPLIFICATION_PAYS and pending(snapshot.batches):
+        return "compact()", f"{amplification:.1f} rows are stored for each live one"
+    if reclaimable > _RECLAIMABLE_SHARE * size:
+        return "vacuum()", f"{_size(reclaimable)} are not needed by this version"
+    return "nothing", "reads are cheap and little space is wasted"
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

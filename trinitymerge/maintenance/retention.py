@@ -1,0 +1,214 @@
+"""Files no version needs any more, and versions whose files are gone (S39, S40).
+
+Owns: vacuum, restore, and the check that a past version can still be read. Deletes only what the log proves to be unused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError
+from trinitymerge.storage import faults
+from trinitymerge.storage.filesystem import FileInfo
+from trinitymerge.storage.log import Batch, Snapshot, current_user, now_ms
+from trinitymerge.storage.parquet import ManagedBackend
+
+FAULT_POINTS = ("vacuum.listed", "vacuum.deleting", "vacuum.deleted", "restore.checked")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+_MS_PER_HOUR = 3_600_000
+_CHECKPOINTS_KEPT = 2
+
+# Vacuum ---------------------------------------------------------------------------------------------------------------
+
+
+def vacuum(backend: ManagedBackend, retention_hours: float, dry_run: bool) -> list[str]:
+    """Removes files that no version of the retention time needs (S39).
+
+    Returns:
+        The paths that were removed, or that would be.
+
+    Raises:
+        ValueError: the retention is not a number of hours.
+    """
+    if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
+        raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
+    cutoff_ms = now_ms() - int(retention_hours * _MS_PER_HOUR)
+    removable = list(_removable(backend, cutoff_ms))
+    faults.fault("vacuum.listed")
+    if dry_run:
+        return removable
+    removed = []
+    for path in removable:
+        if not _is_needed_now(backend, path):
+            faults.fault("vacuum.deleting")
+            backend.files.delete(path)
+            faults.fault("vacuum.deleted")
+            removed.append(path)
+    return removed
+
+
+def _removable(backend: ManagedBackend, cutoff_ms: int) -> Iterator[str]:
+    """What can go: batch directories, temporary files and checkpoints older than the cutoff."""
+    # Listed before the log is read: what is listed and was committed before is known to the log by then.
+    directories = backend.directories()
+    latest = backend.snapshot()
+    first = _first_retained(backend, cutoff_ms)
+    needed = _needed(backend, first, latest)
+    for batch_id, directory in directories.items():
+        if batch_id not in needed and _last_touched_ms(backend, directory) <= cutoff_ms:
+            yield directory.path
+    yield from (f.path for f in backend.log.leftovers() if f.modified_ms <= cutoff_ms)
+    checkpoints = backend.log.checkpoints()
+    kept = set(sorted(checkpoints)[-_CHECKPOINTS_KEPT:])
+    for version, file in checkpoints.items():
+        if version < first and version not in kept and file.modified_ms <= cutoff_ms:
+            yield file.path
+
+
+def _first_retained(backend: ManagedBackend, cutoff_ms: int) -> int:
+    """The version that was current at the cutoff: it and all later ones stay readable."""
+    try:
+        return backend.version_at(cutoff_ms)
+    except TableNotFoundError:  # the table is younger
+        return 0
+
+
+def _needed(backend: ManagedBackend, first: int, latest: Snapshot) -> set[str]:
+    """The batches of all versions from ``first`` to the latest."""
+    needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot(first).batches}
+    for commit in backend.commits(first + 1, latest.version):
+        needed.update(b.id for b in commit.added)
+    return needed
+
+
+def _last_touched_ms(backend: ManagedBackend, directory: FileInfo) -> int:
+    """When anything in a directory was last written: a write in progress touches its files."""
+    try:
+        files = [f.modified_ms for f in backend.files.walk(directory.path)]
+    except FileNotFoundError:
+        files = []
+    return max(files, default=directory.modified_ms)  # object stores give directories no time of their own
+
+
+def _is_needed_now(backend: ManagedBackend, path: str) -> bool:
+    """Has a restore taken a batch back, or a slow writer committed it, since the files were listed."""
+    return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
+
+
+# Past versions --------------------------------------------------------------------------------------------------------
+
+
+def require_files(backend: ManagedBackend, snapshot: Snapshot) -> None:
+    """Checks that a past version can still be read (S40).
+
+    Raises:
+        TableNotFoundError: its files are gone, and which versions are left.
+    """
+    missing = backend.missing(snapshot.batches)
+    if not missing:
+        return
+    first = _first_readable(backend, snapshot)
+    left = f"the versions from {first} on can" if first is not None else "no later version can either"
+    raise TableNotFoundError(
+        f"Version {snapshot.version} of {backend.path} can no longer be read: vacuum() or purge() has removed files it needs "
+        f"(batch {missing[0].id}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}); {left}. To keep past versions "
+        "longer, give vacuum() a longer retentionHours.",
+        path=backend.path,
+        version=snapshot.version,
+    )
+
+
+def _first_readable(backend: ManagedBackend, snapshot: Snapshot) -> int | None:
+    """The first version after an unreadable one whose batches are all there."""
+    here = backend.directories()
+    latest = backend.snapshot().version
+    for commit in backend.commits(snapshot.version + 1, latest):
+        snapshot = snapshot.apply(commit)
+        if all(b.id in here for b in snapshot.batches) and not backend.missing(snapshot.batches):
+            return snapshot.version
+    return None
+
+
+# Restore --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class RestoreResult:
+    """What a restore did.
+
+    Attributes:
+        version: the table's version afterwards.
+        restored: the version it equals.
+        batchesAdded: batches that are part of the table again.
+        batchesRemoved: batches that no longer are; their files stay until vacuumed.
+        skipped: why nothing was committed, or an empty string.
+        seconds: how long it took.
+    """
+
+    version: int
+    restored: int
+    batchesAdded: int = 0
+    batchesRemoved: int = 0
+    skipped: str = ""
+    seconds: float = attrs.field(default=0.0, eq=False)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"version {self.version}: nothing restored, {self.skipped}"
+        return (
+            f"version {self.version} equals version {self.restored}: {self.batchesAdded:,} batches are back, "
+            f"{self.batchesRemoved:,} are out"
+        )
+
+
+def restore(backend: ManagedBackend, version: int) -> RestoreResult:
+    """Commits a version that equals an old one (S40). Whatever lands meanwhile is undone too.
+
+    Raises:
+        ValueError: not a version number.
+        TableNotFoundError: there is no such version, or its files are gone.
+    """
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ValueError(f"restore takes a version number, got {version!r}.")
+    start = time.perf_counter()
+    old = backend.snapshot(version)
+    require_files(backend, old)
+    faults.fault("restore.checked")
+    while True:
+        latest = backend.snapshot()
+        added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
+        definition = old.definition if old.definition != latest.definition else None
+        if not added and not removed and definition is None:
+            why = f"the table equals version {version} already"
+            return RestoreResult(version=latest.version, restored=version, skipped=why)
+        commit = latest.next_commit(
+            "RESTORE",
+            parameters={"version": version},
+            definition=definition,
+            added=added,
+            removed=[b.id for b in removed],
+            user=current_user(),
+            duration_ms=int((time.perf_counter() - start) * 1000),
+        )
+        try:
+            done = backend.commit(commit, latest)
+        except ConcurrentCommitError:
+            continue
+        require_files(backend, done)  # a vacuum beside may have been faster
+        return RestoreResult(
+            version=done.version,
+            restored=version,
+            batchesAdded=len(added),
+            batchesRemoved=len(removed),
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _difference(left: Sequence[Batch], right: Sequence[Batch]) -> list[Batch]:
+    """The batches of ``left`` that ``right`` does not have; a batch never changes."""
+    ids = {b.id for b in right}
+    return [b for b in left if b.id not in ids]

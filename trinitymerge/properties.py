@@ -1,0 +1,97 @@
+"""The settings a table's properties hold, and what they mean when they are not given.
+
+Owns: the names that start with ``trinitymerge.``, their defaults, and reading them from text. Plain data: no Spark. What a
+setting does is the business of whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+
+CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
+TOMBSTONE_RETENTION_HOURS = "trinitymerge.tombstoneRetentionHours"
+COMPACT_AFTER_BATCHES = "trinitymerge.compactAfterBatches"
+MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
+COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
+
+_PREFIX = "trinitymerge."
+_DEFAULT_RETENTION_HOURS = 7 * 24.0
+_DEFAULT_ATTEMPTS = 20
+_DEFAULT_BACKOFF_SECONDS = 0.05
+
+
+def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
+    """How long compactions keep tombstones of tables with a declared watermark (S38); None means for ever.
+
+    Example:
+        >>> tombstone_retention_hours({}), tombstone_retention_hours({TOMBSTONE_RETENTION_HOURS: "none"})
+        (168.0, None)
+    """
+    text = properties.get(TOMBSTONE_RETENTION_HOURS, str(_DEFAULT_RETENTION_HOURS))
+    return None if text.strip().lower() == "none" else _not_negative(text)
+
+
+def compact_after_batches(properties: Mapping[str, str]) -> int | None:
+    """With more pending batches than this a merge compacts the table; None means never."""
+    text = properties.get(COMPACT_AFTER_BATCHES, "none")
+    return None if text.strip().lower() == "none" else _positive(text)
+
+
+def max_commit_attempts(properties: Mapping[str, str]) -> int:
+    """How often a merge is evaluated before it gives way to other writers (S35)."""
+    return _positive(properties.get(MAX_COMMIT_ATTEMPTS, str(_DEFAULT_ATTEMPTS)))
+
+
+def commit_backoff_seconds(properties: Mapping[str, str]) -> float:
+    """The longest pause before the second attempt; it doubles with each further one (S35)."""
+    return _not_negative(properties.get(COMMIT_BACKOFF_SECONDS, str(_DEFAULT_BACKOFF_SECONDS)))
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuses settings of the library that do not exist or whose text means nothing.
+
+    Raises:
+        InvalidDefinitionError: naming the property.
+
+    Example:
+        >>> check_properties({"trinitymerge.compactAfterBatches": "50", "owner": "me"})
+    """
+    for name, text in properties.items():
+        if not name.startswith(_PREFIX):
+            continue
+        if name not in _KNOWN:
+            raise InvalidDefinitionError(
+                f"There is no table property '{name}'.{did_you_mean(name, _KNOWN)}", property=name
+            )
+        read, expected = _KNOWN[name]
+        try:
+            read({name: text})
+        except (ValueError, OverflowError):
+            raise InvalidDefinitionError(
+                f"Table property '{name}' takes {expected}, got {text!r}.", property=name
+            ) from None
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _not_negative(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(text)
+    return number
+
+
+_KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
+    CHECKPOINT_INTERVAL: (lambda p: _positive(p[CHECKPOINT_INTERVAL]), "a number of commits from 1 up"),
+    TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
+    COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of batches from 1 up, or 'none'"),
+    MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
+    COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),
+}

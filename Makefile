@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	&& command -v "$$p" && break; done)
 BIN := .venv/bin
 ARGS ?=
+SIZE ?= quick
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint bench clean java python
@@ -27,11 +28,11 @@ lint:       .venv/.dev  ## ruff and mypy, nothing changed
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench:      java .venv/.dev  ## the benchmarks
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and others (SIZE=full for the full size, ARGS="--only P1,P3")
+	@.venv-bench/bin/python -m benchmarks --size $(SIZE) $(ARGS)
 
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -56,9 +57,9 @@ python:
 
 # Stamps, newer than what was installed from: the demo needs less than the tests do.
 define install
-@test -x $(BIN)/pip || "$(PYTHON)" -m venv --clear .venv
-@echo "Installing into .venv (the first time this fetches PySpark, some 400 MB) ..."
-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
+@test -x $(@D)/bin/pip || "$(PYTHON)" -m venv --clear $(@D)
+@echo "Installing into $(@D) (the first time this fetches PySpark, some 400 MB) ..."
+@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
 endef
 
 .venv/.examples: setup.cfg | python
@@ -68,3 +69,8 @@ endef
 .venv/.dev: setup.cfg | python
 	$(call install,dev)
 	@touch .venv/.examples $@
+
+# Apart from .venv: Iceberg's runtime needs PySpark 3.5.
+.venv-bench/.bench: setup.cfg | python
+	$(call install,bench)
+	@touch $@

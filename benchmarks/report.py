@@ -60,8 +60,12 @@ def _warnings(results: Sequence[Result]) -> list[str]:
 
 def _headline(results: Sequence[Result]) -> str:
     rows = [_bar_row(result, verdict) for result in results for verdict in result.verdicts()]
-    measured = {r.section for r in results}
-    rows += [[section, "not measured", "", "", "", "", "**FAIL**"] for section in _SECTIONS if section not in measured]
+    told = {row[0] for row in rows}
+    broken = {r.section for r in results if r.error}
+    for section in _SECTIONS:
+        if section not in told:
+            why = "broke off, see below" if section in broken else "not measured"
+            rows.append([section, why, "", "", "", "", "**FAIL**"])
     header = ["", "work", "bar", "ours", "held against", "ratio", ""]
     return table(header, sorted(rows, key=lambda r: r[0]), right=(3, 5))
 

@@ -132,9 +132,7 @@ def change_events(flights: DataFrame, days: int) -> DataFrame:
         .unionByName(event(past.filter(landed), "arrival", "U", "landed", F.col("landed_at"), FIGURES))
         .unionByName(event(past.filter(~flown), "cancellation", "D", "cancelled", F.col("scheduled"), []))
         # Old news: known before departure, delivered a day or more after it.
-        .unionByName(
-            event(past.filter(chance("corrected") < 20), "correction", "U", "boarding", estimated, [], 1)
-        )
+        .unionByName(event(past.filter(chance("corrected") < 20), "correction", "U", "boarding", estimated, [], 1))
     )
     again = feed.filter(chance("again", "kind") < 12).withColumn("batch", F.col("batch") + 1)
     return feed.unionByName(again).withColumn("batch", F.least("batch", F.lit(days))).drop("kind")
@@ -301,9 +299,7 @@ def print_summary(table: TrinityTable, path: str, results: list, live: int, step
     }.items():
         print(f"  {name:16}{value:>12,}")
     merges = [s for name, s in steps.seconds.items() if name.startswith("merge")]
-    print(
-        f"\n  one merge: {min(merges):.1f} to {max(merges):.1f} s; {sum(steps.seconds.values()):.0f} s in all"
-    )
+    print(f"\n  one merge: {min(merges):.1f} to {max(merges):.1f} s; {sum(steps.seconds.values()):.0f} s in all")
 
 
 def session() -> SparkSession:
@@ -325,9 +321,7 @@ def session() -> SparkSession:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description="A month of New York's flights as change events, merged and checked."
-    )
+    parser = argparse.ArgumentParser(description="A month of New York's flights as change events, merged and checked.")
     parser.add_argument(
         "--days",
         type=int,
@@ -336,9 +330,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar=f"1..{DAYS}",
         help="how many days to merge (default: the whole month)",
     )
-    parser.add_argument(
-        "--path", help="where to keep the table (default: a temporary directory, removed at the end)"
-    )
+    parser.add_argument("--path", help="where to keep the table (default: a temporary directory, removed at the end)")
     arguments = parser.parse_args(argv)
     if arguments.path and Path(arguments.path).exists():
         parser.error(f"--path {arguments.path} exists already; name a directory that does not")
@@ -347,9 +339,7 @@ def main(argv: list[str] | None = None) -> int:
         correct = run(spark, arguments.days, arguments.path)
     finally:
         spark.stop()
-    print(
-        "\nThe table is exactly what the data set says." if correct else "\nThe table is WRONG.", flush=True
-    )
+    print("\nThe table is exactly what the data set says." if correct else "\nThe table is WRONG.", flush=True)
     return 0 if correct else 1
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+
+from trinitymerge.storage import faults
 
 settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
 settings.register_profile("long", deadline=None, max_examples=2000)
@@ -60,3 +62,18 @@ def work_dir(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     local.setWorkingDirectory(hadoop.Path(str(tmp_path)))
     yield tmp_path
     local.setWorkingDirectory(before)
+
+
+@pytest.fixture
+def at_point(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """Runs something once, when this process comes to a fault point."""
+
+    def install(point: str, action: Callable[[], object]) -> None:
+        def hook(name: str) -> None:
+            if name == point:
+                monkeypatch.setattr(faults, "fault", lambda name: None)
+                action()
+
+        monkeypatch.setattr(faults, "fault", hook)
+
+    return install

@@ -69,9 +69,7 @@ def _as_tuple(row: Any, columns: list[str]) -> tuple[Any, ...]:
         assert set(row) == set(columns), f"expected row {row} does not have exactly the columns {columns}"
         return tuple(row[name] for name in columns)
     values = tuple(row) if isinstance(row, (tuple, list)) else (row,)
-    assert len(values) == len(columns), (
-        f"expected row {row} does not have the {len(columns)} columns {columns}"
-    )
+    assert len(values) == len(columns), f"expected row {row} does not have the {len(columns)} columns {columns}"
     return values
 
 

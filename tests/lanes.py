@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-
 from tables import batch_directories, copy_of
+
 from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
@@ -44,12 +44,26 @@ LANE = "lane"
 # Generating -----------------------------------------------------------------------------------------------------------
 
 
+_AT_ONCE = 4
+
+
 def draw(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any]:
-    """Up to ``count`` examples of a strategy, the same ones for the same number."""
+    """Examples of a strategy, the same ones for the same number.
+
+    Hypothesis begins with the smallest example and varies those it has found. So it is asked for a few at a time.
+    """
+    found: list[Any] = []
+    for n in range(10 * count):
+        if len(found) < count:
+            found += _draw(strategy, 1000 * number + n)[1:]
+    return found[:count]
+
+
+def _draw(strategy: st.SearchStrategy[Any], number: int) -> list[Any]:
     found: list[Any] = []
 
     @seed(number)
-    @settings(max_examples=count, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=_AT_ONCE, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
     @given(strategy)
     def collect(example: Any) -> None:
         found.append(example)
@@ -58,26 +72,22 @@ def draw(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any]
     return found
 
 
-def programs(count: int, number: int, moving: bool = False) -> list[MergeCase]:
-    """Generated merges; their table and source are one lane of many.
-
-    Args:
-        count: how many, about.
-        number: gives other ones.
-        moving: only merges that may change primary keys (S24), which are rare otherwise.
-    """
-    strategy = merge_cases().filter(_moves) if moving else merge_cases()
-    return draw(strategy, count + 1, number)[1:]  # the first one is as small as can be
+def program(number: int) -> MergeCase:
+    """A generated merge; its table and source are one lane of many. Every fourth one may change primary keys (S24)."""
+    return draw(merge_cases().filter(_moves) if number % 4 == 1 else merge_cases(), 3, number)[-1]
 
 
 def _moves(case: MergeCase) -> bool:
-    updates = [a for c in case.clauses for a in c.actions if isinstance(a, Update) and isinstance(a.values, Assignments)]
+    updates = [
+        a for c in case.clauses for a in c.actions if isinstance(a, Update) and isinstance(a.values, Assignments)
+    ]
     return any(name in case.definition.primaryKey for update in updates for name, _ in update.values.items)
 
 
 def lanes_of(program: MergeCase, count: int, number: int) -> list[MergeCase]:
     """The program with many states of the table and sources; a third of the programs begin with a resolved batch."""
-    states = draw(st.tuples(table_batches(program.definition), source_tables(program.definition, program.source_schema)), count, number)
+    sources = source_tables(program.definition, program.source_schema)
+    states = draw(st.tuples(table_batches(program.definition), sources), count, number)
     cases = [attrs.evolve(program, batches=batches, source_rows=rows) for batches, rows in states]
     return [with_base(case, rising=number % 6 == 0) for case in cases] if number % 3 == 0 else cases
 
@@ -195,7 +205,11 @@ def _in_lane(clause: Clause) -> Clause:
 
 
 def write_table(
-    spark: SparkSession, directory: FilePath, definition: TableDefinition, batches: Sequence[Sequence[Row]], fillers: int = 0
+    spark: SparkSession,
+    directory: FilePath,
+    definition: TableDefinition,
+    batches: Sequence[Sequence[Row]],
+    fillers: int = 0,
 ) -> TrinityTable:
     """A table with these commits, written by one Spark job.
 
@@ -216,11 +230,14 @@ def write_table(
     columns = [field.name for field in definition.stored_fields]
     rows = [(*(row[c] for c in columns), id) for id, batch in zip(ids, batches, strict=True) for row in batch]
     if rows:
-        frame = spark.createDataFrame(rows, physical_schema([*definition.stored_fields, Field(BATCH, "string")]), verifySchema=False)
+        schema = physical_schema([*definition.stored_fields, Field(BATCH, "string")])
+        frame = spark.createDataFrame(rows, schema, verifySchema=False)
         frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
     for id, batch in zip(ids, batches, strict=True):
         base = table._backend.snapshot()
-        table._backend.commit(base.next_commit("TEST", added=(_statistics(definition, id, batch, not base.batches),)), base)
+        table._backend.commit(
+            base.next_commit("TEST", added=(_statistics(definition, id, batch, not base.batches),)), base
+        )
     return table
 
 
@@ -286,7 +303,7 @@ def difference(spark: SparkSession, directory: FilePath, verdicts: Sequence[tupl
         preview = _appended(definition, builder.build().preview()) if path in (Path.KEYED, Path.FULL) else None
         before = mine.version
         result = builder.execute()
-        found = [row for row in rows_of(mine.toDF())]
+        found = list(rows_of(mine.toDF()))
         text = renderDifference(wanted, found, definition.primaryKey)
         if text:
             return f"as {path.value}, the live rows ('expected' is the interpreter): {text}"
@@ -303,7 +320,9 @@ def difference(spark: SparkSession, directory: FilePath, verdicts: Sequence[tupl
     return ""
 
 
-def _prepared(spark: SparkSession, directory: FilePath, together: Together) -> tuple[TableDefinition, TrinityTable, DataFrame]:
+def _prepared(
+    spark: SparkSession, directory: FilePath, together: Together
+) -> tuple[TableDefinition, TrinityTable, DataFrame]:
     definition, batches = together.definition, together.batches
     fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
     table = write_table(spark, directory, definition, batches, fillers)
@@ -319,7 +338,8 @@ def _is_unique(definition: TableDefinition, batches: list[list[Row]]) -> bool:
 def rows_of(frame: DataFrame) -> list[Row]:
     """The rows of a frame as the interpreter has them."""
     return [
-        {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()} for row in frame.collect()
+        {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()}
+        for row in frame.collect()
     ]
 
 

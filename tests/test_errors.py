@@ -12,6 +12,7 @@ import pickle
 import shutil
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructType
 from tables import batch_directories, fill, frame, new_table
@@ -511,6 +512,16 @@ def test_errors_survive_pickling(orders):
         orders.alias("")
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
+
+
+def test_errors_of_other_queries_stay_sparks_own(spark, merge):
+    """Keeping Spark quiet about a merge must not break how Spark reports the next mistake elsewhere."""
+    with refused(InvalidMergeError, "amuont"):
+        merge.whenMatched("A.amuont > 1").delete().build()
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        spark.range(1).select("no_such_column").collect()
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        spark.sql("SELECT no_such_column FROM range(1)").collect()
 
 
 # What looks like a mistake but is none --------------------------------------------------------------------------------

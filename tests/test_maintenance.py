@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path as FilePath
 
@@ -18,32 +17,19 @@ from tables import EVENTS, batch_directories, directory_of, fill, frame, live_ro
 from trinitymerge import (
     CorruptTableError,
     InvalidDefinitionError,
+    NullKeyError,
     ReadOnlyTableError,
+    SchemaMismatchError,
     TableNotFoundError,
     TrinityTable,
 )
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import compaction
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage import faults
-from trinitymerge.storage.log import now_ms
+from trinitymerge.storage.log import Commit, Purged, Snapshot, now_ms
 
 HOUR_MS = 3_600_000
 KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}
-
-
-@pytest.fixture
-def at_point(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
-    """Runs something once, at a fault point."""
-
-    def install(point: str, action: Callable[[], object]) -> None:
-        def hook(name: str) -> None:
-            if name == point:
-                monkeypatch.setattr(faults, "fault", lambda name: None)
-                action()
-
-        monkeypatch.setattr(faults, "fault", hook)
-
-    return install
 
 
 def age(path: FilePath, hours: float) -> None:
@@ -377,12 +363,12 @@ def test_s35_restore_undoes_what_lands_meanwhile(spark, tmp_path, at_point):
     assertRows(table.toDF(), [(1, 10, "a", False)])
 
 
-@pytest.mark.parametrize("call", ["compact", "vacuum", "restore"])
+@pytest.mark.parametrize("call", ["compact", "vacuum", "restore", "purge", "foreachBatch"])
 def test_past_versions_cannot_be_maintained(spark, tmp_path, call):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
     past = TrinityTable.forPath(spark, table.path, versionAsOf=1)
     with pytest.raises(ReadOnlyTableError):
-        getattr(past, call)(*([0] if call == "restore" else []))
+        getattr(past, call)(*{"restore": [0], "purge": [[1]], "foreachBatch": [len, "app"]}.get(call, []))
 
 
 # Health ---------------------------------------------------------------------------------------------------------------
@@ -430,3 +416,257 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path):
 def test_properties_that_mean_nothing_are_refused(spark, tmp_path, name, text, match):
     with pytest.raises(InvalidDefinitionError, match=match):
         new_table(spark, tmp_path, EVENTS, properties={name: text})
+
+
+# The horizon, hints and automatic compaction --------------------------------------------------------------------------
+
+
+def below(table: TrinityTable, spark, *rows: tuple) -> int | None:
+    source = spark.createDataFrame(list(rows), "id INT, ts INT, v STRING, deleted BOOLEAN")
+    return table.upsert(source).execute().rowsBelowHorizon
+
+
+def test_s38_rows_older_than_what_was_forgotten_are_counted(spark, tmp_path):
+    table = new_table(spark, tmp_path, properties=KEEP_NONE)
+    fill(table, spark, [(1, 10, "a", False), (2, 10, "a", False)])
+    assert below(table, spark, (2, 5, "late", False)) == 0
+    fill(table, spark, [(1, 20, None, True)])
+    table.compact()
+    assert below(table, spark, (1, 15, "back", False), (9, 19, "b", False), (8, None, "c", False)) == 3
+    assert below(table, spark, (7, 20, "b", False), (6, 21, "c", False), (5, 1, None, True)) == 0
+    source = frame(spark, "id INT, v STRING", (2, "b"))
+    result = table.merge(source).whenMatched("target.v <> source.v").updateExpr({"v": "source.v"}).execute()
+    assert (result.path, result.rowsBelowHorizon) == ("keyed lookup", 1)
+    assert "\n  1 rows are older than forgotten tombstones" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "same"),
+    [
+        ("DECIMAL(6,2)", "9", "10"),
+        ("STRING", "'it''s'", "'ju`st'"),
+        ("DATE", "DATE'2024-01-01'", "DATE'2024-01-02'"),
+        ("TIMESTAMP", "TIMESTAMP'2024-01-01 00:00:00'", "TIMESTAMP'2024-01-01 00:00:01'"),
+        ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ'1900-01-01 00:00:00'", "TIMESTAMP_NTZ'1900-01-01 00:00:00.1'"),
+        ("BINARY", "X'7F'", "X'80'"),
+        ("BOOLEAN", "false", "true"),
+    ],
+)
+def test_s3_the_horizon_compares_as_watermarks_do(spark, tmp_path, kind, old, same):
+    table = new_table(spark, tmp_path, f"id INT, w {kind}", watermarkKey="w", properties=KEEP_NONE)
+    table.upsert(spark.sql(f"SELECT 1 AS id, CAST({old} AS {kind}) AS w")).execute()
+    table.delete(spark.sql(f"SELECT 1 AS id, CAST({same} AS {kind}) AS w")).execute()
+    assert table.compact().tombstonesForgotten == 1
+    values = f"VALUES (1, {old}), (2, {same}), (3, NULL) AS t(id, w)"
+    assert table.upsert(spark.sql(f"SELECT id, CAST(w AS {kind}) AS w FROM {values}")).execute().rowsBelowHorizon == 2
+
+
+def test_s38_below_an_untold_horizon_nothing_is_claimed(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, w DOUBLE", watermarkKey="w", properties=KEEP_NONE)
+    table.upsert(spark.sql("SELECT 1 AS id, 1D AS w")).execute()
+    table.delete(spark.sql("SELECT 1 AS id, 2D AS w")).execute()
+    table.compact()
+    assert table._snapshot().horizon == ()
+    assert table.upsert(spark.sql("SELECT 2 AS id, 1D AS w")).execute().rowsBelowHorizon is None
+
+
+def test_a_merge_says_when_compaction_would_pay(spark, tmp_path):
+    table = new_table(spark, tmp_path)
+    rows = spark.createDataFrame([(i, 10, "a", False) for i in range(4)], EVENTS)
+    assert table.upsert(rows).execute().hint == ""
+    assert table.upsert(rows.filter("id < 2")).execute().hint == ""
+    result = table.upsert(rows.filter("id < 1")).execute()
+    assert result.hint == "compact() would pay: 3 rows are pending beside a base of 4"
+    assert str(result).endswith(result.hint)
+
+
+def test_a_merge_compacts_when_the_table_asks_for_it(spark, tmp_path):
+    table = new_table(spark, tmp_path, properties={"trinitymerge.compactAfterBatches": "2"})
+    rows = spark.createDataFrame([(1, 10, "a", False)], EVENTS)
+    results = [table.upsert(rows).execute() for _ in range(4)]
+    assert [r.hint for r in results][3] == "compacted into version 5"
+    assert (results[3].version, table.version, len(table._snapshot().batches)) == (4, 5, 1)
+    assert [r["operation"] for r in table.history().collect()] == ["COMPACT", *["MERGE"] * 4, "CREATE"]
+
+
+def test_a_failed_automatic_compaction_fails_no_merge(spark, tmp_path, at_point, caplog):
+    table = new_table(spark, tmp_path, properties={"trinitymerge.compactAfterBatches": "1"})
+    fill(table, spark, [(1, 10, "a", False)], [(2, 10, "a", False)])
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    at_point("compact.staged", fail)
+    fill(table, spark, [(3, 10, "a", False)])
+    assert "the compaction after version 3 failed: disk full" in caplog.text
+    assert (table.version, table.toDF().count(), len(batch_directories(table))) == (3, 3, 3)
+
+
+# Purge ----------------------------------------------------------------------------------------------------------------
+
+
+def all_files_hold(table: TrinityTable, text: str) -> list[str]:
+    """The data files, of whatever version, with a text somewhere in their rows."""
+    spark = table.toDF().sparkSession
+    files = [f for i in table._backend.directories() for f in table._backend.data_files(i)]
+    return [f.path for f in files if text in str(spark.read.parquet(f.path).collect())]
+
+
+def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id STRING, ts INT, v STRING", watermarkKey="ts")
+    fill(table, spark, [("ann", 10, "a"), ("bob", 10, "a")], [("ann", 20, "b")], [("cid", 20, "c")])
+    table.compact()
+    fill(table, spark, [("ann", 30, "c"), ("bob", 30, "b")])
+    leftover = table._backend.stage(
+        spark.sql("SELECT 'ann' AS id, 1 AS ts, 'x' AS v, false AS _tm_deleted"), table.definition
+    )
+    before = [row for row in live_rows(table) if row[0] != "ann"]
+    result = table.purge(["ann", "zoe"])
+    assert (result.version, result.keys, result.rowsRemoved, result.filesRewritten) == (6, 2, 2, 2)
+    assert result.filesDeleted == 5, "base, delta, two of the past, one left over"
+    assert all_files_hold(table, "ann") == []
+    assert all_files_hold(table, "cid") != []
+    assert live_rows(table) == before
+    assert [b.version for b in table._snapshot().batches] == [3, 5]
+    assert leftover.id not in table._backend.directories()
+    for file in (directory_of(table) / "_trinity_log").iterdir():
+        assert b"ann" not in file.read_bytes()
+    with pytest.raises(TableNotFoundError, match=r"Version 2 of .*purge\(\).* the versions from 6 on can"):
+        TrinityTable.forPath(spark, table.path, versionAsOf=2)
+    assert str(result).startswith("version 6: 2 keys purged, 2 rows removed, 2 files rewritten, 5 deleted")
+
+
+def test_a_purged_key_does_not_come_back(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id STRING, ts INT, v STRING", watermarkKey="ts")
+    fill(table, spark, [("ann", 10, "a"), ("bob", 10, "a")])
+    table.purge(["ann"])
+    events = frame(spark, "id STRING, ts INT, v STRING", ("ann", 99, "replayed"), ("bob", 99, "b"))
+    result = table.upsert(events).execute()
+    assert (result.rowsPurged, result.rowsAppended, result.rowsSource) == (1, 1, 2)
+    assert "1 rows of purged keys left out" in str(result)
+    result = table.upsert(events.filter("id = 'ann'")).execute()
+    assert (result.skipped, result.rowsPurged) == ("every row is of a purged key", 1)
+    assert table.delete(frame(spark, "id STRING, ts INT", ("ann", 100))).execute().rowsAppended == 0
+    keyed = table.merge(events).whenMatched("target.v <> 'x'").updateAll().whenNotMatched().insertAll().execute()
+    assert (keyed.rowsInserted, keyed.rowsUpdated, keyed.rowsPurged) == (0, 1, 1)
+    moved = table.updateWhere("id = 'bob'", {"id": "'ann'"}).execute()
+    assert moved.rowsPurged == 1
+    table.compact()
+    reopened = TrinityTable.forPath(spark, table.path)
+    assert reopened.upsert(events).execute().rowsPurged == 1
+    assert all_files_hold(table, "ann") == []
+
+
+def test_purge_looks_at_what_lands_meanwhile(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id STRING, v STRING")
+    fill(table, spark, [("ann", "a"), ("bob", "a")])
+    at_point("purge.staged", lambda: fill(table, spark, [("ann", "b"), ("cid", "b")]))
+    result = table.purge(["ann"])
+    assert (result.version, result.rowsRemoved) == (3, 2)
+    assertRows(table.toDF(), [("bob", "a"), ("cid", "b")])
+    assert all_files_hold(table, "ann") == []
+
+
+def test_purge_survives_a_compaction_that_lands_meanwhile(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id STRING, v STRING")
+    fill(table, spark, [("ann", "a"), ("bob", "a")], [("ann", "b")])
+    at_point("purge.staged", table.compact)
+    table.purge(["ann"])
+    assertRows(table.toDF(), [("bob", "a")])
+    assert all_files_hold(table, "ann") == []
+    assert len(batch_directories(table)) == 1
+
+
+def test_a_merge_that_staged_a_key_before_its_purge_leaves_it_out(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id STRING, v STRING")
+    fill(table, spark, [("ann", "a"), ("bob", "a")])
+    at_point("commit.before", lambda: table.purge(["ann"]))
+    result = table.upsert(frame(spark, "id STRING, v STRING", ("ann", "b"), ("bob", "b"))).execute()
+    assert (result.rowsPurged, result.version) == (1, 3)
+    assertRows(table.toDF(), [("bob", "b")])
+    assert all_files_hold(table, "ann") == []
+
+
+def test_purge_again_finishes_what_a_crash_left(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id STRING, v STRING")
+    fill(table, spark, [("ann", "a"), ("bob", "a")])
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    at_point("purge.committed", die)
+    with pytest.raises(KeyboardInterrupt):
+        table.purge(["ann"])
+    assertRows(table.toDF(), [("bob", "a")])
+    assert all_files_hold(table, "ann") != []
+    result = table.purge(["ann"])
+    assert (result.rowsRemoved, result.filesDeleted) == (0, 1)
+    assert all_files_hold(table, "ann") == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "keys", "stored", "purged", "form"),
+    [
+        ("a INT, b TIMESTAMP, v STRING", ["a", "b"], "1, TIMESTAMP'2024-01-01'", "1, TIMESTAMP'2024-01-01'", "frame"),
+        ("a CHAR(5), v STRING", ["a"], "'x'", "'x'", "values"),
+        ("a BINARY, v STRING", ["a"], "X'00ff'", "X'00ff'", "values"),
+        ("a DECIMAL(6,2), b DATE, v STRING", ["a", "b"], "1.5, DATE'2024-01-01'", "1.50, DATE'2024-01-01'", "dicts"),
+        ('`we.ird ``k`` "x"` STRING, v STRING', ['we.ird `k` "x"'], "'it''s'", "'it''s'", "frame"),
+    ],
+)
+def test_purge_takes_keys_of_any_type(spark, tmp_path, schema, keys, stored, purged, form):
+    table = new_table(spark, tmp_path, schema, primaryKey=keys)
+    columns = ", ".join(f"`{k.replace('`', '``')}`" for k in keys)
+    row = f"SELECT * FROM VALUES ({stored}, 'v') AS t({columns}, v)"
+    table.upsert(spark.sql(row)).execute()
+    given = spark.sql(f"SELECT * FROM VALUES ({purged}) AS t({columns})")
+    if form != "frame":
+        given = [r.asDict() if form == "dicts" else tuple(r) for r in given.collect()]
+    assert table.purge(given).rowsRemoved == 1
+    assert table.upsert(spark.sql(row)).execute().rowsPurged == 1
+    assertRows(table.toDF(), [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "match"),
+    [
+        ("ann", SchemaMismatchError, "purge takes a DataFrame or a list of keys, got str"),
+        (7, SchemaMismatchError, "got int"),
+        ([(1, 2)], SchemaMismatchError, r"has 2 values; a key is \(id\)"),
+        ([{"name": 1}], SchemaMismatchError, "has no 'id'"),
+        (["x"], SchemaMismatchError, "not of the key's type"),
+        ([None], NullKeyError, "have a null"),
+    ],
+)
+def test_purge_refuses_what_is_no_key(spark, tmp_path, keys, error, match):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    with pytest.raises(error, match=match):
+        table.purge(keys)
+    with pytest.raises(SchemaMismatchError, match="no column 'id'"):
+        table.purge(spark.range(1).toDF("other"))
+    assert table.purge([]).version == table.version == 1
+
+
+# Log ------------------------------------------------------------------------------------------------------------------
+
+
+def test_s33_what_maintenance_records_survives_json_and_checkpoints():
+    purged = Purged("ab12", ["cd", "ef"])
+    commit = Commit(version=1, timestamp_ms=5, operation="PURGE", horizon=(1, None, "x"), purged=purged)
+    assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
+    definition = TableDefinition.of([Field("id", "long")], "id")
+    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    after = empty.apply(commit)
+    assert (after.horizon, after.purged) == ((1, None, "x"), purged)
+    assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
+    more = after.apply(Commit(version=2, timestamp_ms=6, operation="PURGE", purged=Purged("ab12", ["99", "cd"])))
+    assert (more.horizon, more.purged) == (after.horizon, Purged("ab12", ["99", "cd", "ef"]))
+    assert Snapshot.from_json({k: v for k, v in empty.to_json().items() if k not in ("horizon", "purged")}) == empty
+
+
+@pytest.mark.parametrize(
+    "purged", [{"salt": "') OR 1=1 --", "hashes": []}, {"salt": "ab", "hashes": ["x'"]}, {"salt": "a"}]
+)
+def test_markers_are_data_that_nothing_can_break_out_of(purged):
+    with pytest.raises((ValueError, KeyError)):
+        Purged.from_json(purged)

@@ -186,14 +186,15 @@ def test_S35_key_that_another_writer_takes_meanwhile_is_noticed(spark, numbers, 
     assert (50, 1.0) in live_rows(table)
 
 
-def test_S35_conflicts_without_end_are_an_error(spark, numbers, monkeypatch):
-    table = copy_of(numbers, spark)
+def test_S35_conflicts_without_end_are_an_error(spark, tmp_path, monkeypatch):
+    attempts = {"trinitymerge.maxCommitAttempts": "2", "trinitymerge.commitBackoffSeconds": "0"}
+    table = new_table(spark, tmp_path, "id BIGINT, v DOUBLE", properties=attempts)
+    fill(table, spark, [(1, 0.0)])
 
     def taken(commit, *_):
         raise ConcurrentCommitError(f"Version {commit.version} was committed by another writer", version=commit.version)
 
     monkeypatch.setattr(table._backend, "commit", taken)
-    monkeypatch.setattr("trinitymerge.merge.writer.MAX_ATTEMPTS", 2)
     files = batch_directories(table)
     with pytest.raises(ConcurrentCommitError, match="Version 2 was committed by another writer"):
         table.updateWhere("id = 1", {"v": 5.0}).execute()

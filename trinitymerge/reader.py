@@ -93,7 +93,7 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None) ->
             :func:`key_to_find` in the order of the primary key; null or repeated values are harmless.
     """
     if keys is not None:
-        return _resolved(_only(backend.scan(batches), batches.definition, keys), batches)
+        return _resolved(only_keys(backend.scan(batches), batches.definition, keys), batches)
     overlay = Overlay.of(batches)
     return _resolved(backend.scan(batches), batches) if overlay is None else _overlaid(backend, overlay)
 
@@ -111,9 +111,18 @@ def key_to_find(i: int) -> str:
     return f"{HIDDEN_PREFIX}find{i}"
 
 
-def _only(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    same_key = all_of(f"{quote(k)} = {key_to_find(i)}" for i, k in enumerate(definition.primaryKey))
-    return rows.join(keys, F.expr(same_key), "left_semi")
+def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+    """The rows whose primary key occurs in ``keys``, whose columns are called :func:`key_to_find`."""
+    return rows.join(keys, F.expr(_is_sought(definition)), "left_semi")
+
+
+def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+    """The rows whose primary key does not occur in ``keys``, whose columns are called :func:`key_to_find`."""
+    return rows.join(keys, F.expr(_is_sought(definition)), "left_anti")
+
+
+def _is_sought(definition: TableDefinition) -> str:
+    return all_of(f"{quote(k)} = {key_to_find(i)}" for i, k in enumerate(definition.primaryKey))
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------

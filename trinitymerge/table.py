@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import attrs
@@ -25,9 +25,10 @@ from trinitymerge.errors import (
     ReadOnlyTableError,
     TableExistsError,
 )
-from trinitymerge.maintenance import compaction, health, retention
+from trinitymerge.maintenance import compaction, health, purge, retention, streaming
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
+from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
@@ -435,6 +436,61 @@ class TrinityTable:
         """
         return retention.restore(self._writable(), version)
 
+    def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+        """Erases keys: every stored version of them, from all files, history included (a legal erasure).
+
+        Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
+        cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
+        keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
+        rows, but the conditions and values of merges as they were written in the code.
+
+        Args:
+            keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
+                several columns). At most 100,000.
+
+        Returns:
+            What was rewritten, deleted and removed, verified by scanning all files once more.
+
+        Raises:
+            SchemaMismatchError, NullKeyError: the keys are not keys of this table; nothing was changed.
+            CorruptTableError: the scan still found a key, which another writer has just written: call it again.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> result = orders.purge(["1"])
+            >>> result.rowsRemoved, result.filesRewritten, orders.toDF().count()
+            (1, 1, 1)
+            >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
+            1
+        """
+        return purge.purge(self._writable(), keys)
+
+    def foreachBatch(
+        self, mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder], appId: str
+    ) -> Callable[[DataFrame, int], None]:
+        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36).
+
+        The merge gets ``withTransaction(appId, batchId)``, so a micro-batch that Spark runs again after a crash does
+        nothing if it was committed.
+
+        Args:
+            mergeFunction: from this table and a micro-batch to a merge that has not been executed.
+            appId: the stream's stable name. A stream that starts over with a new checkpoint directory counts its batches
+                from 0 again and needs a new name.
+
+        Example:
+            >>> write = orders.foreachBatch(lambda table, batch: table.upsert(batch), appId="orders-feed")
+            >>> write(orders.toDF(), 0)
+            >>> write(orders.toDF(), 0)
+            >>> orders.version
+            2
+        """
+        self._writable()
+        return streaming.batch_function(self._in_session, mergeFunction, appId)
+
+    def _in_session(self, spark: SparkSession) -> TrinityTable:
+        return attrs.evolve(self, backend=ManagedBackend(spark, self.path))
+
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
 
@@ -488,7 +544,7 @@ def _difference(found: TableDefinition, wanted: TableDefinition) -> str:
 def _milliseconds(moment: str | datetime.datetime) -> int:
     if isinstance(moment, str):
         moment = datetime.datetime.fromisoformat(moment)
-    return int(moment.timestamp() * 1000)
+    return round(moment.timestamp() * 1_000_000) // 1000
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:

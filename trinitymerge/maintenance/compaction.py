@@ -210,7 +210,7 @@ def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start
         done = _publish(backend, snapshot, commit)
     except OutcomeUnknown:
         raise  # the base may be part of the table: it must stay
-    except BaseException:
+    except Exception:  # after Ctrl-C, which may come right after the commit, the base stays for vacuum()
         backend.discard(staged)
         raise
     if done is None:

@@ -125,6 +125,21 @@ def _checkable(value: DataType, target: DataType) -> bool:
     return isinstance(value, StringType) and _is_atomic(target)
 
 
+def rounds(value: DataType, target: DataType) -> bool:
+    """Does storing a value that fits cut off or round parts of it, so that it may become another one."""
+    if isinstance(target, DateType):
+        return isinstance(value, (TimestampType, TimestampNTZType))
+    if isinstance(value, DayTimeIntervalType) and isinstance(target, DayTimeIntervalType):
+        return value.endField > target.endField
+    if not isinstance(value, NumericType) or not isinstance(target, NumericType):
+        return False
+    if isinstance(target, DecimalType) or type(target) in _INTEGRAL_ORDER:
+        digits = target.scale if isinstance(target, DecimalType) else 0
+        kept = value.scale <= digits if isinstance(value, DecimalType) else type(value) in _INTEGRAL_ORDER
+        return not kept
+    return not widens_exactly(value, target)
+
+
 def _is_atomic(kind: DataType) -> bool:
     return not isinstance(kind, (ArrayType, MapType, StructType)) and kind.typeName() not in ("variant", "interval")
 

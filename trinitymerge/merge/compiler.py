@@ -64,13 +64,17 @@ _BY_MOVE = HIDDEN_PREFIX + "freed_by_move"
 _TAKEN = HIDDEN_PREFIX + "taken"
 _FOUND_LIVE = HIDDEN_PREFIX + "found_live"
 _TORN = HIDDEN_PREFIX + "is_torn"
+_REPEATED = HIDDEN_PREFIX + "is_repeated"
 
 UNDECIDED = -1
 """Slot of a source row whose outcome depends on whether its key exists, on the blind path."""
 
 DUPLICATE, STALE, STALE_MOVE, TORN = "duplicate", "stale", "stale move", "torn"
 INSERTED, UPDATED, DELETED, NOTHING = "insert", "update", "delete", "none"
-UPDATED_OVER_DELETED, DELETED_TWICE = "update+delete", "delete+delete"
+MOVED, MOVED_OVER_DELETED = "move", "move+delete"
+MOVED_DEAD, MOVED_DEAD_OVER_DELETED = "move to tombstone", "move to tombstone+delete"
+MOVES = (MOVED, MOVED_OVER_DELETED, MOVED_DEAD, MOVED_DEAD_OVER_DELETED)
+"""The effects of moved rows; under a key where another row is fresher, such a row is deleted (S30a)."""
 
 Lookup = Callable[[DataFrame], DataFrame]
 """From keys (columns :func:`reader.key_to_find`) to the latest stored rows of those keys, tombstones included."""
@@ -524,7 +528,10 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
     ]
     stale = f"{is_older(row_watermark, before)} AND NOT {_is(program, 'absent delete')}"
     forced = dict(zip(keys, before, strict=True)) if on_stale == "force" else {}
-    final = {k: f"CASE WHEN {stale} THEN {forced[k]} ELSE {w} END" if forced else w for k, w in zip(keys, row_watermark, strict=True)}
+    final = {
+        k: f"CASE WHEN {stale} THEN {forced[k]} ELSE {w} END" if forced else w
+        for k, w in zip(keys, row_watermark, strict=True)
+    }
     if program.moves:  # the tombstone left behind replaces the pre-image alone; row and tombstone are stale together
         pre = [_pre_image(i) for i in range(len(keys))]
         left_watermark = [
@@ -542,17 +549,27 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
 
 
 def _find_torn_rows(rows: DataFrame, program: Program) -> DataFrame:
-    """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24)."""
+    """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
+
+    The same move may occur again; it counts once.
+    """
     if not program.moves:
-        return _with(rows, {_TORN: "false"})
+        return _with(rows, {_TORN: "false", _REPEATED: "false"})
     changes = f"({_is(program, 'update', 'delete')} AND NOT {_STALE})"
     stored = program.definition.stored_fields
-    content = f"CASE WHEN {changes} THEN struct({', '.join(reader.comparable(f.name, physical_type(f)) for f in stored)}) END"
+    content = (
+        f"CASE WHEN {changes} THEN struct({', '.join(reader.comparable(f.name, physical_type(f)) for f in stored)}) END"
+    )
     # Rows that change nothing have no part in this; their own keys spread them out.
-    keys = [f"CASE WHEN {changes} THEN {_old_key(i)} ELSE {quote(k)} END" for i, k in enumerate(program.definition.primaryKey)]
+    keys = [
+        f"CASE WHEN {changes} THEN {_old_key(i)} ELSE {quote(k)} END"
+        for i, k in enumerate(program.definition.primaryKey)
+    ]
     over_row = f"OVER (PARTITION BY {changes}, {', '.join(keys)})"
     differ = f"NOT (min({content}) {over_row} <=> max({content}) {over_row})"
-    return _with(rows, {_TORN: f"{changes} AND max({changes} AND {_CHANGED}) {over_row} AND {differ}"})
+    torn = f"{changes} AND max({changes} AND {_CHANGED}) {over_row} AND {differ}"
+    again = f"row_number() OVER (PARTITION BY {changes}, {', '.join(keys)} ORDER BY {SLOT}) > 1"
+    return _with(rows, {_TORN: torn, _REPEATED: f"{changes} AND {_CHANGED} AND {again}"})
 
 
 def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
@@ -591,7 +608,9 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         (f"{_CHANGED} AND {_STALE}", STALE_MOVE, STALE_MOVE),
         (_STALE, STALE, STALE),
         (_is(program, "delete"), DELETED, DELETED),
-        (f"{update} AND {_CHANGED} AND {freed_by_delete}", UPDATED_OVER_DELETED, DELETED_TWICE),
+        (_REPEATED, NOTHING, NOTHING),
+        (f"{update} AND {_CHANGED} AND {freed_by_delete}", MOVED_OVER_DELETED, MOVED_DEAD_OVER_DELETED),
+        (f"{update} AND {_CHANGED}", MOVED, MOVED_DEAD),
         (f"{update} OR ({freed_by_delete})", UPDATED, DELETED),
         ("true", INSERTED, NOTHING),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,13 @@ from pyspark.sql.types import StructType
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote
+
+try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
+    from pyspark.logger import PySparkLogger
+
+    _logger_named: Callable[[str], logging.Logger] = PySparkLogger.getLogger
+except ImportError:  # PySpark 3.5 prints no such traces
+    _logger_named = logging.getLogger
 
 IN_SOURCE = HIDDEN_PREFIX + "source"
 """True on rows that come from the source, null on rows that exist only on the target."""
@@ -182,7 +189,7 @@ def _resolves(frame: DataFrame, *expressions: str | Column) -> bool:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    loggers = [_logger_named(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Replaced, Template, Value
-from trinitymerge.merge.assignment import Storing, storing, widens_exactly
+from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, source_copy
 from trinitymerge.merge.names import conjuncts, name_parts, sides
@@ -205,7 +205,9 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
     if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
     way = storing(theirs, field)
-    return None if way is Storing.REFUSED else Given(side, alone, theirs, way)
+    if way is Storing.REFUSED or rounds(theirs, mine):
+        return None  # 1.5 equals no integer, but would be stored as one
+    return Given(side, alone, theirs, way)
 
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:

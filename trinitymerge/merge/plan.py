@@ -51,11 +51,14 @@ class Compiled:
         program: the slots.
         rows: stored columns and the technical ones of :func:`trinitymerge.merge.compiler.settle`.
         source_rows: rows of the source; None where the write job observes it, or there is no source.
+        keys_read: the keys that were looked up in the target (:func:`trinitymerge.reader.key_to_find`); None where
+            nothing or everything was read.
     """
 
     program: Program
     rows: DataFrame
     source_rows: int | None
+    keys_read: DataFrame | None = None
 
 
 @attrs.frozen(eq=False)
@@ -132,7 +135,8 @@ class MergePlan:
         if path is Path.MIXED:
             return self._compile_mixed(source, count, batches)
         program = self._program(path, batches)
-        return Compiled(program, self._pair(program, source, count or 0, batches), count)
+        joined = self._sides(path, source, count or 0, batches)
+        return Compiled(program, self._pair(program, joined, batches), count, joined.keys)
 
     def _compile_mixed(self, source: Source | None, count: int | None, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""
@@ -140,15 +144,15 @@ class MergePlan:
         blind, keyed = self._program(Path.BLIND, batches), self._program(Path.KEYED, batches)
         fired = compiler.fire_blind(source.frame, blind, self.paths.outcomes)
         decided, undecided = compiler.split_undecided(fired)
-        looked_up = self._pair(keyed, attrs.evolve(source, frame=undecided), count or 0, batches)
+        joined = self._sides(Path.KEYED, attrs.evolve(source, frame=undecided), count or 0, batches)
+        looked_up = self._pair(keyed, joined, batches)
         rows = self._steps(decided, blind, batches).unionByName(compiler.without_effect(looked_up))
-        return Compiled(blind, rows, count)
+        return Compiled(blind, rows, count, joined.keys)
 
     def _program(self, path: Path, batches: Batches) -> Program:
         return compiler.program(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
 
-    def _pair(self, program: Program, source: Source | None, count: int, batches: Batches) -> DataFrame:
-        joined = self._sides(program.path, source, count, batches)
+    def _pair(self, program: Program, joined: sides.Sides, batches: Batches) -> DataFrame:
         return self._steps(compiler.fire(joined.joined, program, self.paths, joined.matched), program, batches)
 
     def _source_once(self) -> tuple[Source | None, int | None]:

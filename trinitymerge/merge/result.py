@@ -33,7 +33,11 @@ class MergeResult:
         rowsSource: rows of the source; None for merges without one.
         perClause: for each clause in order, the number of rows on which it fired.
         path: ``"blind append"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when nothing had to run.
+        rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
+            brought a deleted key back. None if that cannot be told.
+        rowsPurged: rows left out because their key was purged.
         skipped: why nothing was committed, or an empty string.
+        hint: what would pay next, or what was done besides; usually empty.
         seconds: time per phase.
         batches: batches a reader now resolves.
 
@@ -52,7 +56,10 @@ class MergeResult:
     rowsSource: int | None = 0
     perClause: tuple[int | None, ...] = attrs.field(default=(), converter=_counts)
     path: str = "none"
+    rowsBelowHorizon: int | None = 0
+    rowsPurged: int = 0
     skipped: str = ""
+    hint: str = attrs.field(default="", eq=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
     batches: int = attrs.field(default=0, eq=False)
 
@@ -73,7 +80,12 @@ class MergeResult:
         appended = f"{self.rowsAppended:,} rows appended{source}"
         time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
         head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
-        return f"version {self.version}: {head}"
+        notes = [
+            f"{self.rowsBelowHorizon:,} rows are older than forgotten tombstones" if self.rowsBelowHorizon else "",
+            f"{self.rowsPurged:,} rows of purged keys left out" if self.rowsPurged else "",
+            self.hint,
+        ]
+        return "\n  ".join([f"version {self.version}: {head}", *(n for n in notes if n)])
 
     def _repr_html_(self) -> str:
         shown = attrs.asdict(self)

@@ -43,10 +43,17 @@ def materialise(df: DataFrame) -> Materialised:
 
 @attrs.frozen(eq=False)
 class Sides:
-    """The joined sides, and which of their rows are pairs."""
+    """The joined sides.
+
+    Attributes:
+        joined: target and source columns side by side.
+        matched: is a row a pair.
+        keys: the keys that were looked up in the target (:func:`reader.key_to_find`); None when all of it was read.
+    """
 
     joined: DataFrame
     matched: Column
+    keys: DataFrame | None = None
 
 
 def look_up(backend: Backend, batches: Batches, keys: DataFrame, rows: int) -> DataFrame:
@@ -67,7 +74,8 @@ def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backen
     names = [reader.key_to_find(i) for i in range(len(match.keys))]
     keys = [as_column(k.value).alias(n) for k, n in zip(match.keys, names, strict=True)]
     frame = source.frame.select("*", *keys)
-    found = look_up(backend, batches, frame.selectExpr(*names), rows)
+    sought = frame.selectExpr(*names)
+    found = look_up(backend, batches, sought, rows)
     latest = target.frame(found, f"NOT {is_tombstone(definition)}")
     if rows <= BROADCAST_ROWS:
         latest = F.broadcast(latest)  # at most as many rows as the source
@@ -78,7 +86,7 @@ def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backen
     if not match.exact:
         assert analysis.condition is not None
         matched = matched & F.coalesce(as_column(analysis.condition), F.lit(False))
-    return Sides(joined, matched)
+    return Sides(joined, matched, sought)
 
 
 def full(analysis: Analysis, paths: Paths, source: Source | None, backend: Backend, batches: Batches) -> Sides:

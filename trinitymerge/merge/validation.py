@@ -26,19 +26,22 @@ from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.compiler import (
     CLAUSE,
     DELETED,
-    DELETED_TWICE,
     DUPLICATE,
     EFFECT,
     INSERTED,
     KEEP,
     MISFIT,
+    MOVED,
+    MOVED_DEAD,
+    MOVED_DEAD_OVER_DELETED,
+    MOVED_OVER_DELETED,
+    MOVES,
     SLOT,
     STALE,
     STALE_MOVE,
     TORN,
     UNDECIDED,
     UPDATED,
-    UPDATED_OVER_DELETED,
     Program,
 )
 from trinitymerge.merge.paths import Path
@@ -53,8 +56,8 @@ _N = HIDDEN_PREFIX + "n"
 _SCATTER = HIDDEN_PREFIX + "scatter"
 _EFFECT_WEIGHTS = {
     "inserted": {INSERTED: 1},
-    "updated": {UPDATED: 1, UPDATED_OVER_DELETED: 1},
-    "deleted": {DELETED: 1, UPDATED_OVER_DELETED: 1, DELETED_TWICE: 2},
+    "updated": {UPDATED: 1, MOVED: 1, MOVED_OVER_DELETED: 1},
+    "deleted": {DELETED: 1, MOVED_OVER_DELETED: 1, MOVED_DEAD: 1, MOVED_DEAD_OVER_DELETED: 2},
 }
 
 # Observed in the write job --------------------------------------------------------------------------------------------
@@ -234,9 +237,11 @@ def _weighted(weights: Mapping[str, int], where: str = "true") -> str:
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Adds the keys with several rows: the freshest row that is not stale says what readers see (S12, S30a)."""
     key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
+    moves = ", ".join(f"'{effect}'" for effect in MOVES)
     freshest = [
         f"coalesce({EFFECT} = '{STALE}', false)",
         *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
+        f"coalesce({EFFECT} IN ({moves}), false) DESC",
     ]
     rank = HIDDEN_PREFIX + "rank"
     ranked = staged.selectExpr(
@@ -244,8 +249,10 @@ def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyC
         f"count(1) OVER ({key}) AS {_N}",
         f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {rank}",
     )
-    weights = [F.expr(f"{_weighted(w)} AS {n}") for n, w in _EFFECT_WEIGHTS.items()]
-    more = ranked.filter(f"{_N} > 1 AND {rank} = 1").agg(*weights).collect()[0]
+    weights = {name: _weighted(weight, f"{rank} = 1") for name, weight in _EFFECT_WEIGHTS.items()}
+    weights["deleted"] += f" + count_if({rank} > 1 AND {EFFECT} IN ({moves}))"  # nowhere to be seen any more
+    columns = [F.expr(f"{weight} AS {name}") for name, weight in weights.items()]
+    more = ranked.filter(f"{_N} > 1").agg(*columns).collect()[0]
     return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in _EFFECT_WEIGHTS})
 
 

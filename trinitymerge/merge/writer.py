@@ -6,6 +6,7 @@ before that leaves the table as it was.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -14,26 +15,39 @@ from typing import Any
 
 import attrs
 from pyspark.errors import PythonException
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
 
 from trinitymerge import reader
+from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError
-from trinitymerge.expressions import quote
+from trinitymerge.expressions import is_tombstone, quote
+from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
+from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.merge import validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import KEEP, stored_columns
+from trinitymerge.merge.conflicts import Dependence
 from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
+from trinitymerge.properties import commit_backoff_seconds, compact_after_batches, max_commit_attempts
+from trinitymerge.statistics import is_below
+from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot, current_user
+from trinitymerge.storage.parquet import ManagedBackend
 
-MAX_ATTEMPTS = 10
-"""How often a merge that read the target is evaluated again after other writers' commits (S35)."""
+FAULT_POINTS = ("validate.before", "validate.done")
+"""Where this module may be killed, see ``storage/faults.py``."""
 
-_BACKOFF_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+
+_PURGED = HIDDEN_PREFIX + "purged"
+
+_logger = logging.getLogger(__name__)
 
 
 class _Undecided(Exception):  # noqa: N818 - an answer, not an error
@@ -47,8 +61,8 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
-    path = plan.chosen
-    for attempt in range(MAX_ATTEMPTS):
+    path, failures = plan.chosen, 0
+    while True:
         snapshot = plan.backend.snapshot()
         if snapshot.definition != plan.definition:
             raise ConcurrentCommitError(
@@ -58,14 +72,36 @@ def execute(plan: MergePlan) -> MergeResult:
         if done is not None:
             return done
         try:
-            return _Attempt(plan, path, snapshot).run()
+            return _after(plan, _Attempt(plan, path, snapshot).run())
         except _Undecided:
             path = Path.KEYED if Path.MIXED in plan.paths.why_not else Path.MIXED
         except ConcurrentCommitError:
-            if attempt == MAX_ATTEMPTS - 1:
+            failures += 1
+            if failures >= max_commit_attempts(snapshot.properties):
                 raise
-            time.sleep(random.uniform(0, _BACKOFF_SECONDS * 2**attempt))
-    raise AssertionError("unreachable")
+            _pause(snapshot, failures)
+
+
+def _pause(snapshot: Snapshot, failures: int) -> None:
+    """Gives way to others, for a random time that doubles with each failure (S35)."""
+    longest = min(_LONGEST_PAUSE_SECONDS, commit_backoff_seconds(snapshot.properties) * 2 ** (failures - 1))
+    time.sleep(random.uniform(0, longest))
+
+
+def _after(plan: MergePlan, result: MergeResult) -> MergeResult:
+    """Compacts the table if it is set up so. The merge stands, whatever becomes of that."""
+    limit = compact_after_batches(plan.definition.properties)
+    backend = plan.backend
+    if limit is None or result.skipped or not isinstance(backend, ManagedBackend):
+        return result
+    try:
+        if len(pending(backend.snapshot().batches)) <= limit:
+            return result
+        compacted = compact(backend)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        _logger.warning("%s: the compaction after version %d failed: %s", backend.path, result.version, error)
+        return result
+    return result if compacted.skipped else attrs.evolve(result, hint=f"compacted into version {compacted.version}")
 
 
 def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
@@ -119,12 +155,35 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         observation = Observation()
-        metrics = validation.observed_columns(compiled.program)
+        metrics = [*validation.observed_columns(compiled.program), *self._metrics_of_maintenance()]
         all_written = not self._counts_unknown or self.plan.paths.certain
-        rows = validation.with_key_counts(compiled.rows, compiled.program, all_written).observe(observation, *metrics)
+        rows = self._without_purged(compiled.rows)
+        rows = validation.with_key_counts(rows, compiled.program, all_written).observe(observation, *metrics)
         rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
         return staged, Observed(dict(observation.get))
+
+    def _without_purged(self, rows: DataFrame) -> DataFrame:
+        """Leaves out rows of purged keys: a replayed event must not bring them back."""
+        purged = self.snapshot.purged
+        if purged is None:
+            return rows
+        marked = mark_purged(rows, self.plan.definition, purged, _PURGED)
+        others = [quote(n) for n in marked.columns if n not in (KEEP, _PURGED)]
+        return marked.selectExpr(
+            *others, f"{KEEP} AND {_PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {_PURGED} AS {_PURGED}"
+        )
+
+    def _metrics_of_maintenance(self) -> list[Column]:
+        """What earlier compactions and purges make worth counting."""
+        metrics = {}
+        if self.snapshot.purged is not None:
+            metrics["purged"] = f"count_if({_PURGED})"
+        horizon = self.snapshot.horizon
+        below = is_below(self.plan.definition, horizon) if horizon else None
+        if below is not None:
+            metrics["below_horizon"] = f"count_if({KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below})"
+        return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
 
     # Validate -------------------------------------------------------------------------------------------------------
 
@@ -137,14 +196,40 @@ class _Attempt:
             return self._nothing("the source is empty", 0)
         if observed["rows"] == 0:
             self.plan.backend.discard(staged)
-            why = "every row was stale" if observed["stale"] else "no clause applied to any row"
-            return self._nothing(why, source_rows, observed)
+            return self._nothing(
+                _why_nothing(observed), source_rows, observed, self._dependence(compiled, staged, None)
+            )
+        faults.fault("validate.before")
         with self._timed("validate"):
             counts = self._validate(compiled, staged, observed)
+        faults.fault("validate.done")
         with self._timed("commit"):
             result = self._result(source_rows, observed, counts)
-            version = self._commit(staged, observed, counts, result)
-        return attrs.evolve(result, version=version.version, batches=len(version.batches), seconds=self.seconds)
+            batch = self._batch(staged, observed, counts)
+            version = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
+        why = why_compact(version.batches)
+        return attrs.evolve(
+            result,
+            version=version.version,
+            rowsBelowHorizon=self._below_horizon(observed, batch, version),
+            batches=len(version.batches),
+            hint=f"compact() would pay: {why}" if why else "",
+            seconds=self.seconds,
+        )
+
+    def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> Dependence:
+        """What this attempt has looked at, should others be faster."""
+        moves = any(t.moves for c in self.plan.analysis.clauses for t in c.templates)
+        certain = self.path is not Path.FULL and not moves and self.plan.options.max_delete_fraction is None
+        return Dependence(self.plan.backend, self.path, certain, batch, staged, compiled.keys_read)
+
+    def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
+        """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
+        if after.horizon is None:
+            return 0
+        if after.horizon == self.snapshot.horizon:
+            return observed["below_horizon"] if "below_horizon" in observed.values else None
+        return 0 if is_above(self.plan.definition, batch, after.horizon) else None
 
     def _validate(self, compiled: Compiled, staged: Staged, observed: Observed) -> KeyCounts:
         """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
@@ -193,11 +278,12 @@ class _Attempt:
             rowsSource=source_rows,
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
             path=self.path.value,
+            rowsPurged=observed["purged"],
         )
 
-    def _commit(self, staged: Staged, observed: Observed, counts: KeyCounts, result: MergeResult) -> Snapshot:
+    def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
         definition = self.plan.definition
-        batch = Batch(
+        return Batch(
             id=staged.id,
             rows=observed["rows"],
             tombstones=observed["tombstones"],
@@ -209,13 +295,18 @@ class _Attempt:
             unique_keys=counts.unique,
             base=counts.unique and not self.snapshot.batches,
         )
-        return self._publish_commit((batch,), _metrics(result))
 
-    def _nothing(self, why: str, source_rows: int | None, observed: Observed | None = None) -> MergeResult:
+    def _nothing(
+        self,
+        why: str,
+        source_rows: int | None,
+        observed: Observed | None = None,
+        dependence: Dependence | None = None,
+    ) -> MergeResult:
         """The result of a merge without a batch; a transaction marker is recorded all the same (S37)."""
         version = self.snapshot
         if self.plan.options.transaction is not None:
-            version = self._publish_commit((), {"rowsSource": source_rows})
+            version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
         clauses = len(self.plan.clauses)
         per_clause = observed.per_clause(clauses) if observed and not self._counts_unknown else (0,) * clauses
         return MergeResult(
@@ -225,12 +316,24 @@ class _Attempt:
             perClause=per_clause,
             path=self.path.value,
             skipped=why,
+            rowsPurged=observed["purged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
         )
 
-    def _publish_commit(self, batches: tuple[Batch, ...], metrics: Mapping[str, Any]) -> Snapshot:
-        """Commits; a batch that never read the target goes on top of whatever landed meanwhile (S35)."""
+    def _publish_commit(
+        self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: Dependence | None
+    ) -> Snapshot:
+        """Commits, on top of whatever landed meanwhile unless the merge depends on that (S35).
+
+        Args:
+            batches: what is added.
+            metrics: for the log.
+            dependence: what the merge was computed from; None if from nothing of the target.
+
+        Raises:
+            ConcurrentCommitError: it must be evaluated again.
+        """
         base = self.snapshot
         commit = base.next_commit(
             "MERGE",
@@ -246,12 +349,14 @@ class _Attempt:
                 self.committing = True
                 return self.plan.backend.commit(commit, base)
             except ConcurrentCommitError:
-                base = self.plan.backend.snapshot()
-                if self.path is not Path.BLIND or base.definition_version != self.snapshot.definition_version:
+                latest = self.plan.backend.snapshot()
+                if latest.version < commit.version:
+                    raise  # the version is taken, yet nothing has landed: nothing to go on top of
+                if latest.definition_version != base.definition_version or _already_done(self.plan, latest) is not None:
                     raise
-                if _already_done(self.plan, base) is not None:
+                if dependence is not None and not dependence.holds(base, latest):
                     raise
-                commit = base.rebase(commit)
+                base, commit = latest, latest.rebase(commit)
 
     # Around ---------------------------------------------------------------------------------------------------------
 
@@ -281,3 +386,9 @@ class _Attempt:
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
     return {n: getattr(result, n) for n in names}
+
+
+def _why_nothing(observed: Observed) -> str:
+    if observed["purged"]:
+        return "every row is of a purged key"
+    return "every row was stale" if observed["stale"] else "no clause applied to any row"

@@ -1,0 +1,120 @@
+"""Other Python processes that work on the same tables, for tests of concurrency and of crashes.
+
+By default they share this session's JVM, which spares the seconds a JVM takes to start: every process has its own
+interpreter and its own view of the files, and one that is killed takes nothing along. With a session of their own they
+are what production has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from trinitymerge.storage.faults import VARIABLE
+
+ROOT = Path(__file__).parent.parent
+
+_PREAMBLE = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import json, os, time
+from processes import session
+from trinitymerge import TrinityTable
+spark = session()
+table = TrinityTable.forPath(spark, sys.argv[1])
+"""
+
+
+def start(path: str, code: str, share: SparkSession | None, *args: object, fault: str = "") -> subprocess.Popen[str]:
+    """Starts a process that runs some code with ``spark``, ``table`` and ``sys.argv[2:]``.
+
+    Args:
+        path: of the table.
+        code: Python.
+        share: whose JVM to use; None starts one of its own.
+        args: what ``sys.argv`` holds from 2 on.
+        fault: where the process kills itself.
+    """
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1"}
+    for name in (VARIABLE, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        environment.pop(name, None)
+    if share is not None:
+        parameters: Any = share.sparkContext._gateway.gateway_parameters
+        environment |= {
+            "PYSPARK_GATEWAY_PORT": str(parameters.port),
+            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+        }
+    if fault:
+        environment[VARIABLE] = fault
+    return subprocess.Popen(
+        [sys.executable, "-c", _PREAMBLE + code, path, *map(str, args)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 300) -> str:
+    """Waits for a process that must succeed; returns what it printed."""
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        raise
+    assert process.returncode == 0, f"exit code {process.returncode}\n{output}\n{errors}"
+    return output
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kills a process and the JVM it started, all at once."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
+    """Waits for a process that may kill itself; any other failure is an error here."""
+    _, errors = process.communicate(timeout=seconds)
+    assert process.returncode in (0, -signal.SIGKILL), errors
+    return process.returncode != 0
+
+
+def session() -> SparkSession:
+    """The session of a process started here: in the shared JVM, or in a small one of its own."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return _own_session()
+    gateway = launch_gateway()
+    jvm: Any = gateway.jvm
+    context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
+        jvm.org.apache.spark.SparkContext.getOrCreate()
+    )
+    shared = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
+    return SparkSession(shared, jvm.org.apache.spark.sql.SparkSession.getDefaultSession().get().newSession())
+
+
+def _own_session() -> SparkSession:
+    builder = SparkSession.builder.master("local[1]").appName("trinitymerge writer")
+    config = {
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made

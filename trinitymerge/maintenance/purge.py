@@ -1,0 +1,376 @@
+"""Erasing keys from a table and its history (a legal erasure).
+
+Owns: finding every file that holds a key, rewriting it, the markers that keep a replayed event from bringing a purged key
+back, and the proof by scanning. The keys themselves are written nowhere: the log gets salted hashes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, TimestampType
+
+from trinitymerge import reader
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    CorruptTableError,
+    NullKeyError,
+    SchemaMismatchError,
+    did_you_mean,
+)
+from trinitymerge.expressions import (
+    declared_length,
+    find_name,
+    is_case_sensitive,
+    is_tombstone,
+    physical_schema,
+    physical_type,
+    quote,
+    sql_type,
+)
+from trinitymerge.storage import faults
+from trinitymerge.storage.filesystem import FileInfo
+from trinitymerge.storage.log import Batch, OutcomeUnknown, Purged, Snapshot, current_user, now_ms
+from trinitymerge.storage.parquet import BATCH, ManagedBackend
+
+FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+MOST_KEYS = 100_000
+"""Keys that one call may purge: their hashes become part of the log."""
+
+_MAX_ATTEMPTS = 20
+_MS_PER_HOUR = 3_600_000
+
+
+@attrs.frozen
+class PurgeResult:
+    """What a purge did.
+
+    Attributes:
+        version: the table's version afterwards. Earlier versions that needed a removed file cannot be read any more.
+        keys: distinct keys that were given.
+        rowsRemoved: rows of the current version that are gone, tombstones and replaced versions included.
+        filesRewritten: files of the current version that held a key and were replaced.
+        filesDeleted: files that were deleted: the replaced ones, and those that only past versions or dead writers needed.
+        unverified: directories that another writer is filling just now and that could not be looked into: purge again
+            when it has ended.
+        seconds: how long it took.
+    """
+
+    version: int
+    keys: int
+    rowsRemoved: int
+    filesRewritten: int
+    filesDeleted: int
+    unverified: tuple[str, ...] = ()
+    seconds: float = attrs.field(default=0.0, eq=False)
+
+    def __str__(self) -> str:
+        doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified)}"
+        return (
+            f"version {self.version}: {self.keys:,} keys purged, {self.rowsRemoved:,} rows removed, {self.filesRewritten:,} "
+            f"files rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
+        )
+
+
+# Markers --------------------------------------------------------------------------------------------------------------
+
+
+def hash_of_key(definition: TableDefinition, salt: str) -> str:
+    """The marker of a row's primary key, as SQL over stored columns: the same on every Spark version and time zone."""
+    parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
+    return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
+
+
+def _text_of(definition: TableDefinition, key: str) -> str:
+    kind = physical_type(definition.field(key))
+    if isinstance(kind, BinaryType):
+        return quote(key)
+    value = f"unix_micros({quote(key)})" if isinstance(kind, TimestampType) else quote(key)
+    return f"CAST({value} AS STRING)"
+
+
+def mark_purged(rows: DataFrame, definition: TableDefinition, purged: Purged, marker: str) -> DataFrame:
+    """Adds a column that is true on rows whose key was purged, and null on others.
+
+    Args:
+        rows: stored columns, and any others.
+        definition: of the table.
+        purged: the table's markers.
+        marker: name of the column.
+    """
+    listed = rows.sparkSession.range(1).selectExpr(
+        f"explode(split('{','.join(purged.hashes)}', ',')) AS {marker}_hash", f"true AS {marker}"
+    )
+    same = f"{hash_of_key(definition, purged.salt)} = {marker}_hash"
+    return rows.join(F.broadcast(listed), F.expr(same), "left").drop(f"{marker}_hash")
+
+
+# Keys -----------------------------------------------------------------------------------------------------------------
+
+
+def keys_to_purge(spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any]) -> DataFrame:
+    """The distinct keys as columns :func:`reader.key_to_find`, evaluated once.
+
+    Args:
+        spark: the session.
+        definition: of the table.
+        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows where the key has several columns).
+
+    Raises:
+        SchemaMismatchError: a key column is missing, or a value is not of its type.
+        NullKeyError: a key has a null.
+    """
+    given = cast(DataFrame, keys) if hasattr(keys, "sparkSession") else _frame_of(spark, definition, keys)
+    named = [_as_stored(definition, k, _column_of(given, k), i) for i, k in enumerate(definition.primaryKey)]
+    try:
+        found = given.selectExpr(*named).distinct().localCheckpoint()
+        nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
+    except PySparkException as error:
+        raise SchemaMismatchError(f"The keys to purge are not of the key's type: {_first_line(error)}") from None
+    if nulls:
+        raise NullKeyError(f"{nulls:,} of the keys to purge have a null or a value that is not of the key's type.")
+    return found
+
+
+def _column_of(given: DataFrame, key: str) -> str:
+    name = find_name(key, given.columns, is_case_sensitive(given.sparkSession))
+    if name is None:
+        raise SchemaMismatchError(
+            f"The keys to purge have no column '{key}'.{did_you_mean(key, given.columns)}", column=key
+        )
+    return quote(name)
+
+
+def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str:
+    field = definition.field(key)
+    stored = f"CAST({value} AS {sql_type(physical_type(field))})"
+    length = declared_length(field)
+    if length and length[0] == "char":
+        stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
+    return f"{stored} AS {reader.key_to_find(i)}"
+
+
+def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
+    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {type(keys).__name__}.")
+    names = definition.primaryKey
+    rows = [_row_of(key, names) for key in keys]
+    try:
+        return spark.createDataFrame(rows, physical_schema(definition.field(n) for n in names))
+    except (PySparkException, TypeError, ValueError) as error:
+        raise SchemaMismatchError(f"The keys to purge are not of the key's type: {_first_line(error)}") from None
+
+
+def _row_of(key: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    if isinstance(key, Row):
+        key = key.asDict()
+    if isinstance(key, Mapping):
+        missing = [n for n in names if n not in key]
+        if missing:
+            raise SchemaMismatchError(f"A key to purge has no '{missing[0]}'; a key is ({', '.join(names)}).")
+        return tuple(key[n] for n in names)
+    values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+    if len(values) != len(names):
+        raise SchemaMismatchError(f"A key to purge has {len(values)} values; a key is ({', '.join(names)}).")
+    return values
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+# Purging --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Purge:
+    backend: ManagedBackend
+    definition: TableDefinition
+    keys: DataFrame
+    examined: set[str] = attrs.field(factory=set)
+    rewritten: dict[str, Batch | None] = attrs.field(factory=dict)
+    """From a batch that holds a key to its replacement, or None if nothing is left of it."""
+
+    def holding(self, ids: Sequence[str]) -> set[str]:
+        """The batch directories that hold a key, found by scanning their key columns."""
+        fields = [self.definition.field(k) for k in self.definition.primaryKey]
+        rows = self.backend.scan_directories(self.definition, fields, list(ids))
+        found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
+        return {r[0] for r in found.collect()}
+
+    def rewrite(self, snapshot: Snapshot) -> None:
+        """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
+        new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
+        hit = self.holding([b.id for b in new])
+        for batch in new:
+            if batch.id in hit:
+                self.rewritten[batch.id] = self._without_keys(batch)
+            self.examined.add(batch.id)
+
+    def _without_keys(self, batch: Batch) -> Batch | None:
+        observation = Observation()
+        rows = reader.without_keys(
+            self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
+        )
+        counts = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
+        observed = rows.observe(observation, *[F.expr(f"{value} AS {name}") for name, value in counts.items()])
+        staged = self.backend.stage(observed, self.definition)
+        counted = observation.get
+        if not counted["n"]:
+            self.backend.discard(staged)
+            return None
+        return attrs.evolve(
+            batch,
+            id=staged.id,
+            rows=counted["n"],
+            tombstones=counted["tombstones"],
+            files=staged.files,
+            bytes=staged.size_bytes,
+        )
+
+    def discard_all(self) -> None:
+        """Removes the replacements, which never became part of the table."""
+        for batch in filter(None, self.rewritten.values()):
+            self.backend.files.delete(self.backend.batch_path(batch.id))
+
+    def drop_replaced(self, snapshot: Snapshot) -> None:
+        """Forgets replacements of batches that others have removed from the table meanwhile."""
+        here = {b.id for b in snapshot.batches}
+        for gone in [i for i in self.rewritten if i not in here]:
+            batch = self.rewritten.pop(gone)
+            if batch is not None:
+                self.backend.files.delete(self.backend.batch_path(batch.id))
+
+
+def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+    """Removes every stored version of some keys, history included, and keeps them from coming back.
+
+    Raises:
+        SchemaMismatchError, NullKeyError: the keys are not keys of this table.
+        ValueError: too many keys for one call.
+        ConcurrentCommitError: other writers replaced batches faster than they could be rewritten; nothing was changed.
+        CorruptTableError: the scan afterwards still found a key.
+    """
+    start = time.perf_counter()
+    snapshot = backend.snapshot()
+    found = keys_to_purge(backend.spark, snapshot.definition, keys)
+    count = found.count()
+    if count > MOST_KEYS:
+        raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
+    work = _Purge(backend, snapshot.definition, found)
+    if not count:
+        return PurgeResult(snapshot.version, 0, 0, 0, 0)
+    try:
+        before, after = _commit(work, count, start)
+    except OutcomeUnknown:
+        raise  # the replacements may be part of the table: they must stay
+    except Exception:  # after Ctrl-C, which may come right after the commit, they stay for vacuum()
+        work.discard_all()
+        raise
+    faults.fault("purge.committed")
+    deleted = _delete_holding(work, after)
+    unverified = _verify(work)
+    replaced = [b for b in before.batches if b.id in work.rewritten]
+    return PurgeResult(
+        version=after.version,
+        keys=count,
+        rowsRemoved=sum(b.rows for b in before.batches) - sum(b.rows for b in after.batches),
+        filesRewritten=sum(b.files for b in replaced),
+        filesDeleted=deleted,
+        unverified=unverified,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:
+    """Commits the replacements and the markers; looks only at what is new when others were faster."""
+    backend = work.backend
+    for attempt in range(_MAX_ATTEMPTS):
+        snapshot = backend.snapshot()
+        work.drop_replaced(snapshot)
+        work.rewrite(snapshot)
+        faults.fault("purge.staged")
+        commit = snapshot.next_commit(
+            "PURGE",
+            parameters={"keys": count},
+            added=[b for b in work.rewritten.values() if b is not None],
+            removed=list(work.rewritten),
+            purged=_markers(work, snapshot),
+            user=current_user(),
+            duration_ms=int((time.perf_counter() - start) * 1000),
+        )
+        try:
+            return snapshot, backend.commit(commit, snapshot)
+        except ConcurrentCommitError:
+            if attempt == _MAX_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
+    salt = snapshot.purged.salt if snapshot.purged else secrets.token_hex(16)
+    renamed = [f"{reader.key_to_find(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
+    hashes = work.keys.selectExpr(*renamed).selectExpr(f"{hash_of_key(work.definition, salt)} AS h").collect()
+    return Purged(salt, sorted(r["h"] for r in hashes))
+
+
+def _delete_holding(work: _Purge, after: Snapshot) -> int:
+    """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
+    backend, needed = work.backend, {b.id for b in after.batches}
+    others = [i for i in backend.directories() if i not in needed]
+    readable = [i for i in others if backend.data_files(i)]
+    deleted = 0
+    for batch_id in [*work.holding(readable), *(i for i in others if _is_dead(backend, i))]:
+        files = backend.files.walk(backend.batch_path(batch_id))
+        deleted += sum(not f.name.startswith(".") for f in files)  # not the checksums beside them
+        backend.files.delete(backend.batch_path(batch_id))
+        faults.fault("purge.deleted")
+    return deleted
+
+
+def _unfinished(backend: ManagedBackend, batch_id: str) -> list[FileInfo]:
+    """Files of a directory that no reader can look into, because a writer is at work there or died."""
+    path = backend.batch_path(batch_id)
+    try:
+        everything = list(backend.files.walk(path))
+    except FileNotFoundError:
+        return []
+    finished = {f.path for f in backend.data_files(batch_id)}
+    return [f for f in everything if f.path not in finished and "/_temporary/" in f.path]
+
+
+def _is_dead(backend: ManagedBackend, batch_id: str) -> bool:
+    """Did the writer of a directory die: it has touched nothing for an hour."""
+    files = _unfinished(backend, batch_id)
+    return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
+
+
+def _verify(work: _Purge) -> tuple[str, ...]:
+    """Scans every directory once more.
+
+    Returns:
+        The directories that could not be looked into.
+
+    Raises:
+        CorruptTableError: a key is still there.
+    """
+    backend = work.backend
+    here = list(backend.directories())
+    left = work.holding([i for i in here if backend.data_files(i)])
+    if left:
+        raise CorruptTableError(
+            f"Purged keys are still in {', '.join(sorted(backend.batch_path(i) for i in left))}. Another writer has just "
+            "written there; call purge again.",
+            path=backend.path,
+        )
+    return tuple(backend.batch_path(i) for i in here if _unfinished(backend, i))

@@ -1,0 +1,53 @@
+"""Merging the micro-batches of a stream exactly once (S36).
+
+Owns: the function handed to ``DataStreamWriter.foreachBatch``. What a micro-batch means is the user's merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.errors import InvalidMergeError
+
+
+class Merge(Protocol):
+    """What a merge builder can do, as far as streams care."""
+
+    def withTransaction(self, appId: str, version: int) -> Merge:
+        """See ``MergeBuilder.withTransaction``."""
+
+    def execute(self) -> Any:
+        """See ``MergeBuilder.execute``."""
+
+
+def batch_function(
+    table_in: Callable[[SparkSession], Any], merge_function: Callable[[Any, DataFrame], Merge], app_id: str
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``DataStreamWriter.foreachBatch``.
+
+    Args:
+        table_in: opens the table in a session: a stream runs in a session of its own.
+        merge_function: from the table and a micro-batch to a merge.
+        app_id: the stream's stable name.
+
+    Raises:
+        InvalidMergeError: the arguments are of the wrong kind.
+    """
+    if not callable(merge_function):
+        raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")
+    if not isinstance(app_id, str) or not app_id:
+        raise InvalidMergeError(f"appId must be the stream's stable name, got {app_id!r}.")
+
+    def run(batch: DataFrame, batch_id: int) -> None:
+        merge = merge_function(table_in(batch.sparkSession), batch)
+        if not hasattr(merge, "withTransaction"):
+            raise InvalidMergeError(
+                f"The merge function of stream '{app_id}' must return a merge builder that has not been executed, got "
+                f"{type(merge).__name__}."
+            )
+        merge.withTransaction(app_id, int(batch_id)).execute()
+
+    return run

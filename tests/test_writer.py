@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,31 @@ def numbers(spark, tmp_path_factory):
     """Keys 0 to 9 with v = 0, no watermark."""
     table = new_table(spark, tmp_path_factory.mktemp("numbers"), "id BIGINT, v DOUBLE")
     return fill(table, spark, [(k, 0.0) for k in range(10)])
+
+
+# Append only (S8, S16) ------------------------------------------------------------------------------------------------
+
+
+def test_S8_merges_add_files_and_change_none(spark, numbers):
+    table = copy_of(numbers, spark)
+
+    def contents():
+        return {p: p.read_bytes() for p in (directory_of(table) / "data").rglob("*.parquet")}
+
+    before = contents()
+    table.updateWhere("id < 5", {"v": 1.0}).execute()
+    table.delete(frame(spark, "id BIGINT", 7, 8)).execute()
+    after = contents()
+    assert before.items() <= after.items()
+    assert len(after) > len(before)
+
+
+def test_S16_managed_table_is_all_below_its_path(spark, numbers, tmp_path):
+    """Moved elsewhere as plain files, it is the same table, and merges into the copy leave the original alone."""
+    moved = TrinityTable.forPath(spark, str(shutil.copytree(directory_of(numbers), tmp_path / "moved")))
+    assert live_rows(moved) == live_rows(numbers)
+    moved.deleteWhere("id = 1").execute()
+    assert len(live_rows(moved)) == len(live_rows(numbers)) - 1
 
 
 # One evaluation (S32) -------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataF
     return rows.selectExpr(*[quote(f.name) for f in shown])
 
 
-def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None) -> DataFrame:
+def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
     """The latest row of every key, tombstones included, with the stored columns (S13).
 
     Args:
@@ -92,9 +92,12 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None) ->
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read. Its columns are called
             :func:`key_to_find` in the order of the primary key; null or repeated values are harmless.
+        within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
     """
     if keys is not None:
-        return _resolved(only_keys(backend.scan(batches), batches.definition, keys), batches)
+        rows = backend.scan(batches)
+        rows = rows if within is None else rows.filter(within)
+        return _resolved(only_keys(rows, batches.definition, keys), batches)
     overlay = Overlay.of(batches)
     return _resolved(backend.scan(batches), batches) if overlay is None else _overlaid(backend, overlay)
 

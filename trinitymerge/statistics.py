@@ -53,6 +53,24 @@ def encoded(text: str, kind: DataType) -> str | None:
     return text if isinstance(kind, StringType) else None
 
 
+def decoded(value: Any, kind: DataType) -> str | None:
+    """An encoded value as SQL of its own type, folded to a literal that files can be filtered by.
+
+    None for null, and for types that are not worth it.
+    """
+    if value is None:
+        return None
+    if isinstance(kind, IntegralType):
+        return f"CAST({int(value)}L AS {sql_type(kind)})"
+    if isinstance(kind, DateType):
+        return f"date_from_unix_date({int(value)})"
+    if isinstance(kind, TimestampType):
+        return f"timestamp_micros({int(value)}L)"
+    if isinstance(kind, DecimalType):
+        return f"CAST({text_literal(str(value))} AS {sql_type(kind)})"
+    return text_literal(value) if isinstance(kind, StringType) else None
+
+
 def _kinds(definition: TableDefinition) -> list[DataType]:
     return [physical_type(definition.field(n)) for n in definition.watermarkKey]
 

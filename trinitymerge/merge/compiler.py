@@ -437,15 +437,9 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
 
     For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
     """
-    definition = program.definition
-    leave, unknown = _is(program, "leave"), _in_slots(program.unknown)
-    keys = [
-        f"CASE WHEN {leave} THEN {_new_key(i)} ELSE {quote(k)} END" if program.moves else quote(k)
-        for i, k in enumerate(definition.primaryKey)
-    ]
-    asked = [f"CASE WHEN {unknown} THEN {key} END AS {reader.key_to_find(i)}" for i, key in enumerate(keys)]
-    asking = rows.selectExpr("*", *asked)
-    names = [reader.key_to_find(i) for i in range(len(keys))]
+    definition, asked = program.definition, asked_keys(program)
+    names = [reader.key_to_find(i) for i in range(len(asked))]
+    asking = rows.selectExpr("*", *[f"{key} AS {name}" for key, name in zip(asked, names, strict=True)])
     found = lookup(asking.selectExpr(*names))
     answer = found.selectExpr(
         *[f"{quote(k)} AS {_answered(i)}" for i, k in enumerate(definition.primaryKey)],
@@ -454,6 +448,16 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     )
     same_key = all_of(f"{n} = {_answered(i)}" for i, n in enumerate(names))
     return asking.join(answer, F.expr(same_key), "left")
+
+
+def asked_keys(program: Program) -> list[str]:
+    """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
+    leave, unknown = _is(program, "leave"), _in_slots(program.unknown)
+    keys = [
+        f"CASE WHEN {leave} THEN {_new_key(i)} ELSE {quote(k)} END" if program.moves else quote(k)
+        for i, k in enumerate(program.definition.primaryKey)
+    ]
+    return [f"CASE WHEN {unknown} THEN {key} END" for key in keys]
 
 
 def _answered(i: int) -> str:

@@ -12,14 +12,15 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import quote
-from trinitymerge.merge import compiler, sides
+from trinitymerge.expressions import physical_type, quote
+from trinitymerge.merge import compiler, keyrange, sides
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
 from trinitymerge.merge.compiler import Program
 from trinitymerge.merge.frames import Source
 from trinitymerge.merge.paths import Path, Paths
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.sides import Materialised
 from trinitymerge.storage.backend import Backend, Batches
 
 if TYPE_CHECKING:
@@ -131,23 +132,24 @@ class MergePlan:
             program = self._program(path, batches)
             fired = compiler.fire_blind(self.analysis.source.frame, program, self.paths.outcomes)
             return Compiled(program, self._steps(fired, program, batches), None)
-        source, count = self._source_once()
+        source, once = self._source_once()
         if path is Path.MIXED:
-            return self._compile_mixed(source, count, batches)
+            return self._compile_mixed(source, once, batches)
         program = self._program(path, batches)
-        joined = self._sides(path, source, count or 0, batches)
-        return Compiled(program, self._pair(program, joined, batches), count, joined.keys)
+        joined = self._sides(path, source, once, batches)
+        return Compiled(program, self._pair(program, joined, batches), once.rows if once else None, joined.keys)
 
-    def _compile_mixed(self, source: Source | None, count: int | None, batches: Batches) -> Compiled:
+    def _compile_mixed(self, source: Source | None, once: Materialised | None, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""
         assert source is not None
+        assert once is not None
         blind, keyed = self._program(Path.BLIND, batches), self._program(Path.KEYED, batches)
         fired = compiler.fire_blind(source.frame, blind, self.paths.outcomes)
         decided, undecided = compiler.split_undecided(fired)
-        joined = self._sides(Path.KEYED, attrs.evolve(source, frame=undecided), count or 0, batches)
+        joined = self._sides(Path.KEYED, attrs.evolve(source, frame=undecided), once, batches)
         looked_up = self._pair(keyed, joined, batches)
         rows = self._steps(decided, blind, batches).unionByName(compiler.without_effect(looked_up))
-        return Compiled(blind, rows, count, joined.keys)
+        return Compiled(blind, rows, once.rows, joined.keys)
 
     def _program(self, path: Path, batches: Batches) -> Program:
         return compiler.program(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
@@ -155,27 +157,31 @@ class MergePlan:
     def _pair(self, program: Program, joined: sides.Sides, batches: Batches) -> DataFrame:
         return self._steps(compiler.fire(joined.joined, program, self.paths, joined.matched), program, batches)
 
-    def _source_once(self) -> tuple[Source | None, int | None]:
-        source = self.analysis.source
+    def _source_once(self) -> tuple[Source | None, Materialised | None]:
+        source, match = self.analysis.source, self.paths.key_match
         if source is None:
             return None, None
-        once = sides.materialise(source.df)
-        return source.over(once.frame), once.rows
+        sought = [(k.alone, k.type) for k in match.keys] if match else []
+        metrics = keyrange.metrics(self.definition, sought) if match else {}
+        once = sides.materialise(source.df, metrics)
+        return source.over(once.frame), once
 
-    def _sides(self, path: Path, source: Source | None, count: int, batches: Batches) -> sides.Sides:
+    def _sides(self, path: Path, source: Source | None, once: Materialised | None, batches: Batches) -> sides.Sides:
         if path is Path.FULL:
             return sides.full(self.analysis, self.paths, source, self.backend, batches)
         assert source is not None
+        assert once is not None
         assert self.paths.key_match is not None
-        return sides.keyed(self.analysis, self.paths.key_match, source, count, self.backend, batches)
+        return sides.keyed(self.analysis, self.paths.key_match, source, once, self.backend, batches)
 
     def _steps(self, fired: DataFrame, program: Program, batches: Batches) -> DataFrame:
         rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
         if program.unknown:
-            once = sides.materialise(rows)  # used twice: for the keys to look up, and for what is found
-            rows = compiler.probe(
-                once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once.rows)
-            )
+            # Used twice: for the keys to look up, and for what is found.
+            asked = zip(compiler.asked_keys(program), self.definition.primaryKey, strict=True)
+            types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
+            once = sides.materialise(rows, keyrange.metrics(self.definition, types))
+            rows = compiler.probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
         return compiler.settle(rows, program, self.options.on_stale)
 
     def explain(self) -> str:

@@ -6,6 +6,9 @@ rows. Which clause applies to what comes out is the compiler's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -13,6 +16,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.jvm import estimate
+from trinitymerge.merge import keyrange
 from trinitymerge.merge.analysis import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, key_copy
@@ -35,21 +39,28 @@ def fits_one_task(df: DataFrame) -> bool:
 
 @attrs.frozen(eq=False)
 class Materialised:
-    """A DataFrame that has been evaluated and will not be again, and the number of its rows."""
+    """A DataFrame that has been evaluated and will not be again, the number of its rows, and what else was observed."""
 
     frame: DataFrame
     rows: int
+    observed: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def materialise(df: DataFrame) -> Materialised:
+def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialised:
     """Evaluates a DataFrame once (S32).
 
     A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
     instead of contradicting itself.
+
+    Args:
+        df: what to evaluate.
+        metrics: names and aggregates, as SQL, to observe on the way.
     """
     counted = Observation()
-    frame = df.observe(counted, F.count(F.lit(1)).alias("rows")).localCheckpoint()
-    return Materialised(frame, int(counted.get["rows"]))
+    aggregates = [F.expr(f"{value} AS {name}") for name, value in {"rows": "count(1)", **(metrics or {})}.items()]
+    frame = df.observe(counted, *aggregates).localCheckpoint()
+    observed = dict(counted.get)
+    return Materialised(frame, int(observed.pop("rows")), observed)
 
 
 @attrs.frozen(eq=False)
@@ -67,28 +78,32 @@ class Sides:
     keys: DataFrame | None = None
 
 
-def look_up(backend: Backend, batches: Batches, keys: DataFrame, rows: int) -> DataFrame:
+def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materialised) -> DataFrame:
     """The latest rows, tombstones included, of the given keys only.
 
     Args:
         backend: where the target is.
         batches: the target's.
         keys: columns :func:`trinitymerge.reader.key_to_find`; read once.
-        rows: how many there are, to decide between broadcast and shuffle.
+        once: where they come from: how many there are decides between broadcast and shuffle, and their range
+            (:mod:`trinitymerge.merge.keyrange`) what is read at all.
     """
-    return reader.latest(backend, batches, F.broadcast(keys) if rows <= BROADCAST_ROWS else keys)
+    sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
+    return reader.latest(backend, batches, sought, keyrange.within(batches.definition, once.observed))
 
 
-def keyed(analysis: Analysis, match: KeyMatch, source: Source, rows: int, backend: Backend, batches: Batches) -> Sides:
+def keyed(
+    analysis: Analysis, match: KeyMatch, source: Source, once: Materialised, backend: Backend, batches: Batches
+) -> Sides:
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
     names = [reader.key_to_find(i) for i in range(len(match.keys))]
     keys = [as_column(k.value).alias(n) for k, n in zip(match.keys, names, strict=True)]
     frame = source.frame.select("*", *keys)
     sought = frame.selectExpr(*names)
-    found = look_up(backend, batches, sought, rows)
+    found = look_up(backend, batches, sought, once)
     latest = target.frame(found, f"NOT {is_tombstone(definition)}")
-    if rows <= BROADCAST_ROWS:
+    if once.rows <= BROADCAST_ROWS:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(f"{key_copy(i)} = {n}" for i, n in enumerate(names))

@@ -1,6 +1,7 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> jvm -> properties -> definition -> errors
+    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> observation -> jvm
+          -> properties -> definition -> errors
 
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
 """
@@ -22,6 +23,7 @@ LAYERS = [
     "definition",
     "properties",
     "jvm",
+    "observation",
     "expressions",
     "statistics",
     "storage",

@@ -39,7 +39,7 @@ from trinitymerge.merge.analysis import (
 )
 from trinitymerge.merge.assignment import Storing, misfit, stored, zero
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, before_watermark
+from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, before_watermark, case, with_columns
 from trinitymerge.merge.paths import Outcome, Path, Paths, keeps_key, may_arrive
 
 CLAUSE = HIDDEN_PREFIX + "clause"
@@ -213,7 +213,7 @@ def _leave(analysis: Analysis, update: Template) -> Template:
 # fire -----------------------------------------------------------------------------------------------------------------
 
 
-def fire(joined: DataFrame, program: Program, paths: Paths, matched: Column) -> DataFrame:
+def fire(joined: DataFrame, program: Program, paths: Paths, matched: str | Column) -> DataFrame:
     """Marks each joined row with the code of the first clause whose condition is true (S17-S20).
 
     Args:
@@ -223,24 +223,22 @@ def fire(joined: DataFrame, program: Program, paths: Paths, matched: Column) -> 
         matched: is the row a pair; never null.
     """
     analysis = program.analysis
-    absent = F.lit(0)
+    absent: str | Column = "0"
     if paths.key_match is not None and paths.absent_deletes:
         has_key = _has_key([k.value for k in paths.key_match.keys])
         cases = [(analysis.clauses[p].condition, -(p + 1) if t is not None else 0) for p, t in paths.absent_deletes]
-        absent = F.when(has_key, _first_true(cases, absent)).otherwise(absent)
-    code = (
-        F.when(matched, _first_clause(analysis, WhenMatched, F.lit(0)))
-        .when(column(IN_SOURCE).isNotNull(), _first_clause(analysis, WhenNotMatched, absent))
-        .otherwise(_first_clause(analysis, WhenOnlyOnTarget, F.lit(0)))
-    )
-    return joined.withColumn(_FIRED, code).filter(f"{_FIRED} <> 0")
+        absent = case([(has_key, _first_true(cases, "0"))], "0")
+    of_source = [
+        (matched, _first_clause(analysis, WhenMatched, "0")),
+        (f"{IN_SOURCE} IS NOT NULL", _first_clause(analysis, WhenNotMatched, absent)),
+    ]
+    code = case(of_source, _first_clause(analysis, WhenOnlyOnTarget, "0"))
+    return with_columns(joined, {_FIRED: code}).filter(f"{_FIRED} <> 0")
 
 
 def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome]) -> DataFrame:
     """Marks each source row with the code of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
     analysis = program.analysis
-    matched = _first_clause(analysis, WhenMatched, F.lit(0)).alias(_MATCHED)
-    not_matched = _first_clause(analysis, WhenNotMatched, F.lit(0)).alias(_NOT_MATCHED)
     code, cases = 0, []
     for outcome in outcomes:
         here = f"WHEN {_MATCHED} = {_code(outcome.matched)} AND {_NOT_MATCHED} = {_code(outcome.not_matched)} THEN"
@@ -251,9 +249,12 @@ def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome])
         is_tombstone_row = outcome.not_matched is None  # a null key has no tombstone
         cases.append(f"{here} CASE WHEN {_HAS_KEY} THEN {code} ELSE 0 END" if is_tombstone_row else f"{here} {code}")
     tombstones = [o.template for o in outcomes if o.template and o.not_matched is None]
-    keys = [v.value for t in tombstones[:1] for v in _written_key(program, t)]
-    tried = source.select("*", matched, not_matched, _has_key(keys).alias(_HAS_KEY))
-    return tried.selectExpr("*", f"CASE {' '.join(cases)} ELSE {UNDECIDED} END AS {_FIRED}")
+    tried = {
+        _MATCHED: _first_clause(analysis, WhenMatched, "0"),
+        _NOT_MATCHED: _first_clause(analysis, WhenNotMatched, "0"),
+        _HAS_KEY: _has_key([v.value for t in tombstones[:1] for v in _written_key(program, t)]),
+    }
+    return with_columns(source, tried).selectExpr("*", f"CASE {' '.join(cases)} ELSE {UNDECIDED} END AS {_FIRED}")
 
 
 def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -266,8 +267,10 @@ def _written_key(program: Program, template: Template) -> list[Given]:
     return [v for k in program.definition.primaryKey if isinstance(v := template.values[k], Given)]
 
 
-def _has_key(keys: Iterable[str | Column]) -> Column:
+def _has_key(keys: Sequence[str | Column]) -> str | Column:
     """Is no part of the key null."""
+    if all(isinstance(key, str) for key in keys):
+        return all_of(f"{as_sql(str(key))} IS NOT NULL" for key in keys)
     return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))
 
 
@@ -275,23 +278,13 @@ def _code(position: int | None) -> int:
     return 0 if position is None else position + 1
 
 
-def _first_clause(analysis: Analysis, kind: type, otherwise: Column) -> Column:
+def _first_clause(analysis: Analysis, kind: type, otherwise: str | Column) -> str | Column:
     return _first_true([(c.condition, i + 1) for i, c in analysis.of_kind(kind)], otherwise)
 
 
-def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Column) -> Column:
-    """The value of the first case whose condition is true; null is not true, later ones are not evaluated (S17, S20)."""
-    if cases and all(c is None or isinstance(c, str) for c, _ in cases):
-        return _first_true_text(cases, otherwise)
-    for condition, value in reversed(cases):
-        here = F.lit(value)
-        otherwise = here if condition is None else F.when(as_column(condition), here).otherwise(otherwise)
-    return otherwise
-
-
-def _first_true_text(cases: Sequence[tuple[str | Column | None, int]], otherwise: Column) -> Column:
-    whens = " ".join(f"WHEN {'true' if c is None else as_sql(str(c))} THEN {value}" for c, value in cases)
-    return F.coalesce(F.expr(f"CASE {whens} END"), otherwise)
+def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: str | Column) -> str | Column:
+    """The number of the first case whose condition is true; None is always true (S17, S20)."""
+    return case([("true" if c is None else c, str(number)) for c, number in cases], otherwise)
 
 
 # evaluate -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,27 @@ def as_sql(text: str) -> str:
 def as_column(value: str | Column) -> Column:
     """A user's expression as a Column."""
     return F.expr(as_sql(value)) if isinstance(value, str) else value
+
+
+def case(branches: Sequence[tuple[str | Column, str | Column]], otherwise: str | Column) -> str | Column:
+    """The value of the first branch whose condition is true; null is not true, later ones are not evaluated.
+
+    SQL text where all parts are text, which spares many calls to the JVM.
+    """
+    if isinstance(otherwise, str) and all(isinstance(part, str) for branch in branches for part in branch):
+        whens = " ".join(f"WHEN {as_sql(str(condition))} THEN {value}" for condition, value in branches)
+        return f"CASE {whens} ELSE {otherwise} END" if branches else otherwise
+    otherwise = as_column(otherwise)
+    for condition, value in reversed(branches):
+        otherwise = F.when(as_column(condition), as_column(value)).otherwise(otherwise)
+    return otherwise
+
+
+def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
+    """The rows with more columns beside theirs, given as SQL text or Columns."""
+    if all(isinstance(value, str) for value in added.values()):
+        return rows.selectExpr("*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()])
+    return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -143,7 +164,7 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
-        if _mentions_default_alias(texts) and not _resolves(df, f"{DEFAULT_SOURCE_ALIAS}.*"):
+        if _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*")):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
         return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
 
@@ -161,7 +182,7 @@ class Source:
 
     def resolves(self, *expressions: str | Column) -> bool:
         """Can the expressions be computed from the source alone."""
-        return _resolves(self.df, *[as_column(e) for e in expressions])
+        return _resolves(lambda: selected(self.df, expressions))
 
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         """Do expressions over the source alone mean the same, pair by pair.
@@ -178,18 +199,25 @@ class Source:
         return self._same[question]
 
     def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
-        a, b = (self.df.select(*[as_column(c).alias(f"c{i}") for i, c in enumerate(cs)]) for cs in (left, right))
-        return bool(a.sameSemantics(b))
+        return bool(selected(self.df, left).sameSemantics(selected(self.df, right)))
 
 
 def _mentions_default_alias(texts: Sequence[str]) -> bool:
     return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
 
 
-def _resolves(frame: DataFrame, *expressions: str | Column) -> bool:
+def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:
+    """Expressions over a DataFrame as its columns ``v0``, ``v1``, ..."""
+    names = [f"v{i}" for i in range(len(expressions))]
+    if all(isinstance(e, str) for e in expressions):
+        return frame.selectExpr(*[f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
+    return frame.select(*[as_column(e).alias(n) for e, n in zip(expressions, names, strict=True)])
+
+
+def _resolves(made: Callable[[], DataFrame]) -> bool:
     try:
         with quiet():
-            frame.select(*expressions).schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
+            made().schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     except (AnalysisException, ParseException):
         return False
     return True

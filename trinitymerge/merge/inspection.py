@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet
+from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
 
 Expression: TypeAlias = "str | Column"
 
@@ -45,8 +45,7 @@ class Inspector:
             return {}
         try:
             with quiet():
-                selected = self._joined.selectExpr(*[f"{as_sql(t)} AS v{i}" for i, t in enumerate(texts)])
-                types = [f.dataType for f in selected.schema.fields]
+                types = [f.dataType for f in selected(self._joined, texts).schema.fields]
                 if len(types) != len(texts):
                     return {}
                 nulls = ", ".join(f"isnull({as_sql(t)})" for t in texts)
@@ -83,10 +82,9 @@ class Inspector:
             return [kind for kind in known if kind is not None]
         try:
             with analysis_errors(where):
-                columns = [as_column(v) for v in values.values()]
-                numbered = [c.alias(f"v{i}") for i, c in enumerate(columns)]
-                types = [c.dataType for c in self._joined.select(*numbered).schema.fields]
-                self._joined.filter(F.array(*[c.isNull() for c in columns])[0]).schema  # noqa: B018
+                given = list(values.values())
+                types = [c.dataType for c in selected(self._joined, given).schema.fields]
+                self._joined.filter(F.array(*[as_column(v).isNull() for v in given])[0]).schema  # noqa: B018
                 return types
         except InvalidMergeError:
             for name, value in values.items():  # find the culprit

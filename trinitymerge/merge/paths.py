@@ -22,7 +22,7 @@ from trinitymerge.expressions import declared_length, physical_type, quote, sql_
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Replaced, Template, Value
 from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, source_copy
+from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, selected, source_copy
 from trinitymerge.merge.names import conjuncts, name_parts, sides
 
 
@@ -203,7 +203,7 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
     length = declared_length(field)
     if length and length[0] == "char":
         return None  # stored padded, compared as it is written
-    mine, theirs = physical_type(field), source.df.select(as_column(alone)).schema.fields[0].dataType
+    mine, theirs = physical_type(field), selected(source.df, [alone]).schema.fields[0].dataType
     if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
     way = storing(theirs, field)

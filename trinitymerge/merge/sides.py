@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
@@ -19,8 +19,9 @@ from trinitymerge.jvm import estimate
 from trinitymerge.merge import keyrange
 from trinitymerge.merge.analysis import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, key_copy
+from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, case, key_copy, with_columns
 from trinitymerge.merge.paths import KeyMatch, Paths
+from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Batches
 
 BROADCAST_ROWS = 500_000
@@ -56,10 +57,9 @@ def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Mate
         df: what to evaluate.
         metrics: names and aggregates, as SQL, to observe on the way.
     """
-    counted = Observation()
-    aggregates = [F.expr(f"{value} AS {name}") for name, value in {"rows": "count(1)", **(metrics or {})}.items()]
-    frame = df.observe(counted, *aggregates).localCheckpoint()
-    observed = dict(counted.get)
+    gathering = Gathering({"rows": "count(1)", **(metrics or {})})
+    frame = gathering.over(df).localCheckpoint()
+    observed = gathering.result()
     return Materialised(frame, int(observed.pop("rows")), observed)
 
 
@@ -74,7 +74,7 @@ class Sides:
     """
 
     joined: DataFrame
-    matched: Column
+    matched: str | Column
     keys: DataFrame | None = None
 
 
@@ -98,8 +98,7 @@ def keyed(
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
     names = [reader.key_to_find(i) for i in range(len(match.keys))]
-    keys = [as_column(k.value).alias(n) for k, n in zip(match.keys, names, strict=True)]
-    frame = source.frame.select("*", *keys)
+    frame = with_columns(source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
     sought = frame.selectExpr(*names)
     found = look_up(backend, batches, sought, once)
     latest = target.frame(found, f"NOT {is_tombstone(definition)}")
@@ -108,10 +107,10 @@ def keyed(
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(f"{key_copy(i)} = {n}" for i, n in enumerate(names))
     joined = frame.join(latest, F.expr(same_key), "left")
-    matched = F.expr(f"coalesce({LIVE}, false)")
+    matched: str | Column = f"coalesce({LIVE}, false)"
     if not match.exact:
         assert analysis.condition is not None
-        matched = matched & F.coalesce(as_column(analysis.condition), F.lit(False))
+        matched = case([(matched, case([(analysis.condition, "true")], "false"))], "false")
     return Sides(joined, matched, sought)
 
 
@@ -120,10 +119,10 @@ def full(analysis: Analysis, paths: Paths, source: Source | None, backend: Backe
     rows = reader.live(backend, batches, with_hidden=True)
     target = analysis.target.frame(rows, "true")
     if source is None:
-        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), F.lit(False))
+        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), "false")
     assert analysis.condition is not None
     joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis, paths))
-    return Sides(joined, F.expr(f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL"))
+    return Sides(joined, f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL")
 
 
 def _join_type(analysis: Analysis, paths: Paths) -> str:

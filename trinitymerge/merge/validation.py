@@ -6,7 +6,6 @@ Messages name the rows; the extra look that finds them is taken only when someth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -54,7 +53,6 @@ _SHOWN = 5
 IS_STALE = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
 """Is a settled or staged row older than what it would replace; null where that is not known."""
 
-_METRICS = HIDDEN_PREFIX + "metrics"
 _N = HIDDEN_PREFIX + "n"
 _SCATTER = HIDDEN_PREFIX + "scatter"
 _EFFECT_WEIGHTS = {
@@ -101,12 +99,6 @@ def observed_metrics(program: Program) -> dict[str, str]:
     }
 
 
-def as_one_column(metrics: Mapping[str, str]) -> Column:
-    """Aggregates as one JSON text, because every column of an observation costs several calls to the JVM."""
-    parts = ", ".join(f"'{name}', {value}" for name, value in metrics.items())
-    return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false')) AS {_METRICS}")
-
-
 def _fit_metrics(program: Program) -> dict[str, str]:
     """Nulls where none may be, and values that do not fit their column."""
     fields, keys = program.definition.fields, program.definition.primaryKey
@@ -148,11 +140,6 @@ class Observed:
     """The metrics of the write job."""
 
     values: Mapping[str, Any] = attrs.field(eq=False)
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Observed:
-        """What an observation of :func:`as_one_column` holds."""
-        return cls(json.loads(row[_METRICS]))
 
     def __getitem__(self, name: str) -> int:
         return int(self.values.get(name) or 0)

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX
@@ -33,6 +33,7 @@ from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
+from trinitymerge.observation import Gathering
 from trinitymerge.properties import commit_backoff_seconds, compact_after_batches, max_commit_attempts
 from trinitymerge.statistics import is_below
 from trinitymerge.storage import faults
@@ -154,17 +155,15 @@ class _Attempt:
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
-        observation = Observation()
-        metrics = {**validation.observed_metrics(compiled.program), **self._metrics_of_maintenance()}
+        gathering = Gathering({**validation.observed_metrics(compiled.program), **self._metrics_of_maintenance()})
         all_written = not self._counts_unknown or self.plan.paths.certain
         rows = self._without_purged(compiled.rows)
         if self._fits_one_task(compiled):
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = validation.with_key_counts(rows, compiled.program, all_written)
-        rows = rows.observe(observation, validation.as_one_column(metrics))
-        rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
+        rows = gathering.over(rows).filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
-        return staged, Observed.of(observation.get)
+        return staged, Observed(gathering.result())
 
     def _fits_one_task(self, compiled: Compiled) -> bool:
         """Is the batch so small that one task writes it as fast as several: it is one file in any case."""

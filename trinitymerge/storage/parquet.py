@@ -36,7 +36,7 @@ _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
 
-_DIRECTORY = re.compile(rf"^{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)$")
+_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -207,6 +207,7 @@ class ManagedBackend:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
         path = self.batch_path(batch_id)
+        self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
             rows.write.format(definition.fileFormat).options(**_NO_SUCCESS_FILE).mode("append").save(path)
@@ -251,7 +252,7 @@ class ManagedBackend:
             found = self.files.list(f"{self.path}/data")
         except FileNotFoundError:
             return {}
-        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.match(info.name))}
+        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""

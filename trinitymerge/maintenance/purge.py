@@ -37,6 +37,7 @@ from trinitymerge.expressions import (
     sql_type,
 )
 from trinitymerge.storage import faults
+from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.filesystem import FileInfo
 from trinitymerge.storage.log import Batch, OutcomeUnknown, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import BATCH, ManagedBackend
@@ -47,7 +48,6 @@ FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
 MOST_KEYS = 100_000
 """Keys that one call may purge: their hashes become part of the log."""
 
-_MAX_ATTEMPTS = 20
 _MS_PER_HOUR = 3_600_000
 
 
@@ -294,8 +294,8 @@ def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResu
 
 def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
-    backend = work.backend
-    for attempt in range(_MAX_ATTEMPTS):
+    backend, attempts = work.backend, Attempts()
+    while True:
         snapshot = backend.snapshot()
         work.drop_replaced(snapshot)
         work.rewrite(snapshot)
@@ -311,10 +311,8 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
         )
         try:
             return snapshot, backend.commit(commit, snapshot)
-        except ConcurrentCommitError:
-            if attempt == _MAX_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+        except ConcurrentCommitError as error:
+            attempts.give_way(error, snapshot)
 
 
 def _markers(work: _Purge, snapshot: Snapshot) -> Purged:

@@ -211,6 +211,7 @@ class _Purge:
     def rewrite(self, snapshot: Snapshot) -> None:
         """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
+        self.backend.require_whole(new)  # a key in a file that is missing would come back with it
         hit = self.holding([b.id for b in new])
         for batch in new:
             if batch.id in hit:
@@ -259,7 +260,7 @@ def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResu
         SchemaMismatchError, NullKeyError: the keys are not keys of this table.
         ValueError: too many keys for one call.
         ConcurrentCommitError: other writers replaced batches faster than they could be rewritten; nothing was changed.
-        CorruptTableError: the scan afterwards still found a key.
+        CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()

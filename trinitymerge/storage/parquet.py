@@ -151,8 +151,11 @@ class ManagedBackend:
         if len(readable) > 1:
             version = f"map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in readable)})[{BATCH}]"
         rows = self._load(definition, fields, [b.id for b in readable])
+        if self.files.is_local:
+            self.require_whole(readable)
         if len(rows.inputFiles()) != sum(b.files for b in readable):
-            raise self._incomplete(readable)
+            self.require_whole(readable)
+            raise self._gone("a batch", "changed while it was opened")
         return rows.selectExpr(*stored, f"{version} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
@@ -174,12 +177,28 @@ class ManagedBackend:
             missing = re.search(r"_tm_batch=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
-    def _incomplete(self, batches: Sequence[Batch]) -> CorruptTableError:
+    def _what_is_wrong(self, batch: Batch) -> str:
+        """How the files of a batch differ from what the log says; an empty string if they do not.
+
+        Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
+        or not at all. Spark takes an empty ORC file for one without rows.
+        """
+        files = self.data_files(batch.id)
+        size = sum(f.size_bytes for f in files)
+        if len(files) != batch.files:
+            return f"has {len(files)} of {batch.files} files"
+        return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
+
+    def require_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks that all files of some batches are there.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
         for batch in batches:
-            found = len(self.data_files(batch.id))
-            if found != batch.files:
-                return self._gone(f"{BATCH}={batch.id}", f"has {found} of {batch.files} files")
-        return self._gone("a batch", "changed while it was opened")
+            wrong = self._what_is_wrong(batch)
+            if wrong:
+                raise self._gone(f"{BATCH}={batch.id}", wrong)
 
     def _gone(self, directory: str, what: str) -> CorruptTableError:
         return CorruptTableError(
@@ -256,8 +275,7 @@ class ManagedBackend:
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
-        here = self.directories()
-        return [b for b in batches if b.rows and (b.id not in here or len(self.data_files(b.id)) != b.files)]
+        return [b for b in batches if b.rows and self._what_is_wrong(b)]
 
     def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""

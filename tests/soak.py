@@ -233,7 +233,7 @@ def soak(spark: SparkSession, directory: Path, seconds: float, share: SparkSessi
     first = spark.range(ACCOUNTS + 1).selectExpr("CAST(id AS INT) AS id", "0L AS ts", "0 AS n", "false AS deleted")
     table.upsert(first).execute()
     notes = [directory / f"notes-{i}" for i in range(WRITERS)]
-    retention_seconds = max(30, seconds / 5)
+    retention_seconds = max(45, seconds / 5)
     wanted = [f"write(spark, table, {i}, {seconds}, {str(notes[i])!r})" for i in range(WRITERS)]
     wanted += [f"read(spark, table, {seconds})"] * READERS
     wanted += [f"maintain(spark, table, {seconds}, {retention_seconds})"]

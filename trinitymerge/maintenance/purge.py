@@ -313,6 +313,8 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
         try:
             return snapshot, backend.commit(commit, snapshot)
         except ConcurrentCommitError as error:
+            if backend.snapshot().version == snapshot.version:
+                raise  # nobody was faster: a vacuum has removed the replacements
             attempts.give_way(error, snapshot)
 
 

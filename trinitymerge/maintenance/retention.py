@@ -200,6 +200,8 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
         try:
             done = backend.commit(commit, latest)
         except ConcurrentCommitError as error:
+            if backend.snapshot().version == latest.version:
+                raise  # nobody was faster: a vacuum has removed what was to be restored
             attempts.give_way(error, latest)
             continue
         require_files(backend, done)  # a vacuum beside may have been faster

@@ -200,6 +200,14 @@ class ManagedBackend:
             if wrong:
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
 
+    def _vacuumed(self, batch_id: str) -> ConcurrentCommitError:
+        return ConcurrentCommitError(
+            f"A vacuum() of {self.path} has removed files that were about to be committed ({self.batch_path(batch_id)}): "
+            "its retention is shorter than the write took. Nothing was committed; run it again, and vacuum with a longer "
+            "retentionHours.",
+            path=self.batch_path(batch_id),
+        )
+
     def _gone(self, directory: str, what: str) -> CorruptTableError:
         return CorruptTableError(
             f"The files of {self.path} are not what its log says: {self.path}/data/{directory} {what}. If this is a past "
@@ -243,7 +251,12 @@ class ManagedBackend:
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
-        return reader.load(escape_glob(self.batch_path(staged.id)))
+        try:
+            return reader.load(escape_glob(self.batch_path(staged.id)))
+        except Exception as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""
@@ -278,7 +291,14 @@ class ManagedBackend:
         return [b for b in batches if b.rows and self._what_is_wrong(b)]
 
     def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
-        """Publishes a commit, or learns that its version is taken (S33)."""
+        """Publishes a commit, or learns that its version is taken (S33).
+
+        A batch whose files are gone must not become part of the table: that of a write that was slower than the retention
+        of a vacuum beside it.
+        """
+        for batch in commit.added:
+            if batch.rows and self._what_is_wrong(batch):
+                raise self._vacuumed(batch.id)
         try:
             self._latest = self.log.commit(commit, base)
         except VersionTaken as taken:

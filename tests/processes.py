@@ -145,6 +145,14 @@ def session() -> SparkSession:
     return SparkSession(shared, jvm.org.apache.spark.sql.SparkSession.getDefaultSession().get().newSession())
 
 
+_WHAT_SPARK_REMEMBERS = [
+    "spark.sql.ui.retainedExecutions",
+    "spark.ui.retainedJobs",
+    "spark.ui.retainedStages",
+    "spark.ui.retainedTasks",
+]
+
+
 def _own_session() -> SparkSession:
     builder = SparkSession.builder.master("local[1]").appName("trinitymerge writer")
     config = {
@@ -154,6 +162,7 @@ def _own_session() -> SparkSession:
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **dict.fromkeys(_WHAT_SPARK_REMEMBERS, "20"),  # or its heap grows for a thousand queries
     }
     for name, value in config.items():
         builder = builder.config(name, value)

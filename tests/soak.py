@@ -45,24 +45,24 @@ Note = dict[str, Any]
 
 def write(spark: SparkSession, table: TrinityTable, me: int, seconds: float, notes: str) -> None:
     """Merges at random until the time is over, notes each commit, and prints what happened."""
-    chance, end, gave_way, done = random.Random(me), time.monotonic() + seconds, 0, 0
+    chance, end, gave_way, done, slowest = random.Random(me), time.monotonic() + seconds, 0, 0, 0.0
     samples = [time.monotonic() + seconds * (i + 0.5) / SAMPLES for i in range(SAMPLES)]
     memory = []
     with open(notes, "w") as file:
         while time.monotonic() < end:
-            note = decide(chance)
+            note, begun = decide(chance), time.monotonic()
             try:
                 result = builder(spark, table, note).execute()
             except ConcurrentCommitError:
                 gave_way += 1
                 continue
-            done += 1
+            done, slowest = done + 1, max(slowest, time.monotonic() - begun)
             if not result.skipped:
                 print(json.dumps({**note, "version": result.version}), file=file, flush=True)
             if samples and time.monotonic() > samples[0]:
                 samples.pop(0)
                 memory.append(memory_mb(spark))
-    print(json.dumps({"merges": done, "gaveWay": gave_way, "memory": memory}))
+    print(json.dumps({"merges": done, "gaveWay": gave_way, "slowest": slowest, "memory": memory}))
 
 
 def decide(chance: random.Random) -> Note:
@@ -185,8 +185,10 @@ class Report:
     def lines(self) -> Iterator[str]:
         """As people read it."""
         merges, gave_way = (sum(w[name] for w in self.writers) for name in ("merges", "gaveWay"))
-        yield f"{self.seconds:.0f} s: {merges} merges by {len(self.writers)} writers, {gave_way} gave way; {self.reads} reads"
-        yield f"{self.compactions} compactions, {self.vacuumed} files and directories vacuumed; version {self.version}"
+        slowest = max(w["slowest"] for w in self.writers)
+        yield f"{self.seconds:.0f} s: {merges} merges by {len(self.writers)} writers, the slowest took {slowest:.1f} s"
+        yield f"{gave_way} gave way; {self.reads} reads by {READERS} readers; {self.compactions} compactions"
+        yield f"{self.vacuumed} files and directories vacuumed; version {self.version}"
         yield f"final state equals the model's: {self.live} live rows"
         yield "memory in MB        " + "".join(f"{f'{100 * (i + 0.5) / SAMPLES:.0f} %':>7}" for i in range(SAMPLES))
         for i, writer in enumerate(self.writers, 1):
@@ -195,11 +197,11 @@ class Report:
         yield from self.growth or ["memory is flat"]
 
 
-def growth(writers: list[dict[str, Any]]) -> list[str]:
+def growth(writers: list[dict[str, Any]], kinds: tuple[str, ...]) -> list[str]:
     """Whose memory has grown between the second and the last third of the run."""
     found = []
     for i, writer in enumerate(writers, 1):
-        for kind in ("python", "heap"):
+        for kind in kinds:
             values = [m[kind] for m in writer["memory"]]
             third = len(values) // 3
             if third:
@@ -233,7 +235,7 @@ def soak(spark: SparkSession, directory: Path, seconds: float, share: SparkSessi
     first = spark.range(ACCOUNTS + 1).selectExpr("CAST(id AS INT) AS id", "0L AS ts", "0 AS n", "false AS deleted")
     table.upsert(first).execute()
     notes = [directory / f"notes-{i}" for i in range(WRITERS)]
-    retention_seconds = max(45, seconds / 5)
+    retention_seconds = max(90, seconds / 3)
     wanted = [f"write(spark, table, {i}, {seconds}, {str(notes[i])!r})" for i in range(WRITERS)]
     wanted += [f"read(spark, table, {seconds})"] * READERS
     wanted += [f"maintain(spark, table, {seconds}, {retention_seconds})"]
@@ -256,7 +258,7 @@ def soak(spark: SparkSession, directory: Path, seconds: float, share: SparkSessi
         len(rows),
         writers,
         sum(r["reads"] for r in readers),
-        growth=growth(writers),
+        growth=growth(writers, ("python", "heap") if share is None else ("python",)),
         **maintainer,
     )
 

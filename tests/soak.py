@@ -25,7 +25,6 @@ from processes import finish, kill, session, start
 from pyspark.sql import SparkSession
 
 from trinitymerge import ConcurrentCommitError, TrinityTable
-from trinitymerge.properties import MAX_COMMIT_ATTEMPTS
 
 SCHEMA = "id INT, ts BIGINT, n INT, deleted BOOLEAN"
 ACCOUNTS = 10
@@ -45,7 +44,7 @@ Note = dict[str, Any]
 
 def write(spark: SparkSession, table: TrinityTable, me: int, seconds: float, notes: str) -> None:
     """Merges at random until the time is over, notes each commit, and prints what happened."""
-    chance, end, gave_way, done, slowest = random.Random(me), time.monotonic() + seconds, 0, 0, 0.0
+    chance, end, gave_way, done, slowest = random.Random(me), time.monotonic() + seconds, 0, 0, (0.0, "")
     samples = [time.monotonic() + seconds * (i + 0.5) / SAMPLES for i in range(SAMPLES)]
     memory = []
     with open(notes, "w") as file:
@@ -56,7 +55,7 @@ def write(spark: SparkSession, table: TrinityTable, me: int, seconds: float, not
             except ConcurrentCommitError:
                 gave_way += 1
                 continue
-            done, slowest = done + 1, max(slowest, time.monotonic() - begun)
+            done, slowest = done + 1, max(slowest, (time.monotonic() - begun, note["kind"]))
             if not result.skipped:
                 print(json.dumps({**note, "version": result.version}), file=file, flush=True)
             if samples and time.monotonic() > samples[0]:
@@ -185,8 +184,8 @@ class Report:
     def lines(self) -> Iterator[str]:
         """As people read it."""
         merges, gave_way = (sum(w[name] for w in self.writers) for name in ("merges", "gaveWay"))
-        slowest = max(w["slowest"] for w in self.writers)
-        yield f"{self.seconds:.0f} s: {merges} merges by {len(self.writers)} writers, the slowest took {slowest:.1f} s"
+        slowest, kind = max(w["slowest"] for w in self.writers)
+        yield f"{self.seconds:.0f} s: {merges} merges by {len(self.writers)} writers, the slowest ({kind}) took {slowest:.1f} s"
         yield f"{gave_way} gave way; {self.reads} reads by {READERS} readers; {self.compactions} compactions"
         yield f"{self.vacuumed} files and directories vacuumed; version {self.version}"
         yield f"final state equals the model's: {self.live} live rows"
@@ -230,7 +229,6 @@ def soak(spark: SparkSession, directory: Path, seconds: float, share: SparkSessi
         primaryKey="id",
         watermarkKey="ts",
         tombstoneKey="deleted",
-        properties={MAX_COMMIT_ATTEMPTS: "100"},
     )
     first = spark.range(ACCOUNTS + 1).selectExpr("CAST(id AS INT) AS id", "0L AS ts", "0 AS n", "false AS deleted")
     table.upsert(first).execute()

@@ -8,10 +8,13 @@ are what production has.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from trinitymerge import TrinityTable
+from trinitymerge.storage import faults
 from trinitymerge.storage.faults import VARIABLE
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +70,40 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
     )
 
 
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([__name__])
+
+
+def fork(
+    function: Callable[..., object], path: str, share: SparkSession, *args: object, fault: str = ""
+) -> BaseProcess:
+    """Starts a process that calls ``function(spark, table, *args)``, in a second: it need not import anything first.
+
+    Args:
+        function: one that a module of tests holds.
+        path: of the table.
+        share: whose JVM to use.
+        args: what can be pickled.
+        fault: where the process kills itself.
+    """
+    parameters: Any = share.sparkContext._gateway.gateway_parameters
+    gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+    process = _forks.Process(target=_forked, args=(gateway, fault, function, path, args), daemon=True)
+    process.start()
+    return process
+
+
+def _forked(
+    gateway: dict[str, str], fault: str, function: Callable[..., object], path: str, args: tuple[object, ...]
+) -> None:
+    os.environ.update(gateway)
+    spark = session()
+    table = TrinityTable.forPath(spark, path)
+    if fault:
+        faults.fault = faults.killer(fault)
+    function(spark, table, *args)
+
+
 def finish(process: subprocess.Popen[str], seconds: float = 300) -> str:
     """Waits for a process that must succeed; returns what it printed."""
     try:
@@ -84,8 +123,11 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
-    """Waits for a process that may kill itself; any other failure is an error here."""
-    _, errors = process.communicate(timeout=seconds)
+    """Waits for a process that may kill itself, and takes its JVM along; any other failure is an error here."""
+    process.wait(seconds)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    _, errors = process.communicate()
     assert process.returncode in (0, -signal.SIGKILL), errors
     return process.returncode != 0
 
@@ -103,6 +145,14 @@ def session() -> SparkSession:
     return SparkSession(shared, jvm.org.apache.spark.sql.SparkSession.getDefaultSession().get().newSession())
 
 
+_WHAT_SPARK_REMEMBERS = [
+    "spark.sql.ui.retainedExecutions",
+    "spark.ui.retainedJobs",
+    "spark.ui.retainedStages",
+    "spark.ui.retainedTasks",
+]
+
+
 def _own_session() -> SparkSession:
     builder = SparkSession.builder.master("local[1]").appName("trinitymerge writer")
     config = {
@@ -112,6 +162,7 @@ def _own_session() -> SparkSession:
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **dict.fromkeys(_WHAT_SPARK_REMEMBERS, "20"),  # or its heap grows for a thousand queries
     }
     for name, value in config.items():
         builder = builder.config(name, value)

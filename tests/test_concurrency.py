@@ -188,6 +188,37 @@ def test_s36_a_transaction_that_lands_twice_at_once_counts_once(spark, tmp_path,
     assert table.version == 2
 
 
+@pytest.mark.parametrize("operation", ["blind", "keyed", "compact", "purge"])
+def test_s39_a_write_slower_than_a_vacuums_retention_commits_no_missing_files(spark, tmp_path, monkeypatch, operation):
+    """A merge is evaluated again; nothing ever names files that are gone."""
+    table = counters(spark, tmp_path)
+    fill(table, spark, [(1, 1, "b")])
+    before = live_rows(table)
+    operations = {
+        "blind": lambda: table.upsert(frame(spark, COUNTERS, (9, 9, "x"))).execute(),
+        "keyed": lambda: add(table, spark, 0).execute(),
+        "compact": table.compact,
+        "purge": lambda: table.purge([1]),
+    }
+
+    def hook(name: str) -> None:
+        if name == {"compact": "compact.staged", "purge": "purge.staged"}.get(operation, "validate.done"):
+            monkeypatch.setattr(faults, "fault", lambda name: None)
+            table.vacuum(retentionHours=0)
+
+    monkeypatch.setattr(faults, "fault", hook)
+    if operation in ("compact", "purge"):
+        with pytest.raises(ConcurrentCommitError, match=r"vacuum\(\) of .* longer retentionHours"):
+            operations[operation]()
+        assert live_rows(TrinityTable.forPath(spark, table.path)) == before
+    else:
+        operations[operation]()
+        assert len(live_rows(TrinityTable.forPath(spark, table.path))) == len(before) + (operation == "blind")
+    assert table._backend.missing(table._snapshot().batches) == []
+    table.vacuum(retentionHours=0)
+    assert len(batch_directories(table)) == len(table._snapshot().batches)
+
+
 # Several processes ----------------------------------------------------------------------------------------------------
 
 WRITER = """

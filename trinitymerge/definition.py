@@ -25,12 +25,16 @@ HIDDEN_PREFIX = "_tm_"
 HIDDEN_TOMBSTONE = "_tm_deleted"
 """The boolean tombstone of tables that declare none (S5)."""
 
-_STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))$")
+_STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))\Z")
 _ATOMIC = re.compile(
     r"^(boolean|byte|short|integer|long|float|double|decimal\(\d+,-?\d+\)|string|char\(\d+\)|varchar\(\d+\)|binary"
-    r"|date|timestamp|timestamp_ntz|time\(\d+\)|interval (?!.*calendar).*)$"
+    r"|date|timestamp|timestamp_ntz|time\(\d+\)|interval (?!.*calendar)[a-z ]+)\Z"
 )
-_NOT_A_KEY = re.compile(r"^(float|double)$")
+_NOT_A_KEY = re.compile(r"^(float|double)\Z")
+_NOT_ATOMIC = re.compile(
+    r"variant|interval|interval calendar|void|string collate \w+|geo(metry|graphy)(\([\w ,:-]*\))?"
+)
+_VARIABLE = re.compile(r"\$\{\S+?\}")
 
 
 class TombstoneForm(enum.Enum):
@@ -79,7 +83,7 @@ class Field:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
         """The inverse of :meth:`to_json`."""
-        return cls(data["name"], data["type"], data.get("nullable", True), data.get("metadata") or {})
+        return cls(data["name"], data["type"], bool(data.get("nullable", True)), dict(data.get("metadata") or {}))
 
 
 def _type_text(kind: Any) -> str:
@@ -321,7 +325,32 @@ def _check_columns(fields: tuple[Field, ...]) -> None:
                 f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
                 column=field.name,
             )
+        if _VARIABLE.search(field.name):
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' holds '${{...}}', which Spark would replace by a setting of that name; rename it.",
+                column=field.name,
+            )
+        _check_type(field.name, field.type)
         seen.add(field.name.lower())
+
+
+def _check_type(column: str, kind: Any) -> None:
+    """Refuses what is no type of Spark's own: building a user-defined one would run the code that it names (S7)."""
+    parts = []
+    if isinstance(kind, Mapping):
+        if kind.get("type") == "struct":
+            parts = [f["type"] for f in kind["fields"]]
+        elif kind.get("type") in ("array", "map"):
+            parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+        if parts or kind == {"type": "struct", "fields": []}:
+            for part in parts:
+                _check_type(column, part)
+            return
+    elif isinstance(kind, str) and (_ATOMIC.match(kind) or _NOT_ATOMIC.fullmatch(kind)):
+        return
+    raise InvalidDefinitionError(
+        f"Column '{column}' ({_type_text(kind)}) is of no type a table can store. Use Spark's own types.", column=column
+    )
 
 
 class _Finder:

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 
-_FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)$")
+_FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)\Z")
 _PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
 
 

@@ -453,7 +453,8 @@ class TrinityTable:
 
         Raises:
             SchemaMismatchError, NullKeyError: the keys are not keys of this table; nothing was changed.
-            CorruptTableError: the scan still found a key, which another writer has just written: call it again.
+            CorruptTableError: a file is missing; or the scan still found a key, which another writer has just written: call
+                it again.
             ReadOnlyTableError: this is a past version.
 
         Example:

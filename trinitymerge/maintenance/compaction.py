@@ -296,6 +296,7 @@ def _publish(backend: ManagedBackend, base: Snapshot, commit: Commit) -> Snapsho
     """Commits on top of whatever merges landed meanwhile; None if something else has replaced the batches (S35).
 
     Raises:
+        ConcurrentCommitError: a vacuum with too short a retention has removed the new base.
         _RowsBelowHorizonError: a batch that landed may hold rows which only the forgotten tombstones keep from view.
     """
     while True:
@@ -303,6 +304,8 @@ def _publish(backend: ManagedBackend, base: Snapshot, commit: Commit) -> Snapsho
             return backend.commit(commit, base)
         except ConcurrentCommitError:
             latest = backend.snapshot()
+            if latest.version == base.version:
+                raise  # nothing has landed to go on top of: a vacuum has removed the new base
             landed = list(backend.commits(base.version + 1, latest.version))
             if any(c.removed or c.definition for c in landed):
                 return None

@@ -37,6 +37,7 @@ from trinitymerge.expressions import (
     sql_type,
 )
 from trinitymerge.storage import faults
+from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.filesystem import FileInfo
 from trinitymerge.storage.log import Batch, OutcomeUnknown, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import BATCH, ManagedBackend
@@ -47,7 +48,6 @@ FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
 MOST_KEYS = 100_000
 """Keys that one call may purge: their hashes become part of the log."""
 
-_MAX_ATTEMPTS = 20
 _MS_PER_HOUR = 3_600_000
 
 
@@ -211,6 +211,7 @@ class _Purge:
     def rewrite(self, snapshot: Snapshot) -> None:
         """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
+        self.backend.require_whole(new)  # a key in a file that is missing would come back with it
         hit = self.holding([b.id for b in new])
         for batch in new:
             if batch.id in hit:
@@ -259,7 +260,7 @@ def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResu
         SchemaMismatchError, NullKeyError: the keys are not keys of this table.
         ValueError: too many keys for one call.
         ConcurrentCommitError: other writers replaced batches faster than they could be rewritten; nothing was changed.
-        CorruptTableError: the scan afterwards still found a key.
+        CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()
@@ -294,8 +295,8 @@ def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResu
 
 def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
-    backend = work.backend
-    for attempt in range(_MAX_ATTEMPTS):
+    backend, attempts = work.backend, Attempts()
+    while True:
         snapshot = backend.snapshot()
         work.drop_replaced(snapshot)
         work.rewrite(snapshot)
@@ -311,10 +312,10 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
         )
         try:
             return snapshot, backend.commit(commit, snapshot)
-        except ConcurrentCommitError:
-            if attempt == _MAX_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+        except ConcurrentCommitError as error:
+            if backend.snapshot().version == snapshot.version:
+                raise  # nobody was faster: a vacuum has removed the replacements
+            attempts.give_way(error, snapshot)
 
 
 def _markers(work: _Purge, snapshot: Snapshot) -> Purged:

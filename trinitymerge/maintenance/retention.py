@@ -12,6 +12,7 @@ import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError
 from trinitymerge.storage import faults
+from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.filesystem import FileInfo
 from trinitymerge.storage.log import Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import ManagedBackend
@@ -171,6 +172,7 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
     Raises:
         ValueError: not a version number.
         TableNotFoundError: there is no such version, or its files are gone.
+        ConcurrentCommitError: other writers were faster each time; nothing was changed.
     """
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError(f"restore takes a version number, got {version!r}.")
@@ -178,6 +180,7 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
     old = backend.snapshot(version)
     require_files(backend, old)
     faults.fault("restore.checked")
+    attempts = Attempts()
     while True:
         latest = backend.snapshot()
         added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
@@ -196,7 +199,10 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
         )
         try:
             done = backend.commit(commit, latest)
-        except ConcurrentCommitError:
+        except ConcurrentCommitError as error:
+            if backend.snapshot().version == latest.version:
+                raise  # nobody was faster: a vacuum has removed what was to be restored
+            attempts.give_way(error, latest)
             continue
         require_files(backend, done)  # a vacuum beside may have been faster
         return RestoreResult(

@@ -7,7 +7,6 @@ before that leaves the table as it was.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,17 +33,16 @@ from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering
-from trinitymerge.properties import commit_backoff_seconds, compact_after_batches, max_commit_attempts
+from trinitymerge.properties import compact_after_batches
 from trinitymerge.statistics import is_below
 from trinitymerge.storage import faults
+from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
-
-_LONGEST_PAUSE_SECONDS = 2.0
 
 _PURGED = HIDDEN_PREFIX + "purged"
 
@@ -62,7 +60,7 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
-    path, failures = plan.chosen, 0
+    path, attempts = plan.chosen, Attempts()
     while True:
         snapshot = plan.backend.snapshot()
         if snapshot.definition != plan.definition:
@@ -76,17 +74,8 @@ def execute(plan: MergePlan) -> MergeResult:
             return _after(plan, _Attempt(plan, path, snapshot).run())
         except _Undecided:
             path = Path.KEYED if Path.MIXED in plan.paths.why_not else Path.MIXED
-        except ConcurrentCommitError:
-            failures += 1
-            if failures >= max_commit_attempts(snapshot.properties):
-                raise
-            _pause(snapshot, failures)
-
-
-def _pause(snapshot: Snapshot, failures: int) -> None:
-    """Gives way to others, for a random time that doubles with each failure (S35)."""
-    longest = min(_LONGEST_PAUSE_SECONDS, commit_backoff_seconds(snapshot.properties) * 2 ** (failures - 1))
-    time.sleep(random.uniform(0, longest))
+        except ConcurrentCommitError as error:
+            attempts.give_way(error, snapshot)
 
 
 def _after(plan: MergePlan, result: MergeResult) -> MergeResult:

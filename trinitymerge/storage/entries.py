@@ -28,8 +28,8 @@ PROTOCOL = 1
 
 _ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
 _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
-_BATCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,199}$")
-_HEX = re.compile(r"^[0-9a-f]+$")
+_BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
+_HEX = re.compile(r"[0-9a-f]+")
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
@@ -48,13 +48,18 @@ def _tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
 
 
 def _check_batch_id(_batch: object, _field: object, value: Any) -> None:
-    if not isinstance(value, str) or not _BATCH_ID.match(value):
+    if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
         raise ValueError(f"batch id {value!r} is not made of letters, digits, '_' and '-' only")
 
 
 def _check_count(_instance: object, field: Any, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{field.name} is {value!r}, which is not a whole number from 0 up")
+
+
+def _check_transaction(_commit: object, _field: object, value: tuple[Any, ...] | None) -> None:
+    if value is not None and [type(part) for part in value] != [str, int]:
+        raise ValueError(f"transaction is {value!r}, which is not the name of an application and a version")
 
 
 def _count() -> Any:
@@ -109,7 +114,7 @@ class Batch:
 
 
 def _check_hex(_purged: object, field: Any, value: Any) -> None:
-    if not isinstance(value, str) or not _HEX.match(value):
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
         raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
 
 
@@ -176,7 +181,9 @@ class Commit:
     definition: TableDefinition | None = None
     added: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
     removed: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    transaction: tuple[str, int] | None = attrs.field(default=None, converter=_tuple_or_none)
+    transaction: tuple[str, int] | None = attrs.field(
+        default=None, converter=_tuple_or_none, validator=_check_transaction
+    )
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
     purged: Purged | None = None
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
@@ -343,6 +350,11 @@ class Snapshot:
         """
         values = _from_json(data, _SNAPSHOT_FIELDS)
         values.pop("extra", None)
+        for name in ("version", "timestamp_ms", "definition_version", "reader_protocol", "writer_protocol"):
+            if type(values.get(name, 0)) is not int:
+                raise ValueError(f"{name} is {values[name]!r}, which is not a whole number")
+        for transaction in values.get("transactions", {}).items():
+            _check_transaction(None, None, transaction)
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
         values["purged"] = Purged.from_json(values.get("purged"))

@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -73,7 +73,8 @@ class LocalFileSystem(FileSystem):
         _make_directories(os.path.dirname(target))
         temporary = temporary_beside(target)
         try:
-            _write_synced(temporary, data)
+            with _naming(target):
+                _write_synced(temporary, data)
             faults.fault("create.written")
             _publish(temporary, target)
             faults.fault("create.published")
@@ -89,7 +90,7 @@ class LocalFileSystem(FileSystem):
         _make_directories(os.path.dirname(target))
         temporary = temporary_beside(target)
         try:
-            with open(temporary, "xb") as file:
+            with _naming(target), open(temporary, "xb") as file:
                 file.write(data)
             faults.fault("replace.written")
             os.replace(temporary, target)
@@ -175,6 +176,15 @@ def _make_directories(path: str) -> None:
             if not os.path.isdir(directory):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from None
         _sync_directory(os.path.dirname(directory))
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Names the file in errors of writing it: a full disk is reported without one, or for the temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror or str(error), path) from error
 
 
 def _write_synced(path: str, data: bytes) -> None:

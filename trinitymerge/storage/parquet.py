@@ -37,7 +37,7 @@ _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
 
-_DIRECTORY = re.compile(rf"^{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)$")
+_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -149,8 +149,11 @@ class ManagedBackend:
         if not readable:
             return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
         rows = self._load(definition, fields, [b.id for b in readable])
-        if count_input_files(rows) != sum(b.files for b in readable):
-            raise self._incomplete(readable)
+        if self.files.is_local:
+            self.require_whole(readable)  # Spark has listed the files before
+        elif count_input_files(rows) != sum(b.files for b in readable):
+            self.require_whole(readable)
+            raise self._gone("a batch", "changed while it was opened")
         return rows.selectExpr(*stored, f"{_version_of(readable)} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
@@ -172,12 +175,36 @@ class ManagedBackend:
             missing = re.search(r"_tm_batch=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
-    def _incomplete(self, batches: Sequence[Batch]) -> CorruptTableError:
+    def _what_is_wrong(self, batch: Batch) -> str:
+        """How the files of a batch differ from what the log says; an empty string if they do not.
+
+        Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
+        or not at all. Spark takes an empty ORC file for one without rows.
+        """
+        files = self.data_files(batch.id)
+        size = sum(f.size_bytes for f in files)
+        if len(files) != batch.files:
+            return f"has {len(files)} of {batch.files} files"
+        return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
+
+    def require_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks that all files of some batches are there.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
         for batch in batches:
-            found = len(self.data_files(batch.id))
-            if found != batch.files:
-                return self._gone(f"{BATCH}={batch.id}", f"has {found} of {batch.files} files")
-        return self._gone("a batch", "changed while it was opened")
+            wrong = self._what_is_wrong(batch)
+            if wrong:
+                raise self._gone(f"{BATCH}={batch.id}", wrong)
+
+    def _vacuumed(self, batch_id: str) -> ConcurrentCommitError:
+        return ConcurrentCommitError(
+            f"A vacuum() of {self.path} has removed files that were about to be committed ({self.batch_path(batch_id)}): "
+            "its retention is shorter than the write took. Nothing was committed; run it again, and vacuum with a longer "
+            "retentionHours.",
+            path=self.batch_path(batch_id),
+        )
 
     def _gone(self, directory: str, what: str) -> CorruptTableError:
         return CorruptTableError(
@@ -205,6 +232,7 @@ class ManagedBackend:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
         path = self.batch_path(batch_id)
+        self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
             rows.write.format(definition.fileFormat).options(**_NO_SUCCESS_FILE).mode("append").save(path)
@@ -221,7 +249,12 @@ class ManagedBackend:
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
-        return reader.load(escape_glob(self.batch_path(staged.id)))
+        try:
+            return reader.load(escape_glob(self.batch_path(staged.id)))
+        except Exception as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""
@@ -249,15 +282,21 @@ class ManagedBackend:
             found = self.files.list(f"{self.path}/data")
         except FileNotFoundError:
             return {}
-        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.match(info.name))}
+        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
-        here = self.directories()
-        return [b for b in batches if b.rows and (b.id not in here or len(self.data_files(b.id)) != b.files)]
+        return [b for b in batches if b.rows and self._what_is_wrong(b)]
 
     def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
-        """Publishes a commit, or learns that its version is taken (S33)."""
+        """Publishes a commit, or learns that its version is taken (S33).
+
+        A batch whose files are gone must not become part of the table: that of a write that was slower than the retention
+        of a vacuum beside it.
+        """
+        for batch in commit.added:
+            if batch.rows and self._what_is_wrong(batch):
+                raise self._vacuumed(batch.id)
         try:
             self._latest = self.log.commit(commit, base)
         except VersionTaken as taken:

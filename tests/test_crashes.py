@@ -1,0 +1,279 @@
+"""S33, S34: whoever is killed, wherever, leaves the table as it was or as committed, and the next writer goes on.
+
+Each case kills one process with SIGKILL at one fault point of one operation. ``STEPS`` says which points an operation
+comes to, in order; tests hold that list against the code, so that no point is forgotten.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from processes import fork, kill, start
+from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
+
+import trinitymerge
+from trinitymerge import TrinityTable
+from trinitymerge.properties import CHECKPOINT_INTERVAL
+from trinitymerge.storage import faults
+
+ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
+KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
+
+# The operations -------------------------------------------------------------------------------------------------------
+
+
+def merge(spark, table):
+    source = frame(spark, ROWS, (1, 50, "merged", False), (2, 50, None, True), (7, 50, "new", False))
+    changed = table.merge(source).whenMatched("source.deleted").delete().whenMatched("target.v <> 'x'").updateAll()
+    changed.whenNotMatched().insertAll().execute()
+
+
+def compact(spark, table):
+    table.compact()
+
+
+def vacuum(spark, table):
+    table.vacuum(retentionHours=0)
+
+
+def restore(spark, table):
+    table.restore(2)
+
+
+def purge(spark, table):
+    table.purge([1])
+
+
+OPERATIONS: dict[str, Callable[..., None]] = {f.__name__: f for f in (merge, compact, vacuum, restore, purge)}
+
+STAGE = ["stage.before", "stage.written", "stage.synced"]
+CREATE = ["create.written", "create.published", "create.synced"]
+COMMIT = [
+    "commit.before",
+    *CREATE,
+    "commit.done",
+    "checkpoint.before",
+    *CREATE,
+    "checkpoint.done",
+    "replace.written",
+    "hint.done",
+]
+STEPS = {
+    "merge": [*STAGE, "validate.before", "validate.done", *COMMIT],
+    "compact": [*STAGE, "compact.staged", *COMMIT, "compact.committed"],
+    "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
+    "restore": ["restore.checked", *COMMIT],
+    "purge": [*STAGE, *STAGE, "purge.staged", *COMMIT, "purge.committed", *["purge.deleted"] * 4],
+}
+"""What each operation comes to on the table below, in order."""
+
+QUICK = {
+    "compact": {"compact.staged", "create.published", "compact.committed"},
+    "vacuum": {"vacuum.listed", "vacuum.deleting:2", "vacuum.deleted:2"},
+    "restore": {"restore.checked", "create.written", "commit.done"},
+    "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
+}
+"""What is tried every time; a merge is killed everywhere, the others at all points when there is more time."""
+
+
+def numbered(steps: list[str]) -> list[str]:
+    """Each visit under a name of its own, as the fault hook takes it: ``point``, ``point:2``, ..."""
+    seen: Counter[str] = Counter()
+    names = []
+    for step in steps:
+        seen[step] += 1
+        names.append(step if seen[step] == 1 else f"{step}:{seen[step]}")
+    return names
+
+
+def cases() -> list:
+    return [
+        pytest.param(operation, step, marks=[] if step in QUICK.get(operation, {step}) else [pytest.mark.long])
+        for operation, steps in STEPS.items()
+        for step in numbered(steps)
+    ]
+
+
+# The tables -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class State:
+    """What a table is to its users: its rows, and what its history says."""
+
+    rows: list
+    history: list
+
+    @classmethod
+    def of(cls, table: TrinityTable) -> State:
+        commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
+        return cls(live_rows(table), commits)
+
+
+@pytest.fixture(scope="module")
+def before(spark, tmp_path_factory) -> TrinityTable:
+    """A table with a base, a delta beside it, and files that only past versions need; each commit has a checkpoint."""
+    table = new_table(spark, tmp_path_factory.mktemp("crashes"), ROWS, properties={CHECKPOINT_INTERVAL: "1"}, **KEYS)
+    fill(table, spark, [(i, 10, "a", False) for i in range(5)], [(1, 20, "b", False), (4, 20, None, True)])
+    table.compact()
+    return fill(table, spark, [(1, 30, "c", False), (3, 30, "c", False)])
+
+
+@pytest.fixture(scope="module")
+def after(spark, before) -> dict[str, tuple[list[str], State]]:
+    """What each operation comes to, and what it makes of the table, when nobody is killed; and the table without any."""
+    found = {"nothing": ([], State.of(before))}
+    for name, operation in OPERATIONS.items():
+        table, steps = copy_of(before, spark), []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(faults, "fault", steps.append)
+            operation(spark, table)
+        found[name] = (steps, State.of(table))
+    return found
+
+
+def log_files(table: TrinityTable) -> set[str]:
+    return {file.name for file in (directory_of(table) / "_trinity_log").iterdir()}
+
+
+def leftovers(table: TrinityTable) -> set[str]:
+    """What no version of the table has ever named: staged batches, and temporary files of the log."""
+    named = {f"_tm_batch={b.id}" for c in table._backend.history() for b in c.added}
+    return (batch_directories(table) - named) | {name for name in log_files(table) if name.startswith(".")}
+
+
+def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None:
+    """The next writer goes on as if nothing had been; nothing but a vacuum removes what was left, and nothing else."""
+    version, left = table.version, leftovers(table)
+    assert fill(table, spark, [(9, 99, "next", False)]).version == version + 1
+    assert leftovers(table) == left
+    table.vacuum(retentionHours=0)
+    assert leftovers(table) == set()
+    assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
+    assert {f"{v:020d}.json" for v in range(version + 2)} <= log_files(table)
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, (9, 99, "next", False)], key=repr)
+
+
+# Killed at every point ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operation", "step"), cases())
+def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, before, after, operation, step):
+    table, steps = copy_of(before, spark), numbered(STEPS[operation])
+    process = fork(OPERATIONS[operation], table.path, spark, fault=step)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
+    expected = after[operation if committed else "nothing"][1]
+    assert State.of(table) == expected
+    staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]
+    if staged and not committed:
+        assert len([name for name in leftovers(table) if name.startswith("_tm_batch")]) == len(staged)
+    check_next_writer_and_vacuum(spark, table, expected.rows)
+
+
+def test_an_operation_that_was_killed_can_be_repeated(spark, before, after):
+    """Purge most of all: what it had not yet deleted goes when it is called again."""
+    table = copy_of(before, spark)
+    process = fork(purge, table.path, spark, fault="purge.deleted")
+    process.join(120)
+    left = table.purge([1])
+    assert (left.rowsRemoved, left.filesDeleted > 0) == (0, True)
+    assert State.of(table).rows == after["purge"][1].rows
+    assert table.purge([1]).filesDeleted == 0
+
+
+# No point is forgotten ------------------------------------------------------------------------------------------------
+
+
+def modules() -> list:
+    names = [m.name for m in pkgutil.walk_packages(trinitymerge.__path__, "trinitymerge.")]
+    return [importlib.import_module(name) for name in names]
+
+
+def test_every_point_an_operation_comes_to_is_a_case(after):
+    assert {name: steps for name, (steps, _) in after.items() if steps} == STEPS
+
+
+def test_every_fault_point_of_the_package_is_a_case():
+    declared = {point for module in modules() for point in getattr(module, "FAULT_POINTS", ())}
+    sources = [Path(m.__file__).read_text("utf-8") for m in modules()]
+    placed = {point for text in sources for point in re.findall(r'faults\.fault\("(?!name")([^"]+)"\)', text)}
+    assert declared == placed == {step for steps in STEPS.values() for step in steps}
+
+
+# Killed at random moments ---------------------------------------------------------------------------------------------
+
+
+def work(spark, table):
+    """Merges that add one to every counter, all at once, with compaction and vacuum in between, until somebody kills it."""
+    while True:
+        table.updateWhere(None, {"n": "n + 1"}).execute()
+        table.merge(frame(spark, "id INT", 0, 1, 2)).whenMatched("target.n >= 0").updateExpr(
+            {"n": "target.n + 1"}
+        ).execute()
+        table.compact()
+        table.vacuum(retentionHours=60 / 3600)
+
+
+WORK = "from test_crashes import work\nwork(spark, table)"
+
+
+def wait_for_jobs(spark) -> None:
+    """In a shared JVM the query of a killed process goes on; it must end before its leftovers can be judged."""
+    quiet = 0
+    while quiet < 5:  # between two jobs of one query there is a moment without any
+        quiet = 0 if spark.sparkContext.statusTracker().getActiveJobsIds() else quiet + 1
+        time.sleep(0.1)
+
+
+def check_counters(spark, table: TrinityTable) -> None:
+    opened = TrinityTable.forPath(spark, table.path)
+    merges = sum(c.operation == "MERGE" for c in opened._backend.history()) - 1
+    assert live_rows(opened) == [(i, merges) for i in range(3)], "every counter counts every merge, once"
+    opened.vacuum(retentionHours=0)
+    assert leftovers(opened) == set()
+    assert live_rows(opened) == [(i, merges) for i in range(3)]
+
+
+def wait_for_commits(table: TrinityTable, seconds: float = 120) -> None:
+    before, end = table.version, time.monotonic() + seconds
+    while table.version < before + 2:
+        assert time.monotonic() < end, "the process commits nothing"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_s33_killed_at_random_moments(spark, tmp_path, kills):
+    table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(i, 0) for i in range(3)])
+    for _ in range(kills):
+        process = fork(work, table.path, spark)
+        wait_for_commits(table)
+        time.sleep(random.uniform(0, 1))
+        process.kill()
+        process.join(30)
+        assert process.exitcode == -signal.SIGKILL
+        wait_for_jobs(spark)
+        check_counters(spark, table)
+
+
+@pytest.mark.long
+def test_s33_killed_at_random_moments_with_the_jvm(spark, tmp_path):
+    """The whole process group at once: what a power cut does to the processes, Spark's tasks half done."""
+    table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(i, 0) for i in range(3)])
+    for _ in range(10):
+        process = start(table.path, WORK, None)
+        wait_for_commits(table)
+        time.sleep(random.uniform(0, 3))
+        kill(process)
+        check_counters(spark, table)

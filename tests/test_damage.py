@@ -1,0 +1,256 @@
+"""S33, S34: full disks, directories nobody may write, and files that vanish or rot: a clear error, and nothing is lost.
+
+Damage to single files of the log is in test_log.py, what filesystems promise in test_filesystem.py; here it is tables.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers import assertRows
+from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
+
+from trinitymerge import CorruptTableError, InvalidMergeError, TrinityTable
+from trinitymerge.storage import local
+
+COLUMNS = "id INT, v STRING"
+
+
+@pytest.fixture
+def table(spark, tmp_path) -> TrinityTable:
+    return fill(new_table(spark, tmp_path, COLUMNS), spark, [(1, "a"), (2, "a")])
+
+
+def upsert(table: TrinityTable, spark, *rows: tuple) -> None:
+    table.upsert(frame(spark, COLUMNS, *rows)).execute()
+
+
+def update(table: TrinityTable) -> None:
+    """A merge that reads the table."""
+    table.updateWhere("id > 0", {"v": "concat(v, '!')"}).execute()
+
+
+def check_unchanged(table: TrinityTable, spark, rows: list[tuple], version: int) -> None:
+    """The table is as it was, holds nothing that is not part of it, and takes the next merge."""
+    opened = TrinityTable.forPath(spark, table.path)
+    assert (opened.version, live_rows(opened)) == (version, rows)
+    assert batch_directories(opened) == {f"_tm_batch={b.id}" for c in opened._backend.history() for b in c.added}
+    upsert(opened, spark, (9, "next"))
+    assert live_rows(opened) == [*rows, (9, "next")]
+
+
+# Storage that takes no more -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real filesystem of three megabytes, where this user may mount one."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root may mount a small filesystem")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_s33_a_full_disk_refuses_the_batch_and_keeps_the_table(spark, small_disk):
+    table = fill(new_table(spark, small_disk, COLUMNS), spark, [(1, "a")])
+    large = spark.range(400_000).selectExpr("CAST(id AS INT) AS id", "sha2(CAST(id AS STRING), 256) AS v")
+    with pytest.raises(InvalidMergeError, match=r"No space left on device.*Nothing was written"):
+        table.upsert(large).execute()
+    spark._jvm.java.lang.System.gc()  # Spark leaves the file it could not write open, and so the disk full, until then
+    table.vacuum(retentionHours=0)
+    check_unchanged(table, spark, [(1, "a")], 1)
+
+
+def refused(code: int) -> Callable[..., None]:
+    def write(path: str, _data: bytes) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        (errno.ENOSPC, OSError, "No space left on device"),
+        (errno.EDQUOT, OSError, "quota"),
+        (errno.EACCES, PermissionError, "Permission denied"),
+        (errno.EROFS, OSError, "Read-only file system"),
+    ],
+)
+def test_s33_an_entry_that_cannot_be_written_commits_nothing(spark, table, monkeypatch, code, error, text):
+    """The batch is there, the entry is not: the error names the entry, and the batch goes."""
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "_write_synced", refused(code))
+        for attempt in (lambda: upsert(table, spark, (3, "c")), lambda: update(table)):
+            with pytest.raises(error, match=rf"{text}.*00000002\.json"):
+                attempt()
+    check_unchanged(table, spark, [(1, "a"), (2, "a")], 1)
+
+
+def test_s33_maintenance_that_cannot_be_committed_changes_nothing(spark, table, monkeypatch):
+    upsert(table, spark, (2, "b"))
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "_write_synced", refused(errno.ENOSPC))
+        for attempt in (table.compact, lambda: table.purge([1]), lambda: table.restore(1)):
+            with pytest.raises(OSError, match=r"No space left.*00000003\.json"):
+                attempt()
+    check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
+
+
+def test_s33_a_data_directory_nobody_can_write_is_named(spark, table):
+    data = directory_of(table) / "data"
+    data.rename(data.with_name("aside"))
+    data.touch()
+    with pytest.raises(NotADirectoryError, match=f"{data}"):
+        upsert(table, spark, (3, "c"))
+    data.unlink()
+    data.with_name("aside").rename(data)
+    check_unchanged(table, spark, [(1, "a"), (2, "a")], 1)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_s33_a_directory_without_permission_is_named(spark, table):
+    for name in ("data", "_trinity_log"):
+        directory = directory_of(table) / name
+        directory.chmod(0o500)
+        try:
+            with pytest.raises((PermissionError, InvalidMergeError), match=name):
+                upsert(table, spark, (3, "c"))
+        finally:
+            directory.chmod(0o700)
+    check_unchanged(table, spark, [(1, "a"), (2, "a")], 1)
+
+
+def test_s33_a_table_cannot_be_made_where_nothing_can(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_write_synced", refused(errno.EACCES))
+    with pytest.raises(PermissionError, match=r"Permission denied.*00000000\.json"):
+        TrinityTable.create(spark, str(tmp_path / "t"), COLUMNS, primaryKey="id")
+    assert not TrinityTable.isTrinityTable(spark, str(tmp_path / "t"))
+
+
+# Files that vanish or rot ---------------------------------------------------------------------------------------------
+
+
+def data_file(table: TrinityTable, position: int = 0) -> Path:
+    (file,) = table._backend.data_files(table._snapshot().batches[position].id)
+    return Path(file.path.removeprefix("file:"))
+
+
+def test_s33_a_batch_file_that_vanished_stops_what_reads_it(spark, table):
+    """Reading and merging by what is left would lose rows without a word."""
+    upsert(table, spark, (2, "b"))
+    file = data_file(table)
+    aside = file.rename(file.with_name("_aside"))
+    where = file.parent.name
+    for attempt in (lambda: table.toDF().collect(), lambda: update(table), table.compact, lambda: table.purge([1])):
+        with pytest.raises(CorruptTableError, match=rf"{where}.*0 of 1 files.*restore"):
+            attempt()
+    aside.rename(file)
+    check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_s33_a_batch_file_that_was_cut_stops_what_reads_it(spark, tmp_path, file_format):
+    """Cut to nothing most of all: Spark takes an empty ORC file for one without rows."""
+    table = fill(new_table(spark, tmp_path, COLUMNS, fileFormat=file_format), spark, [(1, "a"), (2, "a")], [(2, "b")])
+    file = data_file(table)
+    good = file.read_bytes()
+    file.with_name(f".{file.name}.crc").unlink()
+    for left in (len(good) // 2, 0):
+        file.write_bytes(good[:left])
+        for attempt in (lambda: table.toDF().collect(), lambda: update(table), table.compact, lambda: table.purge([1])):
+            with pytest.raises(CorruptTableError, match=rf"{file.parent.name} has {left:,} of {len(good):,} bytes"):
+                attempt()
+    file.write_bytes(good)
+    check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
+
+
+def test_s33_a_batch_file_of_zeroes_is_named(spark, table):
+    file = data_file(table)
+    good = file.read_bytes()
+    file.with_name(f".{file.name}.crc").unlink()  # of Spark's local files; elsewhere only the format itself can notice
+    file.write_bytes(bytes(len(good)))
+    with pytest.raises(InvalidMergeError, match=rf"{file.name}.*Nothing was written"):
+        update(table)
+    file.write_bytes(good)
+    check_unchanged(table, spark, [(1, "a"), (2, "a")], 1)
+
+
+def test_s33_sparks_checksums_notice_a_flipped_bit_of_local_files(spark, table):
+    file = data_file(table)
+    good = file.read_bytes()
+    middle = len(good) // 2
+    file.write_bytes(good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :])
+    with pytest.raises(Exception, match=r"(?i)checksum"):
+        table.toDF().collect()
+    file.write_bytes(good)
+    assertRows(table.toDF(), [(1, "a"), (2, "a")])
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_s33_a_damaged_log_stops_everything_and_loses_nothing(spark, table, entry, damage):
+    upsert(table, spark, (2, "b"))
+    upsert(table, spark, (3, "c"))
+    file = directory_of(table) / "_trinity_log" / f"{entry:020d}.json"
+    good, before = file.read_bytes(), batch_directories(table)
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(good[:-20])
+
+    def opened() -> TrinityTable:
+        return TrinityTable.forPath(spark, table.path)
+
+    attempts = [
+        lambda: opened().toDF(),
+        lambda: update(opened()),
+        lambda: opened().vacuum(0),
+        lambda: opened().purge([1]),
+    ]
+    for attempt in attempts:
+        with pytest.raises(CorruptTableError, match=file.name):
+            attempt()
+    assert batch_directories(table) == before
+    file.write_bytes(good)
+    check_unchanged(table, spark, [(1, "a"), (2, "b"), (3, "c")], 3)
+
+
+# Power cuts -----------------------------------------------------------------------------------------------------------
+
+
+def test_s33_a_commit_is_published_after_all_it_needs_has_been_synced(spark, tmp_path, monkeypatch):
+    """What fsync promises survives a power cut: each file, and the entry of each directory up to the table's own."""
+    synced, at_publication = set(), []
+    fsync, link = os.fsync, os.link
+
+    def recorded(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def published(source: str, target: str) -> None:
+        at_publication.append((target, source in synced, set(synced)))
+        link(source, target)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("only Linux tells the path of a descriptor")
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(os, "link", published)
+    table = fill(new_table(spark, tmp_path, COLUMNS), spark, [(1, "a")])
+    root = directory_of(table)
+    entry, itself, before = at_publication[-1]
+    assert (Path(entry).name, itself) == ("00000000000000000001.json", True)
+    needed = {str(root / "data"), *(str(p) for p in (root / "data").rglob("*"))}
+    assert needed <= before, "the batch"
+    assert {str(root), str(root.parent)} <= before, "the way to it"
+    assert str(root / "_trinity_log") in synced, "the entry itself, before the merge says that it is done"

@@ -9,7 +9,7 @@ ARGS ?=
 SIZE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench clean java python
+.PHONY: help demo test test-long mutants lint bench clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-10s", $$2; $$1 = $$2 = ""; print}'
@@ -22,6 +22,9 @@ test:       java .venv/.dev  ## the test suite (ARGS="-k stale" for a part)
 
 test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
 	@$(BIN)/python -m pytest -q --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
+
+mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some)
+	@$(BIN)/python tests/mutants.py $(ARGS)
 
 lint:       .venv/.dev  ## ruff and mypy, nothing changed
 	@$(BIN)/ruff check .

@@ -87,10 +87,10 @@ def _told_apart(definition: TableDefinition, rows: Sequence[Row]) -> list[Row]:
     return list({(rules.key(row), rules.watermark_order(row)): row for row in rows}.values())
 
 
-def oldest_first(definition: TableDefinition, rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows in two batches: the oldest of each key, and the others; the first can be a base."""
+def one_of_each_key_first(definition: TableDefinition, rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows in two batches: one of each key, which can be a base, and the others, older or fresher."""
     rules, first, rest = RowRules(led_by_lane(definition)), dict[object, Row](), list[Row]()
-    for row in sorted(rows, key=rules.watermark_order):
+    for row in rows:
         if rules.key(row) in first:
             rest.append(row)
         first.setdefault(rules.key(row), row)

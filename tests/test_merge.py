@@ -36,7 +36,7 @@ def chain(spark, events):
     source = frame(
         spark,
         CHANGES,
-        (1, 20, "both", "D", True),  # two clauses are true
+        (1, 20, "both", "D", False),  # the first two clauses are true
         (2, 20, "second", "U", True),
         (3, 20, "none", "N", None),  # the clause's condition is null
         (4, 5, "late", "U", True),

@@ -31,7 +31,7 @@ from streams import (
     event_frame,
     event_table,
     events_of,
-    oldest_first,
+    one_of_each_key_first,
     survivors,
     watermarked_rows,
 )
@@ -111,7 +111,8 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
     while merges < MERGES_OF_A_LONG_BLOCK:
         found = verdicts(number, LANES_OF_A_LONG_BLOCK)
         check_merged(found.merged, number, spark, tmp_path, compacted=(1,) if number % 3 == 2 else ())
-        check_refused(found.refused, number, spark, tmp_path)
+        if number == 1000 * block:
+            check_refused(found.refused, number, spark, tmp_path)
         merges, number = merges + len(found.merged), number + 1
 
 
@@ -176,7 +177,7 @@ def test_S13_rows_with_watermarks_read_the_same_in_any_order_and_batching(number
         "in one batch": write_table(spark, tmp_path, own, [rows]),
         "in any order, some twice": write_table(spark, tmp_path, own, delivered(rows, 3, number, repeated=0.3)),
         "compacted between": write_table(spark, tmp_path, own, delivered(rows, 3, -number, repeated=0.3), 0, {2}),
-        "over a base": write_table(spark, tmp_path, own, oldest_first(definition, rows), 2 * len(rows)),
+        "over a base": write_table(spark, tmp_path, own, one_of_each_key_first(definition, rows), 2 * len(rows)),
     }
     for how, table in tables.items():
         try:

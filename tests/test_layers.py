@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> properties -> definition -> errors
+    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> jvm -> properties -> definition -> errors
 
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
 """
@@ -21,6 +21,7 @@ LAYERS = [
     "errors",
     "definition",
     "properties",
+    "jvm",
     "expressions",
     "statistics",
     "storage",
@@ -32,7 +33,7 @@ LAYERS = [
 ]
 WITHOUT_SPARK = ["errors", "definition", "properties", "merge.clauses", "testing"]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
-GATEWAY = ["storage.filesystem"]
+GATEWAY = ["storage.filesystem", "jvm"]
 
 
 class Import(NamedTuple):

@@ -710,6 +710,25 @@ def test_S25_key_that_the_same_merge_frees_may_be_taken_by_an_insert(spark, even
         assert (run.result.rowsInserted, run.result.rowsUpdated, run.result.rowsDeleted) == (0, 2, 0)
 
 
+def test_S30a_row_that_moves_as_a_tombstone_frees_its_key_as_a_delete_does(spark, events):
+    source = frame(spark, CHANGES, (2, 20, "", "M", None), (50, 20, "x", "I", None))
+
+    def merge(table):
+        return (
+            table.merge(source, "target.id = source.id")
+            .whenMatched("op = 'M'")
+            .updateExpr({"id": 22, "deleted": True})
+            .whenNotMatched()
+            .insertExpr({"id": "source.id - 48", "v": "'at 2'"})
+        )
+
+    for run in on_every_path(events, merge, spark, uncertain=True):
+        assert run.row(2) == (2, 20, "at 2", None)
+        assert run.row(22) is None
+        # one live row was replaced; none came and none went
+        assert (run.result.rowsInserted, run.result.rowsUpdated, run.result.rowsDeleted) == (0, 1, 0)
+
+
 def test_S24_two_rows_moved_to_one_key_are_ambiguous(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20), (2, 20))
     with pytest.raises(AmbiguousMergeError, match=r"id=77 \(2 rows\)"):

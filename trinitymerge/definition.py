@@ -284,8 +284,8 @@ class TableDefinition:
         return (*self.fields, *hidden)
 
     def field(self, name: str) -> Field:
-        """The field called ``name``, exactly as spelled in the definition."""
-        return next(f for f in self.fields if f.name == name)
+        """The stored field called ``name``, exactly as spelled in the definition."""
+        return next(f for f in self.stored_fields if f.name == name)
 
     def to_json(self) -> dict[str, Any]:
         """The definition as the log stores it (S7)."""

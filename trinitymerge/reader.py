@@ -20,6 +20,7 @@ from trinitymerge.storage.backend import VERSION, Batches, Scanner
 from trinitymerge.storage.log import Batch
 
 _RANK = HIDDEN_PREFIX + "rank"
+_ALL_COLUMNS = HIDDEN_PREFIX + "all_columns"
 
 
 def resolve(
@@ -130,6 +131,8 @@ def _is_sought(definition: TableDefinition) -> str:
 OVERLAY_ROWS = 1_000_000
 """Up to this many delta rows are sent to every task that scans the base, instead of shuffling the base."""
 
+_ROWS_OF_A_SMALL_FILE = 10_000
+
 
 @attrs.frozen
 class Overlay:
@@ -160,6 +163,13 @@ class Overlay:
         win = all(_cannot_lose(d, base, batches.definition) for d in deltas)
         return cls(attrs.evolve(batches, batches=(base,)), attrs.evolve(batches, batches=deltas), win)
 
+    @property
+    def has_small_files(self) -> bool:
+        """Does opening the delta files take longer than reading all of their columns."""
+        return sum(b.rows for b in self.deltas.batches) <= _ROWS_OF_A_SMALL_FILE * sum(
+            b.files for b in self.deltas.batches
+        )
+
 
 def _version(batch: Batch) -> int:
     return -1 if batch.version is None else batch.version
@@ -182,15 +192,17 @@ def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:
     """
     definition = overlay.base.definition
     base = backend.scan(overlay.base).drop(VERSION)
-    deltas = _resolved(backend.scan(overlay.deltas), overlay.deltas)
-    marks = _marks(deltas, definition)
+    has_key = " AND ".join(f"{quote(k)} IS NOT NULL" for k in definition.primaryKey)
+    deltas = _resolved(backend.scan(overlay.deltas).filter(has_key), overlay.deltas)
+    marks = _marks(deltas, overlay)
     fresher = "false"
     if not overlay.deltas_win:
         fresher = _beats(definition)
         beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
         losers = beaten.selectExpr(*[_mark_key(i) for i in range(len(definition.primaryKey))])
         deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
-    kept = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND NOT {fresher}"), "left_anti")
+    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {_ALL_COLUMNS} >= 0"
+    kept = base.join(F.broadcast(marks), F.expr(replaced), "left_anti")
     return kept.unionByName(deltas)
 
 
@@ -202,12 +214,20 @@ def _mark_watermark(i: int) -> str:
     return f"{HIDDEN_PREFIX}mark_watermark{i}"
 
 
-def _marks(deltas: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Key and watermark of each delta row, under names that cannot clash with the base's."""
+def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
+    """Key and watermark of each delta row, under names that cannot clash with the base's.
+
+    The deltas are read for this and as rows of their own. Of many small files that is better done once: Spark reuses the
+    shuffle if both need the same columns and have the same filters, so a count that is never negative asks for all of them.
+    """
+    definition, batches = overlay.base.definition, (*overlay.base.batches, *overlay.deltas.batches)
     keys = [f"{quote(k)} AS {_mark_key(i)}" for i, k in enumerate(definition.primaryKey)]
-    return deltas.selectExpr(
-        *keys, *[f"{quote(w)} AS {_mark_watermark(i)}" for i, w in enumerate(definition.watermarkKey)]
-    )
+    watermarks = [f"{quote(w)} AS {_mark_watermark(i)}" for i, w in enumerate(definition.watermarkKey)]
+    asked = "0"
+    if overlay.has_small_files:
+        fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
+        asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
+    return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {_ALL_COLUMNS}")
 
 
 def _same_key(definition: TableDefinition) -> str:

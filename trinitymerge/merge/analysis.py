@@ -7,13 +7,13 @@ column where its value comes from. Runs no Spark job: it only asks Spark's analy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, DecimalType, NullType, NumericType, StructType
+from pyspark.sql.types import DataType, DecimalType, NumericType, StructType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
@@ -41,6 +41,7 @@ from trinitymerge.merge.clauses import (
     describe,
 )
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, expression, source_copy
+from trinitymerge.merge.inspection import Inspector
 from trinitymerge.merge.names import key_text, name_parts
 
 # Where the value of one column of a written row comes from: a closed union -------------------------------------------
@@ -177,12 +178,23 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     joined = target.empty if source is None else target.empty.crossJoin(source.frame)
-    resolver = _Resolver(target, source, joined, clauses)
     by_name = source is not None and condition is None
-    if source is not None:
-        condition = primary_key_equality(target, source) if by_name else resolver.merge_condition(condition)
+    inspector = Inspector(target, source, joined, _expressions(condition, clauses))
+    if source is not None and by_name:
+        condition = primary_key_equality(target, source)
+    elif source is not None:
+        inspector.check_boolean("The merge condition", condition)
+    resolver = _Resolver(target, source, joined, clauses, inspector)
     plans = tuple(map(resolver.clause, range(len(clauses))))
     return Analysis(target, source, joined, condition, by_name, plans)
+
+
+def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
+    """The conditions and values that the user gave."""
+    yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
+    for values in (getattr(action, "values", None) for clause in clauses for action in clause.actions):
+        if isinstance(values, Assignments):
+            yield from (expression(value) for _, value in values.items)
 
 
 def primary_key_equality(target: Target, source: Source) -> str:
@@ -206,38 +218,25 @@ def primary_key_equality(target: Target, source: Source) -> str:
 class _Resolver:
     """Analyses the expressions of one merge; every method only asks Spark's analyzer."""
 
-    def __init__(self, target: Target, source: Source | None, joined: DataFrame, clauses: tuple[Clause, ...]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        source: Source | None,
+        joined: DataFrame,
+        clauses: tuple[Clause, ...],
+        inspector: Inspector,
+    ) -> None:
         self.target, self.source, self.joined, self.clauses = target, source, joined, clauses
         self.definition = target.definition
-
-    def merge_condition(self, condition: str | Column) -> str | Column:
-        self._check_boolean("The merge condition", condition)
-        return condition
+        self.inspector = inspector
 
     def clause(self, position: int) -> ClausePlan:
         clause = self.clauses[position]
         if clause.condition is not None:
-            self._check_boolean(f"The condition of {describe(self.clauses, position)}", clause.condition)
+            self.inspector.check_boolean(f"The condition of {describe(self.clauses, position)}", clause.condition)
         templates = tuple(self._template(position, action) for action in clause.actions)
-        reads_target = clause.condition is not None and self._reads_target(clause.condition)
+        reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
         return ClausePlan(clause, clause.condition, reads_target, templates)
-
-    def _check_boolean(self, where: str, condition: str | Column) -> None:
-        with analysis_errors(where):
-            kind = self.joined.select(as_column(condition).alias("c")).schema.fields[0].dataType
-            if not isinstance(kind, (BooleanType, NullType)):
-                raise InvalidMergeError(
-                    f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
-                )
-            # A filter refuses what a condition may not hold: aggregates, window functions, generators.
-            self.joined.filter(as_column(condition)).schema  # noqa: B018
-
-    def _reads_target(self, *values: str | Column) -> bool:
-        if self.source is None or not values:
-            return bool(values)
-        if self.source.index(self.target.alias) is not None:
-            return True  # "A.x" could be read as field x of the source's column A
-        return not self.source.resolves(*values)
 
     # Templates ------------------------------------------------------------------------------------------------------
 
@@ -349,28 +348,13 @@ class _Resolver:
     def _typed(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:
             return {}
-        types = self._types(position, action, values)
-        only_source = not self._reads_target(*values.values())
+        types = self.inspector.types(f"{describe(self.clauses, position)}, {action.name}Expr", values)
+        only_source = not self.inspector.reads_target(*values.values())
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
-            alone = value if only_source or not self._reads_target(value) else None
+            alone = value if only_source or not self.inspector.reads_target(value) else None
             given[name] = Given(value, alone, kind, self._storing(position, kind, self._stored_field(name)))
         return given
-
-    def _types(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> list[DataType]:
-        where = f"{describe(self.clauses, position)}, {action.name}Expr"
-        try:
-            with analysis_errors(where):
-                columns = [as_column(v) for v in values.values()]
-                types = [c.dataType for c in self.joined.select(*_numbered(columns)).schema.fields]
-                self.joined.filter(F.array(*[c.isNull() for c in columns])[0]).schema  # noqa: B018
-                return types
-        except InvalidMergeError:
-            for name, value in values.items():  # find the culprit
-                with analysis_errors(f"{where}, column '{name}'"):
-                    self.joined.select(as_column(value)).schema  # noqa: B018
-                    self.joined.filter(as_column(value).isNull()).schema  # noqa: B018
-            raise
 
     def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
         way = storing(kind, field)
@@ -474,10 +458,6 @@ class _Resolver:
                 clause=position + 1,
                 columns=lacking,
             )
-
-
-def _numbered(columns: Sequence[Column]) -> list[Column]:
-    return [c.alias(f"v{i}") for i, c in enumerate(columns)]
 
 
 def _as_char(value: str, field: Field) -> str:

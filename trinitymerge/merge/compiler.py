@@ -58,6 +58,7 @@ _NOT_MATCHED = HIDDEN_PREFIX + "not_matched"
 _HAS_KEY = HIDDEN_PREFIX + "has_key"
 _STALE = HIDDEN_PREFIX + "is_stale"
 _CHANGED = HIDDEN_PREFIX + "changed"
+_DIES = HIDDEN_PREFIX + "dies"
 _ARRIVES = HIDDEN_PREFIX + "arrives"
 _BY_DELETE = HIDDEN_PREFIX + "freed_by_delete"
 _BY_MOVE = HIDDEN_PREFIX + "freed_by_move"
@@ -72,8 +73,7 @@ UNDECIDED = -1
 DUPLICATE, STALE, STALE_MOVE, TORN = "duplicate", "stale", "stale move", "torn"
 INSERTED, UPDATED, DELETED, NOTHING = "insert", "update", "delete", "none"
 MOVED, MOVED_OVER_DELETED = "move", "move+delete"
-MOVED_DEAD, MOVED_DEAD_OVER_DELETED = "move to tombstone", "move to tombstone+delete"
-MOVES = (MOVED, MOVED_OVER_DELETED, MOVED_DEAD, MOVED_DEAD_OVER_DELETED)
+MOVES = (MOVED, MOVED_OVER_DELETED)
 """The effects of moved rows; under a key where another row is fresher, such a row is deleted (S30a)."""
 
 Lookup = Callable[[DataFrame], DataFrame]
@@ -323,8 +323,9 @@ def evaluate(fired: DataFrame, program: Program) -> DataFrame:
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
-    is_moving_key = program.moves and field.name in program.definition.primaryKey
-    return value.way is Storing.CHECKED or is_moving_key or not isinstance(value.value, str)
+    # A move's new key and tombstone are asked for by the row and by the tombstone it leaves behind.
+    twice = program.moves and field.name in (*program.definition.primaryKey, program.definition.tombstone_column)
+    return value.way is Storing.CHECKED or twice or not isinstance(value.value, str)
 
 
 def _stored_value(program: Program, number: int, field: Field) -> str:
@@ -411,15 +412,21 @@ def _misfits(program: Program) -> str:
 
 
 def _keys_of_moves(program: Program) -> list[str]:
-    """Of each row of a moving update: the key it has left and the key it goes to."""
+    """Of each row of a moving update: the key it has left, the key it goes to, and whether it is a tombstone there."""
     columns = []
     for k, key in enumerate(program.definition.primaryKey):
-        field = program.definition.field(key)
-        new = {n: _stored_value(program, n, field) for n in program.moving_updates}
-        new |= {n + 1: value for n, value in new.items()}  # the tombstone left behind follows its update
-        columns.append(f"CAST({_by_slot(new)} AS {sql_type(physical_type(field))}) AS {_new_key(k)}")
+        columns.append(f"{_moved_value(program, program.definition.field(key))} AS {_new_key(k)}")
         columns.append(f"{program.analysis.target.column(key)} AS {_old_key(k)}")
+    tombstone = _moved_value(program, program.definition.field(program.definition.tombstone_column))
+    columns.append(f"{is_tombstone(program.definition, tombstone)} AS {_DIES}")
     return columns
+
+
+def _moved_value(program: Program, field: Field) -> str:
+    """What a moving update gives to a column; the tombstone left behind follows its update."""
+    new = {n: _stored_value(program, n, field) for n in program.moving_updates}
+    new |= {n + 1: value for n, value in new.items()}
+    return f"CAST({_by_slot(new)} AS {sql_type(physical_type(field))})"
 
 
 # probe ----------------------------------------------------------------------------------------------------------------
@@ -579,7 +586,10 @@ def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
         return _with(rows, dict.fromkeys((_ARRIVES, _BY_DELETE, _BY_MOVE, _TAKEN), "false"))
     comes = f"{_in_slots(may_arrive)} AND (NOT {_is(program, 'update')} OR ({_CHANGED} AND NOT {_STALE})) AND {LIVE}"
     over_key = f"OVER (PARTITION BY {', '.join(quote(k) for k in program.definition.primaryKey)})"
-    frees = {_BY_DELETE: _deletes(program), _BY_MOVE: f"{_is(program, 'leave')} AND {_CHANGED}"}
+    left = f"{_is(program, 'leave')} AND {_CHANGED}"
+    frees = {_BY_DELETE: _deletes(program), _BY_MOVE: "false"}
+    if program.moves:  # what moves as a tombstone is deleted: it lives nowhere any more
+        frees = {_BY_DELETE: f"({frees[_BY_DELETE]}) OR ({left} AND {_DIES})", _BY_MOVE: f"{left} AND NOT {_DIES}"}
     found = _with(rows, {_ARRIVES: comes})
     values = {name: f"max(({what}) AND NOT {_STALE}) {over_key}" for name, what in frees.items()}
     return _with(found, values | {_TAKEN: f"max({_ARRIVES} AND NOT {_STALE}) {over_key}"})
@@ -604,13 +614,14 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         (_is(program, "absent delete"), NOTHING, NOTHING),
         (f"{_ARRIVES} AND NOT {_BY_DELETE} AND NOT {_BY_MOVE}", DUPLICATE, DUPLICATE),
         (_TORN, TORN, TORN),
+        *([(f"{_is(program, 'leave')} AND {_DIES}", DELETED, DELETED)] if program.moves else []),
         (_is(program, "leave"), NOTHING, NOTHING),
         (f"{_CHANGED} AND {_STALE}", STALE_MOVE, STALE_MOVE),
         (_STALE, STALE, STALE),
         (_is(program, "delete"), DELETED, DELETED),
         (_REPEATED, NOTHING, NOTHING),
-        (f"{update} AND {_CHANGED} AND {freed_by_delete}", MOVED_OVER_DELETED, MOVED_DEAD_OVER_DELETED),
-        (f"{update} AND {_CHANGED}", MOVED, MOVED_DEAD),
+        (f"{update} AND {_CHANGED} AND {freed_by_delete}", MOVED_OVER_DELETED, DELETED),
+        (f"{update} AND {_CHANGED}", MOVED, NOTHING),
         (f"{update} OR ({freed_by_delete})", UPDATED, DELETED),
         ("true", INSERTED, NOTHING),
     ]

@@ -121,6 +121,7 @@ class Source:
     case_sensitive: bool
     df: DataFrame
     copies: tuple[str, ...]
+    _same: dict[tuple[Any, ...], bool] = attrs.field(factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
@@ -169,6 +170,14 @@ class Source:
         """
         if all(isinstance(a, str) and a == b for a, b in zip(left, right, strict=True)):
             return True
+        if not all(isinstance(c, str) for c in (*left, *right)):  # Columns have no equality
+            return self._asked_same(left, right)
+        question = (tuple(left), tuple(right))
+        if question not in self._same:
+            self._same[question] = self._asked_same(left, right)
+        return self._same[question]
+
+    def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         a, b = (self.df.select(*[as_column(c).alias(f"c{i}") for i, c in enumerate(cs)]) for cs in (left, right))
         return bool(a.sameSemantics(b))
 

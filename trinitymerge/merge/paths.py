@@ -184,6 +184,8 @@ def _key_column(target: Target, text: str) -> str | None:
         else ""
     )
     for key in target.definition.primaryKey:
+        if text.strip() == f"{target.alias}.{key}" and text.replace(".", "").strip().isidentifier():
+            return key  # nothing else can be called so: the condition as a whole has been analysed
         if key.lower() == name.lower():
             with suppress(AnalysisException, ParseException), quiet():
                 if target.empty.select(as_column(text)).sameSemantics(target.empty.selectExpr(target.column(key))):

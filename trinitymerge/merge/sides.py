@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.expressions import all_of, is_tombstone
+from trinitymerge.jvm import estimate
 from trinitymerge.merge.analysis import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, key_copy
@@ -20,6 +21,16 @@ from trinitymerge.storage.backend import Backend, Batches
 
 BROADCAST_ROWS = 500_000
 """Up to this many keys are sent to every task that scans the target; counted, not estimated."""
+
+
+ONE_TASK_ROWS, ONE_TASK_BYTES = 50_000, 4 << 20
+"""Up to this much a single task is no slower than several and their shuffle."""
+
+
+def fits_one_task(df: DataFrame) -> bool:
+    """Is a DataFrame known to be small, and to take no longer in one task than in several."""
+    known = estimate(df)
+    return known is not None and known.size_bytes <= ONE_TASK_BYTES and not known.runs_python
 
 
 @attrs.frozen(eq=False)

@@ -6,8 +6,9 @@ Messages name the rows; the extra look that finds them is taken only when someth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import Column, DataFrame, Row
@@ -32,8 +33,6 @@ from trinitymerge.merge.compiler import (
     KEEP,
     MISFIT,
     MOVED,
-    MOVED_DEAD,
-    MOVED_DEAD_OVER_DELETED,
     MOVED_OVER_DELETED,
     MOVES,
     SLOT,
@@ -48,16 +47,20 @@ from trinitymerge.merge.paths import Path
 from trinitymerge.reader import comparable
 from trinitymerge.statistics import watermark_metrics, watermark_of
 
+StagedRows: TypeAlias = Callable[[], DataFrame]
+"""Opens the staged batch, for what must be looked up there; a clean merge never does."""
+
 _SHOWN = 5
 IS_STALE = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
 """Is a settled or staged row older than what it would replace; null where that is not known."""
 
+_METRICS = HIDDEN_PREFIX + "metrics"
 _N = HIDDEN_PREFIX + "n"
 _SCATTER = HIDDEN_PREFIX + "scatter"
 _EFFECT_WEIGHTS = {
     "inserted": {INSERTED: 1},
     "updated": {UPDATED: 1, MOVED: 1, MOVED_OVER_DELETED: 1},
-    "deleted": {DELETED: 1, MOVED_OVER_DELETED: 1, MOVED_DEAD: 1, MOVED_DEAD_OVER_DELETED: 2},
+    "deleted": {DELETED: 1, MOVED_OVER_DELETED: 1},
 }
 
 # Observed in the write job --------------------------------------------------------------------------------------------
@@ -81,13 +84,13 @@ def with_key_counts(rows: DataFrame, program: Program, all_written: bool) -> Dat
     return rows.selectExpr("*", f"count_if({KEEP}) OVER (PARTITION BY {', '.join(keys)}) AS {_N}")
 
 
-def observed_columns(program: Program) -> list[Column]:
+def observed_metrics(program: Program) -> dict[str, str]:
     """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
 
     Only those that the merge can need: each costs a little for every row.
     """
     definition = program.definition
-    metrics = {
+    return {
         "source": "count(1)",
         "rows": f"count_if({KEEP})",
         "contested": f"count_if({KEEP} AND {_N} > 1)",
@@ -96,7 +99,12 @@ def observed_columns(program: Program) -> list[Column]:
         **watermark_metrics(definition, KEEP),
         **(_blind_metrics() if program.path is Path.BLIND else _effect_metrics(program)),
     }
-    return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
+
+
+def as_one_column(metrics: Mapping[str, str]) -> Column:
+    """Aggregates as one JSON text, because every column of an observation costs several calls to the JVM."""
+    parts = ", ".join(f"'{name}', {value}" for name, value in metrics.items())
+    return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false')) AS {_METRICS}")
 
 
 def _fit_metrics(program: Program) -> dict[str, str]:
@@ -141,6 +149,11 @@ class Observed:
 
     values: Mapping[str, Any] = attrs.field(eq=False)
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Observed:
+        """What an observation of :func:`as_one_column` holds."""
+        return cls(json.loads(row[_METRICS]))
+
     def __getitem__(self, name: str) -> int:
         return int(self.values.get(name) or 0)
 
@@ -153,7 +166,7 @@ class Observed:
         return tuple(self[f"clause_{i}"] for i in range(clauses))
 
 
-def check_observed(program: Program, observed: Observed, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+def check_observed(program: Program, observed: Observed, staged: StagedRows, clauses: tuple[Clause, ...]) -> None:
     """Refuses null keys, values that do not fit, and nulls where none may be (S2, S29, S34).
 
     Raises:
@@ -161,12 +174,12 @@ def check_observed(program: Program, observed: Observed, staged: DataFrame, clau
     """
     definition = program.definition
     if observed["null_keys"]:
-        _raise_null_key(definition, observed["null_keys"], staged, clauses)
+        _raise_null_key(definition, observed["null_keys"], staged(), clauses)
     if observed["misfits"]:
         _raise_misfit(definition, observed)
     for i, field in enumerate(definition.fields):
         if observed[f"null_{i}"]:
-            rows = staged.filter(f"{quote(field.name)} IS NULL")
+            rows = staged().filter(f"{quote(field.name)} IS NULL")
             raise SchemaMismatchError(
                 f"Column '{field.name}' must not be null, but is in {_rows(observed[f'null_{i}'])} of the merge: "
                 f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",
@@ -218,10 +231,10 @@ class KeyCounts:
     deleted: int
 
 
-def count_keys(definition: TableDefinition, staged: DataFrame, observed: Observed) -> KeyCounts:
+def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observed) -> KeyCounts:
     """The counts the write job has observed and, only if some key has several rows, a look at those in the staged batch."""
     counts = KeyCounts(not observed["contested"], *(observed[n] for n in _EFFECT_WEIGHTS))
-    return counts if counts.unique else _with_contested(definition, staged, counts)
+    return counts if counts.unique else _with_contested(definition, staged(), counts)
 
 
 def _columns(names: Iterable[str]) -> list[Column]:

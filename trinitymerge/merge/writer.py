@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import attrs
 from pyspark.errors import PythonException
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Observation
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX
@@ -24,7 +24,7 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooMan
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.purge import mark_purged
-from trinitymerge.merge import validation
+from trinitymerge.merge import sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import KEEP, stored_columns
 from trinitymerge.merge.conflicts import Dependence
@@ -155,13 +155,23 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         observation = Observation()
-        metrics = [*validation.observed_columns(compiled.program), *self._metrics_of_maintenance()]
+        metrics = {**validation.observed_metrics(compiled.program), **self._metrics_of_maintenance()}
         all_written = not self._counts_unknown or self.plan.paths.certain
         rows = self._without_purged(compiled.rows)
-        rows = validation.with_key_counts(rows, compiled.program, all_written).observe(observation, *metrics)
+        if self._fits_one_task(compiled):
+            rows = rows.coalesce(1)  # then the keys need no shuffle to meet
+        rows = validation.with_key_counts(rows, compiled.program, all_written)
+        rows = rows.observe(observation, validation.as_one_column(metrics))
         rows = rows.filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
         staged = self.plan.backend.stage(rows, self.plan.definition)
-        return staged, Observed(dict(observation.get))
+        return staged, Observed.of(observation.get)
+
+    def _fits_one_task(self, compiled: Compiled) -> bool:
+        """Is the batch so small that one task writes it as fast as several: it is one file in any case."""
+        if compiled.source_rows is not None:
+            return compiled.source_rows <= sides.ONE_TASK_ROWS
+        source = self.plan.analysis.source
+        return source is not None and sides.fits_one_task(source.df)
 
     def _without_purged(self, rows: DataFrame) -> DataFrame:
         """Leaves out rows of purged keys: a replayed event must not bring them back."""
@@ -174,7 +184,7 @@ class _Attempt:
             *others, f"{KEEP} AND {_PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {_PURGED} AS {_PURGED}"
         )
 
-    def _metrics_of_maintenance(self) -> list[Column]:
+    def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""
         metrics = {}
         if self.snapshot.purged is not None:
@@ -183,7 +193,7 @@ class _Attempt:
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
             metrics["below_horizon"] = f"count_if({KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below})"
-        return [F.expr(f"{value} AS {name}") for name, value in metrics.items()]
+        return metrics
 
     # Validate -------------------------------------------------------------------------------------------------------
 
@@ -234,20 +244,20 @@ class _Attempt:
     def _validate(self, compiled: Compiled, staged: Staged, observed: Observed) -> KeyCounts:
         """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
         definition, clauses = self.plan.definition, self.plan.clauses
-        rows = self.plan.backend.read_staged(staged)
+        rows = cache(partial(self.plan.backend.read_staged, staged))
         validation.check_observed(compiled.program, observed, rows, clauses)
         if observed["duplicates"]:
-            validation.raise_duplicates(definition, rows, clauses, observed["duplicates"])
+            validation.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
         counts = validation.count_keys(definition, rows, observed)
         if not counts.unique:
-            validation.check_unambiguous(definition, rows, clauses)
+            validation.check_unambiguous(definition, rows(), clauses)
         if observed["torn"]:
-            validation.raise_torn(definition, rows, clauses)
+            validation.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
             find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
-            stale = rows.filter(validation.IS_STALE).selectExpr(*find)
+            stale = rows().filter(validation.IS_STALE).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
-            validation.raise_stale(definition, rows, latest, observed["stale"])
+            validation.raise_stale(definition, rows(), latest, observed["stale"])
         self._check_deletes(counts)
         return counts
 

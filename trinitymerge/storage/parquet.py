@@ -22,6 +22,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
+from trinitymerge.jvm import count_input_files
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
@@ -147,13 +148,10 @@ class ManagedBackend:
         readable = [b for b in batches.batches if b.rows]
         if not readable:
             return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
-        version = f"{readable[0].version}L"
-        if len(readable) > 1:
-            version = f"map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in readable)})[{BATCH}]"
         rows = self._load(definition, fields, [b.id for b in readable])
-        if len(rows.inputFiles()) != sum(b.files for b in readable):
+        if count_input_files(rows) != sum(b.files for b in readable):
             raise self._incomplete(readable)
-        return rows.selectExpr(*stored, f"{version} AS {VERSION}")
+        return rows.selectExpr(*stored, f"{_version_of(readable)} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
@@ -270,6 +268,24 @@ class ManagedBackend:
                 version=taken.version,
             ) from None
         return self._latest
+
+
+def _version_of(batches: Sequence[Batch]) -> str:
+    """The commit version of a row's batch, as SQL.
+
+    Looking into a map compares key after key, for every row. So there are several maps, by how the id begins; not one of
+    maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
+    """
+    if len(batches) == 1:
+        return f"{batches[0].version}L"
+    by_start: dict[str, list[Batch]] = {}
+    for batch in batches:
+        by_start.setdefault(batch.id[0], []).append(batch)
+    whens = (
+        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
+        for start, some in by_start.items()
+    )
+    return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"
 
 
 def _is_hidden(file: FileInfo, directory: str) -> bool:

@@ -1,0 +1,116 @@
+"""What Spark's analyzer says of a merge's expressions: their types, and which side they read (S20, S30).
+
+Owns: :class:`Inspector`. Asking the analyzer takes milliseconds each time, so texts are asked all at once; only where that
+fails are they asked one by one, to find out which clause to blame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, NullType
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet
+
+Expression: TypeAlias = "str | Column"
+
+
+class Inspector:
+    """Answers about expressions over the joined sides; runs no job.
+
+    Args:
+        target, source, joined: the sides, without the target's rows.
+        expressions: all those of the merge; what is not text is asked when needed.
+    """
+
+    def __init__(
+        self, target: Target, source: Source | None, joined: DataFrame, expressions: Iterable[Expression]
+    ) -> None:
+        self._target, self._source, self._joined = target, source, joined
+        texts = list(dict.fromkeys(e for e in expressions if isinstance(e, str)))
+        self._types = self._types_of_all(texts)
+        alias = re.compile(rf"\b{re.escape(target.alias)}\b", re.IGNORECASE)
+        likely = [t for t in self._types if not alias.search(t)]
+        self._reads = dict.fromkeys(likely, False) if likely and self._only_source(likely) else {}
+
+    def _types_of_all(self, texts: Sequence[str]) -> dict[str, DataType]:
+        """The types of texts that can all be used; nothing where one cannot."""
+        if not texts:
+            return {}
+        try:
+            with quiet():
+                selected = self._joined.selectExpr(*[f"{as_sql(t)} AS v{i}" for i, t in enumerate(texts)])
+                types = [f.dataType for f in selected.schema.fields]
+                if len(types) != len(texts):
+                    return {}
+                nulls = ", ".join(f"isnull({as_sql(t)})" for t in texts)
+                self._joined.filter(f"array({nulls})[0]").schema  # noqa: B018
+        except (AnalysisException, ParseException):
+            return {}
+        return dict(zip(texts, types, strict=True))
+
+    def check_boolean(self, where: str, condition: Expression) -> None:
+        """Refuses a condition that is not boolean, or that no filter takes: an aggregate, a window function, a generator.
+
+        Raises:
+            InvalidMergeError: beginning with ``where``.
+        """
+        with analysis_errors(where):
+            kind = self._known(condition)
+            if kind is None:
+                kind = self._joined.select(as_column(condition).alias("c")).schema.fields[0].dataType
+            if not isinstance(kind, (BooleanType, NullType)):
+                raise InvalidMergeError(
+                    f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
+                )
+            if self._known(condition) is None:
+                self._joined.filter(as_column(condition)).schema  # noqa: B018
+
+    def types(self, where: str, values: Mapping[str, Expression]) -> list[DataType]:
+        """The types of the values of some columns.
+
+        Raises:
+            InvalidMergeError: beginning with ``where`` and naming the column.
+        """
+        known = [self._known(v) for v in values.values()]
+        if None not in known:
+            return [kind for kind in known if kind is not None]
+        try:
+            with analysis_errors(where):
+                columns = [as_column(v) for v in values.values()]
+                numbered = [c.alias(f"v{i}") for i, c in enumerate(columns)]
+                types = [c.dataType for c in self._joined.select(*numbered).schema.fields]
+                self._joined.filter(F.array(*[c.isNull() for c in columns])[0]).schema  # noqa: B018
+                return types
+        except InvalidMergeError:
+            for name, value in values.items():  # find the culprit
+                with analysis_errors(f"{where}, column '{name}'"):
+                    self._joined.select(as_column(value)).schema  # noqa: B018
+                    self._joined.filter(as_column(value).isNull()).schema  # noqa: B018
+            raise
+
+    def _known(self, value: Expression) -> DataType | None:
+        return self._types.get(value) if isinstance(value, str) else None
+
+    def reads_target(self, *values: Expression) -> bool:
+        """Does any of the values need the target, or can all be computed from the source alone."""
+        if not values or self._source is None:
+            return bool(values)
+        known = [self._reads.get(v) if isinstance(v, str) else None for v in values]
+        if None not in known:
+            return any(known)
+        reads = not self._only_source(values)
+        if len(values) == 1 and isinstance(values[0], str):
+            self._reads[values[0]] = reads
+        return reads
+
+    def _only_source(self, values: Sequence[Expression]) -> bool:
+        if self._source is None or self._source.index(self._target.alias) is not None:
+            return False  # "A.x" could be read as field x of the source's column A
+        return self._source.resolves(*values)

@@ -146,7 +146,7 @@ MUTANTS = (
         "merge/writer.py",
         "if not counts.unique:\n            validation",
         "if not counts.unique and definition.watermarkKey:\n            validation",
-        ["test_duckdb.py::test_engine_agrees_with_DuckDB[1]"],
+        ["test_duckdb.py::test_engine_agrees_with_DuckDB[1]", "test_merge.py::test_S12_maps_are_compared_too"],
     ),
     Mutant(
         "deletes of absent keys are not recorded (S18)",

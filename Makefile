@@ -9,7 +9,7 @@ ARGS ?=
 SIZE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long soak lint bench clean java python
+.PHONY: help demo test test-long mutants soak lint bench clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-10s", $$2; $$1 = $$2 = ""; print}'
@@ -25,6 +25,9 @@ test-long:  java .venv/.dev  ## the test suite with its long tests and many more
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)
+
+mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some)
+	@$(BIN)/python tests/mutants.py $(ARGS)
 
 lint:       .venv/.dev  ## ruff and mypy, nothing changed
 	@$(BIN)/ruff check .

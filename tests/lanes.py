@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path as FilePath
 from typing import Any
@@ -22,16 +21,18 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from tables import batch_directories, copy_of
+from tables import batch_directories, copy_of, directory_of
 
 from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
 from trinitymerge.merge.clauses import All, Assignments, Clause, Insert, Update, WhenOnlyOnTarget
+from trinitymerge.merge.compiler import CLAUSE
 from trinitymerge.merge.paths import Path
+from trinitymerge.merge.plan import MergePlan
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.log import Batch
+from trinitymerge.storage.log import LOG_DIRECTORY, Batch
 from trinitymerge.storage.parquet import BATCH
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
 from trinitymerge.testing.expressions import Row
@@ -148,14 +149,13 @@ class Together:
     @property
     def definition(self) -> TableDefinition:
         """The program's, led by the lane."""
-        own = self.program.definition
-        return attrs.evolve(own, fields=(_LANE_FIELD, *own.fields), primaryKey=(LANE, *own.primaryKey))
+        return led_by_lane(self.program.definition)
 
     @property
     def batches(self) -> list[list[Row]]:
         """The commits of all lanes, one beside the other."""
         count = max(len(case.batches) for case in self.cases)
-        return [_beside(case.batches[n] if n < len(case.batches) else () for case in self.cases) for n in range(count)]
+        return [beside(case.batches[n] if n < len(case.batches) else () for case in self.cases) for n in range(count)]
 
     @property
     def source_schema(self) -> StructType:
@@ -164,7 +164,7 @@ class Together:
 
     @property
     def source_rows(self) -> list[Row]:
-        return _beside(case.source_rows for case in self.cases)
+        return beside(case.source_rows for case in self.cases)
 
     @property
     def condition(self) -> str | None:
@@ -187,7 +187,13 @@ class Together:
 _LANE_FIELD = Field(LANE, "integer", nullable=False)
 
 
-def _beside(rows_of_lanes: Iterable[Iterable[Row]]) -> list[Row]:
+def led_by_lane(own: TableDefinition) -> TableDefinition:
+    """The definition with the lane as the first column of the primary key."""
+    return attrs.evolve(own, fields=(_LANE_FIELD, *own.fields), primaryKey=(LANE, *own.primaryKey))
+
+
+def beside(rows_of_lanes: Iterable[Iterable[Row]]) -> list[Row]:
+    """The rows of all lanes, each with the number of its lane."""
     return [{LANE: lane, **row} for lane, rows in enumerate(rows_of_lanes) for row in rows]
 
 
@@ -210,6 +216,7 @@ def write_table(
     definition: TableDefinition,
     batches: Sequence[Sequence[Row]],
     fillers: int = 0,
+    compacted: Collection[int] = (),
 ) -> TrinityTable:
     """A table with these commits, written by one Spark job.
 
@@ -219,6 +226,7 @@ def write_table(
         definition: its own; the first column of the primary key is an integer.
         batches: of stored rows, oldest first.
         fillers: how many tombstones of keys below zero the first batch gets, so that the others are small beside it.
+        compacted: compact the table after these batches, counted from 1.
     """
     batches = [list(rows) for rows in batches]
     if fillers and batches and batches[0]:
@@ -233,11 +241,13 @@ def write_table(
         schema = physical_schema([*definition.stored_fields, Field(BATCH, "string")])
         frame = spark.createDataFrame(rows, schema, verifySchema=False)
         frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
-    for id, batch in zip(ids, batches, strict=True):
+    for n, (id, batch) in enumerate(zip(ids, batches, strict=True), 1):
         base = table._backend.snapshot()
         table._backend.commit(
             base.next_commit("TEST", added=(_statistics(definition, id, batch, not base.batches),)), base
         )
+        if n in compacted:
+            table.compact()
     return table
 
 
@@ -291,41 +301,85 @@ def _encoded(value: Any) -> Any:
 COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource")
 
 
-def difference(spark: SparkSession, directory: FilePath, verdicts: Sequence[tuple[MergeCase, ModelResult]]) -> str:
-    """Merges lanes on every sound path and says where one differs from the interpreter; empty if none does (S31)."""
+def difference(
+    spark: SparkSession,
+    directory: FilePath,
+    verdicts: Sequence[tuple[MergeCase, ModelResult]],
+    compacted: Collection[int] = (),
+) -> str:
+    """Merges lanes on every sound path and says where one differs from the interpreter; empty if none does (S31).
+
+    Args:
+        spark: the session.
+        directory: for the tables.
+        verdicts: lanes and what the interpreter makes of them.
+        compacted: compact the table after these batches of its past (S38).
+    """
     together = Together(tuple(case for case, _ in verdicts))
-    definition, table, source = _prepared(spark, directory, together)
-    wanted = _beside(result.rows for _, result in verdicts)
-    plan = together.builder(table, source).build()
-    for path in [p for p in Path if p not in plan.paths.why_not]:
-        mine = copy_of(table, spark)
-        builder = together.builder(mine, source)._on_path(path)
-        preview = _appended(definition, builder.build().preview()) if path in (Path.KEYED, Path.FULL) else None
-        before = mine.version
-        result = builder.execute()
-        found = list(rows_of(mine.toDF()))
-        text = renderDifference(wanted, found, definition.primaryKey)
+    definition, table, source = prepared(spark, directory, together, compacted)
+    if compacted:
+        before = beside(case.table().live() for case in together.cases)
+        text = renderDifference(before, rows_of(table.toDF()), definition.primaryKey)
         if text:
-            return f"as {path.value}, the live rows ('expected' is the interpreter): {text}"
-        text = _different_counts(result, [r for _, r in verdicts], path)
+            return f"compacted after batches {compacted}, before the merge ('expected' is the interpreter): {text}"
+    paths = together.builder(table, source).build().paths
+    for path in [p for p in Path if p not in paths.why_not]:
+        text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
         if text:
-            return text
-        if preview is not None:
-            written = _appended(definition, _newest_batch(mine)) if mine.version > before else []
-            modelled = _plain(definition, _beside(r.appended for _, r in verdicts))
-            for what, expected in {"the interpreter": modelled, "preview()": preview}.items():
-                text = renderDifference(expected, written, definition.primaryKey)
-                if text:
-                    return f"as {path.value}, the rows appended ('expected' is {what}): {text}"
+            return f"as {path.value}, {text}"
     return ""
 
 
-def _prepared(
-    spark: SparkSession, directory: FilePath, together: Together
+def _difference_on(
+    path: Path, together: Together, table: TrinityTable, source: DataFrame, wanted: Sequence[ModelResult]
+) -> str:
+    """The live rows, the counts, and the rows appended, against the interpreter's and against preview()."""
+    definition, plan = together.definition, together.builder(table, source)._on_path(path).build()
+    preview = _appended(definition, plan.preview())
+    before, result = table.version, plan.execute()
+    text = renderDifference(beside(r.rows for r in wanted), rows_of(table.toDF()), definition.primaryKey)
+    if text:
+        return f"the live rows ('expected' is the interpreter): {text}"
+    text = _different_counts(result, wanted)
+    if text:
+        return text
+    written = _appended(definition, _newest_batch(table)) if table.version > before else []
+    text = renderDifference(*_as_previewed(plan, definition, preview, written), definition.primaryKey)
+    if text:
+        return f"the rows appended ('expected' is preview()): {text}"
+    if path in (Path.KEYED, Path.FULL):
+        modelled = _plain(definition, beside(r.appended for r in wanted))
+        text = renderDifference(modelled, [_without_clause(row) for row in written], definition.primaryKey)
+        if text:
+            return f"the rows appended ('expected' is the interpreter): {text}"
+    return ""
+
+
+def _as_previewed(
+    plan: MergePlan, definition: TableDefinition, preview: list[Row], written: list[Row]
+) -> tuple[list[Row], list[Row]]:
+    """What a preview promises: the rows that are written.
+
+    Where only the run will tell whether the target must be read, the preview has read it, and its tombstones carry columns
+    of rows that the run has not looked at (S9).
+    """
+    if plan.chosen is not Path.BLIND or plan.paths.certain:
+        return preview, written
+    rules, own = RowRules(definition), {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
+    without_carried = [
+        [{n: v for n, v in row.items() if n in own} if rules.is_tombstone(row) else row for row in rows]
+        for rows in (preview, written)
+    ]
+    return without_carried[0], without_carried[1]
+
+
+def prepared(
+    spark: SparkSession, directory: FilePath, together: Together, compacted: Collection[int] = ()
 ) -> tuple[TableDefinition, TrinityTable, DataFrame]:
+    """The definition, table and source of lanes; the table is compacted after some batches of its past."""
     definition, batches = together.definition, together.batches
     fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
-    table = write_table(spark, directory, definition, batches, fillers)
+    table = write_table(spark, directory, definition, batches, fillers, compacted)
     rows = [tuple(row[f.name] for f in together.source_schema.fields) for row in together.source_rows]
     return definition, table, spark.createDataFrame(rows, together.source_schema, verifySchema=False)
 
@@ -345,11 +399,17 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 def _newest_batch(table: TrinityTable) -> DataFrame:
     batches = Batches.of(table._backend.snapshot())
-    return table._backend.scan(attrs.evolve(batches, batches=batches.batches[-1:]))
+    return table._backend.scan(attrs.evolve(batches, batches=batches.batches[-1:]), [Field(CLAUSE, "integer")])
 
 
 def _appended(definition: TableDefinition, frame: DataFrame) -> list[Row]:
-    return _plain(definition, rows_of(frame.selectExpr(*[quote(f.name) for f in definition.stored_fields])))
+    """Stored rows, and the clause each of them comes from."""
+    names = [*(field.name for field in definition.stored_fields), CLAUSE]
+    return _plain(definition, rows_of(frame.selectExpr(*map(quote, names))))
+
+
+def _without_clause(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != CLAUSE}
 
 
 def _plain(definition: TableDefinition, rows: list[Row]) -> list[Row]:
@@ -360,15 +420,15 @@ def _plain(definition: TableDefinition, rows: list[Row]) -> list[Row]:
     return [{**row, name: row[name] is not None} for row in rows]
 
 
-def _different_counts(result: Any, wanted: Sequence[ModelResult], path: Path) -> str:
+def _different_counts(result: Any, wanted: Sequence[ModelResult]) -> str:
     for name in COUNTS:
         found, expected = getattr(result, name), sum(getattr(r, name) for r in wanted)
         if found is not None and found != expected:
-            return f"as {path.value}, {name} is {found}, and {expected} in the interpreter"
+            return f"{name} is {found}, and {expected} in the interpreter"
     clauses = tuple(sum(r.perClause[n] for r in wanted) for n in range(len(wanted[0].perClause)))
     for found, expected in zip(result.perClause, clauses, strict=True):
         if found is not None and found != expected:
-            return f"as {path.value}, perClause is {result.perClause}, and {clauses} in the interpreter"
+            return f"perClause is {result.perClause}, and {clauses} in the interpreter"
     return ""
 
 
@@ -378,8 +438,8 @@ def refusal_difference(
     """Merges lanes that must be refused and says what was done instead; empty if it was the right refusal (S34)."""
     together = Together(tuple(case for case, _ in refused))
     expected = min((type(error) for _, error in refused), key=_ORDER.index)
-    definition, table, source = _prepared(spark, directory, together)
-    before = table.version, batch_directories(table), rows_of(table.toDF())
+    definition, table, source = prepared(spark, directory, together)
+    before = traces_of(table), rows_of(table.toDF())
     plan = together.builder(table, source).build()
     for path in [p for p in Path if p not in plan.paths.why_not]:
         try:
@@ -388,10 +448,16 @@ def refusal_difference(
         except TrinityMergeError as error:
             if type(error) is not expected:
                 return f"as {path.value}, refused with {error!r}, and the interpreter says {expected.__name__}"
-        after = table.version, batch_directories(table), rows_of(table.toDF())
-        if after[:2] != before[:2] or renderDifference(before[2], after[2], definition.primaryKey):
+        after = traces_of(table), rows_of(table.toDF())
+        if after[0] != before[0] or renderDifference(before[1], after[1], definition.primaryKey):
             return f"as {path.value}, the refused merge changed something: {before} became {after}"
     return ""
+
+
+def traces_of(table: TrinityTable) -> tuple[dict[str, bytes], set[str]]:
+    """All that a table has on disk: its log entries as they are, and its batch directories."""
+    log = directory_of(table) / LOG_DIRECTORY
+    return {entry.name: entry.read_bytes() for entry in log.glob("*.json")}, batch_directories(table)
 
 
 def _order() -> list[type[TrinityMergeError]]:
@@ -401,67 +467,3 @@ def _order() -> list[type[TrinityMergeError]]:
 
 
 _ORDER = _order()
-
-# The smallest example -------------------------------------------------------------------------------------------------
-
-
-def smallest(cases: Sequence[MergeCase], differs: Callable[[list[MergeCase]], str]) -> tuple[MergeCase, str]:
-    """One lane with as few rows and clauses as still differ, and what differs.
-
-    Args:
-        cases: lanes of one program that differ together.
-        differs: says what differs for some lanes, or nothing.
-    """
-    lanes = list(cases)
-    while len(lanes) > 1:
-        half = lanes[: len(lanes) // 2]
-        lanes = half if differs(half) else lanes[len(lanes) // 2 :]
-    case, text = lanes[0], differs(lanes)
-    if not text:
-        return case, "the lanes differ only together"
-    found = True
-    while found:
-        found = False
-        for smaller in _smaller(case):
-            now = differs([smaller])
-            if now:
-                case, text, found = smaller, now, True
-                break
-    return case, text
-
-
-def _smaller(case: MergeCase) -> Iterator[MergeCase]:
-    for n in range(len(case.clauses)):
-        if len(case.clauses) > 1:
-            yield attrs.evolve(case, clauses=_without(case.clauses, n))
-    for n in range(len(case.source_rows)):
-        yield attrs.evolve(case, source_rows=_without(case.source_rows, n))
-    for b in range(len(case.batches)):
-        yield attrs.evolve(case, batches=_without(case.batches, b))
-    for b, batch in enumerate(case.batches):
-        for n in range(len(batch)):
-            yield attrs.evolve(case, batches=(*case.batches[:b], _without(batch, n), *case.batches[b + 1 :]))
-
-
-def _without(items: tuple[Any, ...], n: int) -> tuple[Any, ...]:
-    return items[:n] + items[n + 1 :]
-
-
-def as_text(case: MergeCase) -> str:
-    """A case as a reader of a failed test wants to see it."""
-    own = case.definition
-    lines = [
-        f"columns: {', '.join(f'{f.name} {f.text}' + ('' if f.nullable else ' not null') for f in own.fields)}",
-        f"keys: {own.primaryKey}, {own.watermarkKey}, {own.tombstoneKey} {own.tombstoneStringValue or ''}",
-        *[f"batch {n}: {row}" for n, batch in enumerate(case.batches, 1) for row in batch],
-        f"source: {', '.join(f'{f.name} {f.text}' for f in case.source_schema)}",
-        *[f"  {row}" for row in case.source_rows],
-        f"on {case.condition.sql}{' (key equality)' if isinstance(case.condition, KeyEquality) else ''}, {case.on_stale}",
-        *[f"  {clause}" for clause in case.engine_clauses],
-    ]
-    return "\n".join(lines)
-
-
-def kinds_of(refused: Sequence[tuple[MergeCase, TrinityMergeError]]) -> Counter[str]:
-    """How many lanes were refused for what."""
-    return Counter(type(error).__name__ for _, error in refused)

@@ -83,6 +83,12 @@ def test_readme_has_a_quick_start():
     assert any(block.language == "python" for block in blocks(PAGES[0].read_text("utf-8")))
 
 
+def test_testing_a_pipelines_clause_order_takes_less_than_30_lines():
+    page = (ROOT / "docs" / "testing-your-pipeline.md").read_text("utf-8")
+    shown = [block.text for block in blocks(page) if "def test_order_of_clauses" in block.text]
+    assert [len(text.splitlines()) < 30 for text in shown] == [True]
+
+
 PAGE = """
 ```python
 x = 1

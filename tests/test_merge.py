@@ -36,7 +36,7 @@ def chain(spark, events):
     source = frame(
         spark,
         CHANGES,
-        (1, 20, "both", "D", True),  # two clauses are true
+        (1, 20, "both", "D", False),  # the first two clauses are true
         (2, 20, "second", "U", True),
         (3, 20, "none", "N", None),  # the clause's condition is null
         (4, 5, "late", "U", True),
@@ -733,6 +733,61 @@ def test_S24_two_rows_moved_to_one_key_are_ambiguous(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20), (2, 20))
     with pytest.raises(AmbiguousMergeError, match=r"id=77 \(2 rows\)"):
         events.merge(source).whenMatched().updateExpr({"id": 77}).execute()
+
+
+def test_S24_a_row_moved_to_two_places_is_ambiguous(spark, events):
+    source = frame(spark, "id INT, ts INT, to INT", (1, 20, 21), (1, 30, 22))
+    with pytest.raises(AmbiguousMergeError, match=r"moves them to several: .*id=21; id=22"):
+        events.merge(source).whenMatched().updateExpr({"id": "to"}).execute()
+
+
+def test_S24_a_row_that_moves_is_changed_by_nothing_else(spark, events):
+    source = frame(spark, CHANGES, (1, 20, "", "M", None), (1, 30, "x", "U", None))
+    merge = events.merge(source).whenMatched("op = 'M'").updateExpr({"id": 21}).whenMatched().updateExpr({"v": "'x'"})
+    with pytest.raises(AmbiguousMergeError, match="also changes them otherwise"):
+        merge.execute()
+
+
+def test_S24_the_same_move_may_be_delivered_twice(spark, events):
+    source = frame(spark, "id INT, ts INT", (1, 20), (1, 20))
+    for run in on_every_path(events, lambda table: table.merge(source).whenMatched().updateExpr({"id": 21}), spark):
+        assert run.row(1) is None
+        assert run.row(21) == (21, 20, "a", False)
+        assert (run.result.rowsUpdated, run.result.rowsDeleted) == (1, 0)
+
+
+def test_S9_the_tombstone_that_a_move_leaves_carries_the_row(spark, events):
+    source = frame(spark, "id INT, ts INT", (1, 20))
+    merge = events.merge(source).whenMatched().updateExpr({"id": 21, "v": "'moved'"})
+    for path in (Path.KEYED, Path.FULL):
+        rows = merge._on_path(path).preview().select("id", "ts", "v", "deleted", "_tm_action")
+        assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, "a", True, "delete")])
+
+
+def test_S25_an_update_that_writes_a_tombstone_frees_its_key_for_an_insert(spark, events):
+    source = frame(spark, CHANGES, (1, 20, "", "D", None), (50, 20, "new", "I", None))
+
+    def merge(table):
+        return (
+            table.merge(source)
+            .whenMatched()
+            .updateExpr({"deleted": True})
+            .whenNotMatched()
+            .insertExpr({"id": "source.id - 49", "v": "source.v"})
+        )
+
+    for run in on_every_path(events, merge, spark, uncertain=True):
+        assert run.row(1) == (1, 20, "new", None)
+        assert (run.result.rowsInserted, run.result.rowsUpdated, run.result.rowsDeleted) == (0, 1, 0)
+        assert run.result.rowsAppended == 1
+
+
+def test_S30a_rows_that_move_and_become_one_are_an_update_and_a_delete(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(1, "same"), (2, "same"), (3, "other")])
+    source = frame(spark, "id INT", 1, 2)
+    for run in on_every_path(table, lambda table: table.merge(source).whenMatched().updateExpr({"id": 7}), spark):
+        assert run.rows == [(3, "other"), (7, "same")]
+        assert (run.result.rowsInserted, run.result.rowsUpdated, run.result.rowsDeleted) == (0, 1, 1)
 
 
 def test_S34_null_key_is_refused_with_its_clause(spark, events):

@@ -1,41 +1,102 @@
-"""The engine against the interpreter: generated merges, many side by side, on every sound path.
+"""What must hold of every merge: generated ones, many side by side in one table.
 
-A failure shows the smallest lane that still differs. The same number always gives the same merges.
+The engine agrees with the interpreter on every sound path; refused merges change nothing; neither do replays, compactions,
+and the order in which watermarked events come. A failure shows the smallest lane that still differs. The same number
+always gives the same merges.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pytest
-from lanes import Verdicts, as_text, difference, lanes_of, program, refusal_difference, smallest
+from lanes import (
+    Together,
+    Verdicts,
+    beside,
+    difference,
+    lanes_of,
+    led_by_lane,
+    prepared,
+    program,
+    refusal_difference,
+    rows_of,
+    traces_of,
+    write_table,
+)
+from smallest import as_text, smallest
+from streams import (
+    apply_events,
+    delivered,
+    event_frame,
+    event_table,
+    events_of,
+    one_of_each_key_first,
+    survivors,
+    watermarked_rows,
+)
 
-LANES = 60
+from trinitymerge import errors
+from trinitymerge.merge.paths import Path
+from trinitymerge.testing import ModelTable, assertRows
+
+LANES, LANES_OF_A_LONG_BLOCK = 60, 120
 QUICK = range(12)
+REFUSED = [0, 3]
+"""Programs with refusals of every kind; these take longest, so the others are left to the long profile."""
 LONG = range(1000, 1020)
-MERGES_OF_A_LONG_BLOCK = 250
+MERGES_OF_A_LONG_BLOCK = 260
+STREAMS = 40
 
 
-def check(number, spark, directory):
-    """Compares the lanes of one program; returns how many merges were compared."""
-    verdicts = Verdicts.of(lanes_of(program(number), LANES, number))
+@lru_cache(maxsize=16)
+def verdicts(number, lanes=LANES):
+    return Verdicts.of(lanes_of(program(number), lanes, number))
+
+
+def check_merged(merged, name, spark, directory, compacted=()):
+    """Fails if the engine disagrees about one of the lanes."""
 
     def differs(cases):
-        merged = Verdicts.of(cases).merged
-        return difference(spark, directory, merged) if merged else ""
+        again = Verdicts.of(cases).merged
+        return difference(spark, directory, again, compacted) if again else ""
 
-    merged = [case for case, _ in verdicts.merged]
-    if merged and differs(merged):
-        case, text = smallest(merged, differs)
-        pytest.fail(f"program {number}, {text}\n{as_text(case)}")
-    for kind in {type(error) for _, error in verdicts.refused}:
-        alone = next(pair for pair in verdicts.refused if type(pair[1]) is kind)
+    cases = [case for case, _ in merged]
+    if cases and differs(cases):
+        case, text = smallest(cases, differs)
+        pytest.fail(f"program {name}, {text}\n{as_text(case)}")
+
+
+def check_refused(refused, name, spark, directory):
+    """Fails if the engine does not refuse the first lane of each kind, for the same reason, without a trace."""
+    for kind in {type(error) for _, error in refused}:
+        alone = next(pair for pair in refused if type(pair[1]) is kind)
         text = refusal_difference(spark, directory, [alone])
-        assert not text, f"program {number}, {text}\n{as_text(alone[0])}"
-    return len(merged)
+        assert not text, f"program {name}, {text}\n{as_text(alone[0])}"
+
+
+# Engine and interpreter -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", QUICK)
-def test_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, tmp_path):
-    check(number, spark, tmp_path)
+def test_S31_engine_agrees_with_the_interpreter_and_preview_on_every_sound_path(number, spark, tmp_path):
+    check_merged(verdicts(number).merged, number, spark, tmp_path)
+
+
+@pytest.mark.parametrize("number", REFUSED)
+def test_S34_refused_merges_leave_no_trace_in_rows_log_or_files(number, spark, tmp_path):
+    check_refused(verdicts(number).refused, number, spark, tmp_path)
+
+
+def test_merges_are_refused_for_every_reason_the_data_can_give():
+    found = {type(error) for number in REFUSED for _, error in verdicts(number).refused}
+    assert found == {
+        errors.NullKeyError,
+        errors.SchemaMismatchError,
+        errors.DuplicateKeyError,
+        errors.AmbiguousMergeError,
+        errors.StaleRowsError,
+    }
 
 
 @pytest.mark.long
@@ -43,5 +104,84 @@ def test_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, t
 def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tmp_path):
     merges, number = 0, 1000 * block
     while merges < MERGES_OF_A_LONG_BLOCK:
-        merges += check(number, spark, tmp_path)
-        number += 1
+        found = verdicts(number, LANES_OF_A_LONG_BLOCK)
+        check_merged(found.merged, number, spark, tmp_path, compacted=(1,) if number % 3 == 2 else ())
+        if number == 1000 * block:
+            check_refused(found.refused, number, spark, tmp_path)
+        merges, number = merges + len(found.merged), number + 1
+
+
+# Compaction, replays --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "compacted"), [(2, {1}), (3, {2}), (6, {1, 3})])
+def test_S38_compaction_at_any_point_changes_nothing_for_readers_and_merges(number, compacted, spark, tmp_path):
+    check_merged(verdicts(number).merged, f"{number} compacted", spark, tmp_path, compacted)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_S36_a_replayed_transaction_changes_nothing(number, spark, tmp_path):
+    together = Together(tuple(case for case, _ in verdicts(number).merged))
+    _, table, source = prepared(spark, tmp_path, together)
+    merge = together.builder(table, source).withTransaction("pipeline", 7)
+    assert merge.execute().version == table.version
+    before = traces_of(table)
+    assert merge.execute().skipped
+    assert merge.withTransaction("pipeline", 6).execute().skipped
+    assert traces_of(table) == before
+
+
+def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
+    events = events_of(STREAMS, 100)
+    table, batches = event_table(spark, tmp_path), delivered(events, 3, 100)
+    for batch in batches:
+        apply_events(table, event_frame(spark, batch)).execute()
+    for batch in batches:
+        result = apply_events(table, event_frame(spark, batch))._on_path(Path.KEYED).execute()
+        assert (result.rowsInserted, result.rowsDeleted) == (0, 0)
+    assertRows(table, survivors(events))
+
+
+# Order and batching ---------------------------------------------------------------------------------------------------
+
+DELIVERIES = {
+    "at once": {"batches": 1, "path": None, "compact": False},
+    "in any order, some twice": {"batches": 3, "path": Path.KEYED, "compact": False},
+    "compacted after every batch": {"batches": 3, "path": None, "compact": True},
+    "by full scan": {"batches": 2, "path": Path.FULL, "compact": False},
+}
+
+
+@pytest.mark.parametrize("how", DELIVERIES)
+def test_S13_S18_events_give_the_same_table_in_any_order_and_batching(how, spark, tmp_path):
+    number, delivery = list(DELIVERIES).index(how), DELIVERIES[how]
+    events, table = events_of(STREAMS, 200), event_table(spark, tmp_path)
+    for batch in delivered(events, delivery["batches"], number, repeated=0.3):
+        apply_events(table, event_frame(spark, batch))._with(path=delivery["path"]).execute()
+        if delivery["compact"]:
+            table.compact()
+    assertRows(table, survivors(events))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_S13_rows_with_watermarks_read_the_same_in_any_order_and_batching(number, spark, tmp_path):
+    definition, lanes = watermarked_rows(LANES, number)
+    expected = beside(_alone(definition, rows) for rows in lanes)
+    rows, own = beside(lanes), led_by_lane(definition)
+    tables = {
+        "in one batch": write_table(spark, tmp_path, own, [rows]),
+        "in any order, some twice": write_table(spark, tmp_path, own, delivered(rows, 3, number, repeated=0.3)),
+        "compacted between": write_table(spark, tmp_path, own, delivered(rows, 3, -number, repeated=0.3), 0, {2}),
+        "over a base": write_table(spark, tmp_path, own, one_of_each_key_first(definition, rows), 2 * len(rows)),
+    }
+    for how, table in tables.items():
+        try:
+            assertRows(rows_of(table.toDF()), expected, own.primaryKey)
+        except AssertionError as error:
+            pytest.fail(f"{how}, {definition}: {error}")
+
+
+def _alone(definition, rows):
+    model = ModelTable(definition)
+    model.commit(rows)
+    return model.live()

@@ -163,19 +163,25 @@ def test_S14_filter_after_resolve_does_not_bring_an_old_row_back(spark):
 
 @pytest.fixture(scope="module")
 def table(spark, tmp_path_factory):
-    """Three batches, out of order, with a deletion."""
+    """Three batches, out of order, with a deletion and a row that was deleted before."""
     table = new_table(spark, tmp_path_factory.mktemp("reader"))
     return fill(
         table,
         spark,
         [(1, 10, "a", False), (2, 10, "b", False), (3, 10, "c", False)],
-        [(1, 20, "new", False), (2, 5, "late", False), (3, 15, "c", True)],
-        [(1, 15, "between", False), (4, 1, "d", None)],
+        [(1, 20, "new", False), (2, 5, "late", False), (3, 15, "c", True), (5, 12, "e", True)],
+        [(1, 15, "between", False), (4, 1, "d", None), (5, 14, "again", False)],
     )
 
 
 def test_S13_toDF_resolves_batches_out_of_order(table):
-    assert live_rows(table) == [(1, 20, "new", False), (2, 10, "b", False), (4, 1, "d", None)]
+    expected = [(1, 20, "new", False), (2, 10, "b", False), (4, 1, "d", None), (5, 14, "again", False)]
+    assert live_rows(table) == expected
+
+
+def test_S6_equal_watermarks_are_decided_by_the_last_of_many_commits(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, *[[(1, 10, v, False)] for v in "bac"])
+    assert live_rows(table) == [(1, 10, "c", False)]
 
 
 def test_S14_filters_on_other_columns_never_bring_old_versions_back(table):
@@ -193,7 +199,7 @@ def test_S14_filters_on_other_columns_never_bring_old_versions_back(table):
 def test_S14_filters_on_key_columns_give_the_same(table):
     df = table.toDF()
     assertRows(df.filter("id IN (1, 3)"), [(1, 20, "new", False)])
-    assertRows(df.filter(F.col("id") > 1).select("id"), [2, 4])
+    assertRows(df.filter(F.col("id") > 1).select("id"), [2, 4, 5])
 
 
 def test_S5_hidden_columns_do_not_show_however_they_are_asked_for(spark, tmp_path):

@@ -2,7 +2,13 @@
 
 A merge compiles its clauses into one append batch of whole rows, each with a watermark and a tombstone; a reader resolves,
 per primary key, the freshest row. Start at :class:`TrinityTable`.
+
+Importing the package does not import Spark; asking for a name that needs it does. So the interpreter in
+:mod:`trinitymerge.testing` runs without Spark.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
@@ -22,10 +28,12 @@ from trinitymerge.errors import (
     TrinityMergeError,
     UnsupportedStorageError,
 )
-from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.table import TrinityTable
+
+if TYPE_CHECKING:
+    from trinitymerge.merge.builder import MergeBuilder
+    from trinitymerge.merge.plan import MergePlan
+    from trinitymerge.table import TrinityTable
 
 __version__ = "0.1.0"
 
@@ -52,3 +60,21 @@ __all__ = [
     "TrinityTable",
     "UnsupportedStorageError",
 ]
+
+_NEED_SPARK = {
+    "MergeBuilder": "trinitymerge.merge.builder",
+    "MergePlan": "trinitymerge.merge.plan",
+    "TrinityTable": "trinitymerge.table",
+}
+
+if not TYPE_CHECKING:  # to a type checker every name would exist
+
+    def __getattr__(name: str) -> Any:
+        if name not in _NEED_SPARK:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_NEED_SPARK[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

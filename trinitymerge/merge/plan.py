@@ -108,6 +108,8 @@ class MergePlan:
             The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
             target is not read) and ``_tm_clause`` (from 1). Where
             the target must be read the source is evaluated now, once, and the rows are resolved when they are used.
+            Where only the run will tell whether it must be, the preview reads it: its tombstones then carry columns of
+            rows that the run may not look at (S9).
 
         Example:
             >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()

@@ -1,6 +1,7 @@
 """Tools to test merges: a reference interpreter, Hypothesis strategies and assertions.
 
-Imports neither Spark nor Hypothesis. ``trinitymerge.testing.strategies`` needs the ``hypothesis`` package.
+Imports neither Spark nor Hypothesis. ``trinitymerge.testing.strategies`` needs the ``hypothesis`` package, which
+``pip install trinitymerge[testing]`` brings along.
 
 Example:
     >>> from trinitymerge.definition import Field, TableDefinition
@@ -15,6 +16,7 @@ Example:
 from trinitymerge.testing.asserts import (
     ModelMerge,
     OrderDependence,
+    TableMerge,
     assertClauseOrderIrrelevant,
     assertMerge,
     assertRows,
@@ -33,6 +35,7 @@ __all__ = [
     "ModelResult",
     "ModelTable",
     "OrderDependence",
+    "TableMerge",
     "assertClauseOrderIrrelevant",
     "assertMerge",
     "assertRows",

@@ -6,13 +6,16 @@ rendering of differing rows. Tables and merges are used by their public methods 
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
 
-from trinitymerge.errors import TrinityMergeError
+from trinitymerge.errors import InvalidMergeError, TrinityMergeError
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.interpreter import ModelTable
@@ -226,6 +229,55 @@ class ModelMerge:
 
 
 @attrs.frozen
+class TableMerge:
+    """A merge into a ``TrinityTable`` that can be tried again and again, each time into a copy of the table.
+
+    Attributes:
+        table: on a local disk, which is where tests have theirs; stays as it is.
+        merge: a function of the table that returns a builder, aliases included.
+
+    Example:
+        >>> changes = spark.sql("SELECT '1' AS order_id, 7 AS amount, timestamp'2024-01-02' AS ts, 'D' AS op")
+        >>> def pipeline(table):
+        ...     return (table.alias("A").merge(changes.alias("B"), "A.order_id = B.order_id")
+        ...         .whenMatched("B.op = 'D'").delete()
+        ...         .whenMatched("A.amount <> B.amount").updateExpr({"amount": "B.amount"}))
+        >>> [found.clause for found in clauseOrderDependence(TableMerge(orders, pipeline))]
+        ['clause 2, whenMatched("A.amount <> B.amount")']
+    """
+
+    table: Any
+    merge: Callable[[Any], Any]
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """In the order of the chain."""
+        found: tuple[Clause, ...] = self.merge(self.table).build().clauses
+        return found
+
+    @property
+    def primaryKey(self) -> tuple[str, ...]:
+        """Of the table."""
+        return key_of(self.table)
+
+    def rowsAfter(self, clauses: tuple[Clause, ...]) -> list[Row]:
+        """What readers would see after the merge with these clauses.
+
+        Raises:
+            TrinityMergeError: if it would be refused.
+            ValueError: the table is not on a local disk.
+        """
+        scheme, _, path = self.table.path.partition(":")
+        if scheme != "file":
+            raise ValueError(f"{self.table.path} is not on a local disk, so it cannot be copied for a trial.")
+        with tempfile.TemporaryDirectory() as directory:
+            shutil.copytree(path, Path(directory, "table"))  # tables hold no absolute paths
+            copy = type(self.table).forPath(self.table.toDF().sparkSession, f"{directory}/table")
+            attrs.evolve(self.merge(copy), clauses=clauses).execute()
+            return rows_of(copy)
+
+
+@attrs.frozen
 class OrderDependence:
     """What changes when one clause is tried before all others of its kind.
 
@@ -250,12 +302,17 @@ def clauseOrderDependence(merge: ReorderableMerge) -> tuple[OrderDependence, ...
     different kinds never meet.
 
     Args:
-        merge: the merge, such as a :class:`ModelMerge`.
+        merge: a :class:`TableMerge`, or a :class:`ModelMerge`.
 
     Returns:
         One report for each clause whose place matters; empty if the order is irrelevant for these rows.
+
+    Raises:
+        InvalidMergeError: the merge as given could not run, whatever the rows.
     """
     given = _outcome(merge, merge.clauses)
+    if isinstance(given, InvalidMergeError):
+        raise given
     found = []
     for position, clause in enumerate(merge.clauses):
         if clause.condition is None or not any(type(c) is type(clause) for c in merge.clauses[:position]):
@@ -272,10 +329,11 @@ def assertClauseOrderIrrelevant(merge: ReorderableMerge) -> None:
     """Checks that the clauses of each kind may be tried in any order, as far as these rows show.
 
     Args:
-        merge: the merge, such as a :class:`ModelMerge`.
+        merge: a :class:`TableMerge`, or a :class:`ModelMerge`.
 
     Raises:
         AssertionError: naming each clause whose place matters, with the rows it matters for.
+        InvalidMergeError: the merge as given could not run, whatever the rows.
     """
     found = clauseOrderDependence(merge)
     if found:

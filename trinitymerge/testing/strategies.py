@@ -257,13 +257,18 @@ def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> M
 
 
 @st.composite
-def event_streams(draw: st.DrawFn, max_size: int = 12) -> tuple[Row, ...]:
-    """Change events ``{"key", "ts", "op", "value"}`` in some order; one may be delivered twice.
+def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tuple[Row, ...]:
+    """Change events ``{"key", "ts", "op", "value"}`` of keys 1 to 3 in some order; one may be delivered twice.
 
     Different events of one key have different ``ts``, one of which may be null; ``op`` is I, U or D.
+
+    Args:
+        draw: given by Hypothesis.
+        max_size: of different events; up to 33.
+        min_size: likewise.
     """
     moments = st.tuples(st.integers(1, 3), st.one_of(st.integers(0, 9), st.none()))
-    ids = draw(st.lists(moments, max_size=max_size, unique=True))
+    ids = draw(st.lists(moments, min_size=min_size, max_size=max_size, unique=True))
     events = [_event(draw, key, ts) for key, ts in ids]
     repeated = draw(st.lists(st.sampled_from(events), max_size=2)) if events else []
     return tuple(draw(st.permutations(events + repeated)))

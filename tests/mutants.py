@@ -1,0 +1,331 @@
+"""Breaks the package on purpose, in ways a plausible bug would, and checks that the tests notice: ``make mutants``.
+
+Each mutant replaces one piece of text in one file of a copy of the package, and names the tests that should notice. A
+mutant is killed when one of them fails. That they pass on the package as it is, is checked first; that every text is still
+there, and every test, is checked by ``test_mutants.py`` too. The table goes into ``tests/README.md``.
+
+Usage: python tests/mutants.py [words of the names of some mutants]
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "tests" / "README.md"
+COPIED = ("trinitymerge", "tests", "examples", "pyproject.toml")
+BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
+
+_OUTCOME = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::.+?)(?: - .*)?$", re.MULTILINE)
+_BROKEN = re.compile(
+    r"^E +(?:\w+\.)*((?:Name|Syntax|Import|UnboundLocal|Type|Attribute|Key)Error\b|ParseException|AnalysisException)"
+    r"|UNRESOLVED_COLUMN",
+    re.MULTILINE,
+)
+"""What says that the mutant does not even run: that is no way to be found out."""
+
+
+@attrs.frozen
+class Mutant:
+    """One bug.
+
+    Attributes:
+        name: what it does wrong.
+        file: below the package.
+        old: text that occurs there once.
+        new: what replaces it.
+        tests: ``file::name`` below tests/.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = attrs.field(converter=tuple)
+
+    def mutated(self) -> str:
+        """The file's text with the bug in it."""
+        text = (ROOT / "trinitymerge" / self.file).read_text("utf-8")
+        if text.count(self.old) != 1:
+            raise LookupError(f"{self.name}: {self.file} has this text {text.count(self.old)} times:\n{self.old}")
+        return text.replace(self.old, self.new)
+
+
+MUTANTS = (
+    Mutant(
+        "the last clause that holds applies, not the first (S17)",
+        "merge/compiler.py",
+        'THEN {value}" for c, value in cases)',
+        'THEN {value}" for c, value in reversed(cases))',
+        ["test_merge.py::test_S17_first_true_clause_applies_and_no_other"],
+    ),
+    Mutant(
+        "a null condition counts as true (S20)",
+        "merge/compiler.py",
+        "else as_sql(str(c))} THEN",
+        "else f'coalesce({as_sql(str(c))}, true)'} THEN",
+        ["test_merge.py::test_S17_S20_row_stays_where_no_condition_is_true_and_null_is_not"],
+    ),
+    Mutant(
+        "a tie goes to the earlier commit (S6)",
+        "reader.py",
+        'f"{VERSION} DESC"',
+        'f"{VERSION} ASC"',
+        ["test_reader.py::test_S6_equal_watermarks_are_decided_by_the_last_of_many_commits"],
+    ),
+    Mutant(
+        "over a base, a tie goes to the base (S6)",
+        "reader.py",
+        "return is_older([_mark_watermark(i) for i in range(len(mine))], mine)",
+        'return f"NOT {is_older(mine, [_mark_watermark(i) for i in range(len(mine))])}"',
+        ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "tombstones are compared before watermarks (S13)",
+        "reader.py",
+        '[*_freshest_first(definition), f"{VERSION} DESC"]',
+        '[f"{is_tombstone(definition)} DESC", *_freshest_first(definition), f"{VERSION} DESC"]',
+        ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
+    ),
+    Mutant(
+        "null is the largest watermark (S3)",
+        "reader.py",
+        'f"{quote(w)} DESC NULLS LAST" for w',
+        'f"{quote(w)} DESC NULLS FIRST" for w',
+        ["test_reader.py::test_S3_null_watermark_is_smallest_also_where_it_is_alone"],
+    ),
+    Mutant(
+        "tombstones are filtered out before rows are resolved (S14)",
+        "reader.py",
+        "    return _first_per_key(rows, definition, [*_freshest",
+        '    rows = rows.filter(f"NOT {is_tombstone(definition)}")\n'
+        "    return _first_per_key(rows, definition, [*_freshest",
+        ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
+    ),
+    Mutant(
+        "a base is taken to be older than what came after it, whatever the watermarks (S13)",
+        "reader.py",
+        "return in_order(delta.watermark_min, definition) >= in_order(base.watermark_max, definition)",
+        "return True",
+        ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "the watermark of a tombstone that hides the key is not carried over (S10.3)",
+        "merge/compiler.py",
+        "known = own_key and hidden_shown and (",
+        "known = own_key and (",
+        ["test_merge.py::test_S10_3_insert_over_a_tombstone_takes_its_watermark_and_wins"],
+    ),
+    Mutant(
+        "a stale row counts as updated (S11, S30a)",
+        "merge/compiler.py",
+        "        (_STALE, STALE, STALE),\n",
+        "",
+        ["test_merge.py::test_S30a_counts_say_what_readers_see"],
+    ),
+    Mutant(
+        'onStale("force") leaves the old watermark (S11)',
+        "merge/compiler.py",
+        'forced = dict(zip(keys, before, strict=True)) if on_stale == "force" else {}',
+        "forced: dict[str, str] = {}",
+        ["test_merge.py::test_S11_force_writes_the_replaced_rows_watermark_and_wins"],
+    ),
+    Mutant(
+        "rows that contradict each other are written (S12)",
+        "merge/writer.py",
+        "if not counts.unique:\n            validation",
+        "if not counts.unique and definition.watermarkKey:\n            validation",
+        ["test_duckdb.py::test_engine_agrees_with_DuckDB[1]", "test_merge.py::test_S12_maps_are_compared_too"],
+    ),
+    Mutant(
+        "deletes of absent keys are not recorded (S18)",
+        "merge/compiler.py",
+        "if paths.key_match is not None and paths.absent_deletes:",
+        "if paths.key_match is not None and not paths.absent_deletes:",
+        ["test_merge.py::test_C1_delete_of_an_absent_key_writes_a_tombstone_that_counts_as_appended_only"],
+    ),
+    Mutant(
+        "an update-only clause is appended blindly (S31)",
+        "merge/paths.py",
+        "tombstone = _blind_delete(analysis, match, matched)",
+        "tombstone = _blind_delete(analysis, match, matched) or matched.templates[0]",
+        ["test_paths.py::test_update_alone_looks_up_keys"],
+    ),
+    Mutant(
+        "rows that exist only on the target are looked for among the source's keys (S19)",
+        "merge/paths.py",
+        "    if target_only:\n",
+        "    if target_only and match is None:\n",
+        ["test_merge.py::test_S19_target_only_clauses_apply_to_live_rows_without_a_pair"],
+    ),
+    Mutant(
+        "a moved row stays where it was, too (S24)",
+        "merge/compiler.py",
+        "dropped.append(f\"{_is(program, 'leave')} AND NOT {_CHANGED}\")",
+        'dropped.append(_is(program, "leave"))',
+        ["test_merge.py::test_S24_moved_row_leaves_its_old_key"],
+    ),
+    Mutant(
+        "a key that is freed and taken again gets a tombstone besides (S24, S25)",
+        "merge/compiler.py",
+        "dropped = [f\"{_TAKEN} AND ({_deletes(program)} OR {_is(program, 'leave')})\"]",
+        'dropped = ["false"]',
+        ["test_merge.py::test_S24_swapped_keys_get_only_the_arriving_rows"],
+    ),
+    Mutant(
+        "a row that moves to two places lives on twice (S24)",
+        "merge/writer.py",
+        'if observed["torn"]:',
+        'if observed["torn"] and counts.unique is None:',
+        ["test_merge.py::test_S24_a_row_moved_to_two_places_is_ambiguous"],
+    ),
+    Mutant(
+        "keys that are live may be taken (S25)",
+        "merge/writer.py",
+        'if observed["duplicates"]:',
+        'if observed["duplicates"] and not clauses:',
+        ["test_merge.py::test_S25_insert_at_a_live_key_is_refused"],
+    ),
+    Mutant(
+        "a refused merge leaves its files behind (S34)",
+        "merge/writer.py",
+        "        except Exception:\n            self.plan.backend.discard(staged)\n            raise\n",
+        "        except Exception:\n            raise\n",
+        ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[0]"],
+    ),
+    Mutant(
+        "a transaction runs twice (S36)",
+        "merge/writer.py",
+        "if last is None or last < version:",
+        "if last is None or last <= version:",
+        ["test_properties.py::test_S36_a_replayed_transaction_changes_nothing[0]"],
+    ),
+    Mutant(
+        "an empty source empties the table (S37)",
+        "merge/plan.py",
+        "return source.over(once.frame), once.rows",
+        "return source.over(once.frame), once.rows or None",
+        ["test_merge.py::test_S37_C12_empty_source_commits_nothing_whatever_the_clauses"],
+    ),
+    Mutant(
+        "compaction forgets every tombstone (S38)",
+        "maintenance/compaction.py",
+        "        if not definition.watermarkKey:\n            return cls(None, everything=True)\n",
+        "        if definition:\n            return cls(None, everything=True)\n",
+        [
+            "test_properties.py::test_S13_S18_events_give_the_same_table_in_any_order_and_batching[compacted after every batch]"
+        ],
+    ),
+)
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Verdict:
+    """What became of a mutant; ``noticed_by`` is empty for a survivor."""
+
+    mutant: Mutant
+    noticed_by: str
+    seconds: float
+
+
+def copied(directory: Path) -> Path:
+    """A copy of what the tests need, apart from the package's own directory."""
+    for name in COPIED:
+        source, target = ROOT / name, directory / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    return directory
+
+
+def run(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
+    """Runs some tests on the copy until the first fails; in this process, so that the JVM starts once and stays warm."""
+    _forget_modules_of(copy)
+    options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "--rootdir", str(copy), "-c", str(copy / "pyproject.toml")]
+    with redirect_stdout(io.StringIO()) as output:
+        code = pytest.main([*options, *(f"{copy}/tests/{test}" for test in tests)])
+    return int(code), output.getvalue()
+
+
+def _forget_modules_of(copy: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(copy)):
+            del sys.modules[name]
+
+
+def tried(copy: Path, mutant: Mutant) -> Verdict:
+    """Breaks the copy, runs the mutant's tests, and mends it."""
+    path, start = copy / "trinitymerge" / mutant.file, time.perf_counter()
+    path.write_text(mutant.mutated(), "utf-8")
+    try:
+        code, output = run(copy, mutant.tests)
+    finally:
+        shutil.copy(ROOT / "trinitymerge" / mutant.file, path)
+    if code not in (0, 1) or (broken := _BROKEN.search(output)):
+        why = f"exit code {code}" if code not in (0, 1) else f"it does not even run: {broken[0].strip()}"  # type: ignore[index]
+        raise RuntimeError(f"{mutant.name}: {why}\n{output[-4000:]}")
+    found = _OUTCOME.search(output)
+    return Verdict(mutant, found[1] if code and found else "", time.perf_counter() - start)
+
+
+def check_unbroken(copy: Path, mutants: Sequence[Mutant]) -> None:
+    """The tests must pass where nothing is broken."""
+    code, output = run(copy, dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    if code:
+        raise RuntimeError(f"The tests do not pass on the package as it is:\n{output[-4000:]}")
+
+
+# Reporting ------------------------------------------------------------------------------------------------------------
+
+
+def row(verdict: Verdict) -> str:
+    """A mutant's line in tests/README.md."""
+    noticed_by = f"`{verdict.noticed_by}`" if verdict.noticed_by else "**nobody**"
+    return f"| {verdict.mutant.name} | `{verdict.mutant.file}` | {noticed_by} |"
+
+
+def write_table(verdicts: Sequence[Verdict]) -> None:
+    """Updates the table; the lines of mutants that were not tried stay."""
+    before, rest = README.read_text("utf-8").split(BEGIN)
+    old, after = rest.split(END)
+    tried_now = {verdict.mutant.name: row(verdict) for verdict in verdicts}
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines() if line.startswith("| ")}
+    rows = [line for m in MUTANTS if (line := tried_now.get(m.name, lines.get(m.name)))]
+    table = "\n".join(["| the bug | in | noticed by |", "|---|---|---|", *rows])
+    README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", "utf-8")
+
+
+def main(words: Sequence[str]) -> int:
+    sys.dont_write_bytecode = True  # what is compiled from a mutant must not outlive it
+    chosen = [m for m in MUTANTS if not words or any(word.lower() in m.name.lower() for word in words)]
+    verdicts = []
+    with tempfile.TemporaryDirectory() as directory:
+        copy = copied(Path(directory).resolve())
+        check_unbroken(copy, chosen)
+        for mutant in chosen:
+            verdicts.append(verdict := tried(copy, mutant))
+            outcome = f"killed by {verdict.noticed_by}" if verdict.noticed_by else "SURVIVED"
+            print(f"{verdict.seconds:5.0f} s  {mutant.name}: {outcome}", flush=True)
+    survivors = sum(not verdict.noticed_by for verdict in verdicts)
+    print(f"{len(verdicts) - survivors} of {len(verdicts)} mutants killed")
+    write_table(verdicts)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,213 @@
+"""The engine against another one: DuckDB's ``MERGE INTO``, over random clauses and data.
+
+A table without a watermark key means what SQL means. So DuckDB's rows must be ours; and what DuckDB refuses, or what it
+leaves under keys that are null or not unique, we must refuse, apart from the exceptions that S12 names: rows for one key
+that are all tombstones, or equal. Only we refuse an insert and a recorded delete (S18) of one absent key: which came last
+nobody can tell. A clause with an update and inserts in one has no counterpart.
+"""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from lanes import Together, beside, draw, lanes_of, prepared, refusal_difference, rows_of
+from smallest import as_text, smallest
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import AmbiguousMergeError, DuplicateKeyError, NullKeyError, TrinityMergeError
+from trinitymerge.merge.clauses import All, Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.testing import Expr, MergeCase, renderDifference
+from trinitymerge.testing.clause_strategies import Columns, clause_lists
+from trinitymerge.testing.expressions import Row, literal
+from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.strategies import merge_conditions, source_tables, table_batches
+
+duckdb = pytest.importorskip("duckdb", minversion="2.0")  # before, one of several rows for a target row won silently
+
+FIELDS = [Field("k1", "integer"), Field("k2", "string"), Field("v", "integer"), Field("w", "string")]
+DEFINITION = TableDefinition.of(FIELDS, primaryKey=["k1", "k2"])
+SOURCE = (*FIELDS, Field("op", "string"), Field("n", "integer"))
+TYPES = {"integer": "INTEGER", "string": "VARCHAR"}
+KINDS = {
+    WhenMatched: "WHEN MATCHED",
+    WhenNotMatched: "WHEN NOT MATCHED BY TARGET",
+    WhenOnlyOnTarget: "WHEN NOT MATCHED BY SOURCE",
+}
+LANES = 60
+
+
+@st.composite
+def merges(draw):
+    """Merges that DuckDB can do too: one action for each clause."""
+    one_action = clause_lists(Columns(DEFINITION, SOURCE)).filter(lambda cs: all(len(c.actions) == 1 for c in cs))
+    return MergeCase(
+        definition=DEFINITION,
+        batches=draw(table_batches(DEFINITION)),
+        source_schema=SOURCE,
+        source_rows=draw(source_tables(DEFINITION, SOURCE)),
+        condition=draw(merge_conditions(DEFINITION, SOURCE)),
+        clauses=draw(one_action),
+    )
+
+
+# DuckDB ---------------------------------------------------------------------------------------------------------------
+
+
+def in_duckdb(case):
+    """The rows after the merge, or None if DuckDB refuses it or the primary key would."""
+    connection = duckdb.connect()
+    load(connection, "A", DEFINITION.fields, case.table().live())
+    load(connection, "B", SOURCE, case.source_rows)
+    try:
+        connection.execute(statement(case))
+    except duckdb.InvalidInputException as error:
+        if "same target row more than once" not in str(error):
+            raise
+        return None
+    rows = [dict(zip(DEFINITION.names, row, strict=True)) for row in connection.execute("FROM A").fetchall()]
+    keys = [RowRules(DEFINITION).key(row) for row in rows]
+    return rows if len(set(keys)) == len(keys) and not any(None in key for key in keys) else None
+
+
+def load(connection, name, fields, rows):
+    columns = ", ".join(f"{field.name} {TYPES[field.type]}" for field in fields)
+    connection.execute(f"CREATE TABLE {name} ({columns})")
+    for row in rows:
+        connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(fields))})", [row[f.name] for f in fields])
+
+
+def statement(case):
+    """The merge as SQL text."""
+    clauses = "\n".join(clause_text(clause) for clause in case.clauses)
+    return f"MERGE INTO A USING B ON ({text(case.condition, WhenMatched)})\n{clauses}"
+
+
+def clause_text(clause):
+    kind = type(clause)
+    condition = "" if clause.condition is None else f" AND ({text(clause.condition, kind)})"
+    (action,) = clause.actions
+    if isinstance(action, Delete):
+        return f"{KINDS[kind]}{condition} THEN DELETE"
+    values = {name: text(value, kind) for name, value in assignments(action.values, isinstance(action, Update))}
+    if isinstance(action, Update):
+        return f"{KINDS[kind]}{condition} THEN UPDATE SET {', '.join(f'{n} = {v}' for n, v in values.items())}"
+    return f"{KINDS[kind]}{condition} THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+
+
+def assignments(values, is_update):
+    if not isinstance(values, All):
+        return values.items
+    names = [name for name in DEFINITION.names if name not in values.exceptColumns]
+    return [(name, f"B.{name}") for name in names]
+
+
+def text(expression, kind):
+    """An expression in DuckDB's dialect; columns of a side that is absent are null (S30), which DuckDB refuses to read."""
+    sql = expression if isinstance(expression, str) else getattr(expression, "sql", None) or literal(expression).sql
+    sql = sql.replace("<=>", "IS NOT DISTINCT FROM").replace("\\'", "''")
+    absent = {WhenNotMatched: ("A", DEFINITION.fields), WhenOnlyOnTarget: ("B", SOURCE)}
+    if kind in absent:
+        alias, fields = absent[kind]
+        types = {field.name: TYPES[field.type] for field in fields}
+        sql = re.sub(rf"\b{alias}\.(\w+)", lambda found: f"CAST(NULL AS {types[found[1]]})", sql)
+    return sql
+
+
+# Us -------------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Lane:
+    """What both say about one merge: DuckDB's rows, or our error where both refuse it."""
+
+    case: MergeCase
+    rows: list[Row] | None
+    error: TrinityMergeError | None
+
+
+def lane(case):
+    """Compares DuckDB and the interpreter; None where they differ as the rules say."""
+    rows, shown = in_duckdb(case), f"{as_text(case)}\n{statement(case)}"
+    try:
+        result = case.run()
+    except (NullKeyError, DuplicateKeyError, AmbiguousMergeError) as error:
+        if rows is None:
+            return Lane(case, None, error)
+        assert_rows(rows, without_absent_deletes(case).run().rows, f"{error!r}, but DuckDB merges\n{shown}")
+        return None
+    if rows is None:
+        assert is_named_by_S12(result), f"only DuckDB refuses\n{shown}"
+        return None
+    assert_rows(rows, result.rows, shown)
+    return Lane(case, rows, None)
+
+
+def assert_rows(expected, actual, shown):
+    found = renderDifference(expected, actual, DEFINITION.primaryKey)
+    assert not found, f"('expected' is DuckDB) {found}\n{shown}"
+
+
+def is_named_by_S12(result):
+    """Are there several rows for one key, and all of these tombstones or equal."""
+    rules, by_key = RowRules(DEFINITION), {}
+    for row in result.appended:
+        by_key.setdefault(rules.key(row), []).append(row)
+    groups = [rows for rows in by_key.values() if len(rows) > 1]
+    agree = [all(map(rules.is_tombstone, rows)) or len(set(map(rules.content, rows))) == 1 for rows in groups]
+    return bool(groups) and all(agree)
+
+
+def without_absent_deletes(case):
+    """Deletes of absent keys are recorded under exact key equality only (S18); and so they can contradict an insert."""
+    return attrs.evolve(case, condition=Expr(case.condition.sql, case.condition.call))
+
+
+def difference(spark, directory, lanes):
+    """What the engine makes of lanes that DuckDB merges."""
+    together = Together(tuple(lane.case for lane in lanes))
+    definition, table, source = prepared(spark, directory, together)
+    together.builder(table, source).execute()
+    return renderDifference(beside(lane.rows for lane in lanes), rows_of(table.toDF()), definition.primaryKey)
+
+
+def lanes_in(cases):
+    """The lanes that both merge, and those that both refuse; an empty source merges nothing (S37)."""
+    found = [lane(case) for case in cases if case.source_rows]
+    return [x for x in found if x and x.rows is not None], [x for x in found if x and x.error]
+
+
+def check(number, spark, directory):
+    merged, refused = lanes_in(lanes_of(draw(merges(), 3, number)[-1], LANES, number))
+
+    def differs(cases):
+        again, _ = lanes_in(cases)
+        return difference(spark, directory, again) if again else ""
+
+    cases = [lane.case for lane in merged]
+    if cases and differs(cases):
+        case, found = smallest(cases, differs)
+        pytest.fail(f"program {number} ('expected' is DuckDB): {found}\n{as_text(case)}\n{statement(case)}")
+    for kind in {type(lane.error) for lane in refused}:
+        alone = next(lane for lane in refused if type(lane.error) is kind)
+        found = refusal_difference(spark, directory, [(alone.case, alone.error)])
+        assert not found, f"program {number}: {found}\n{as_text(alone.case)}\n{statement(alone.case)}"
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_engine_agrees_with_DuckDB(number, spark, tmp_path):
+    check(number, spark, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(100, 130))
+def test_engine_agrees_with_DuckDB_in_many_more_merges(number, spark, tmp_path):
+    check(number, spark, tmp_path)
+
+
+@pytest.mark.parametrize("number", range(200, 212))
+def test_interpreter_agrees_with_DuckDB(number):
+    """Without Spark, and so with many more programs."""
+    lanes_in(lanes_of(draw(merges(), 3, number)[-1], 20, number))

@@ -1,0 +1,29 @@
+"""The harness of ``make mutants``: its texts and tests are still there, and its table is of these mutants."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from mutants import MUTANTS, README, ROOT
+
+NAMES = [mutant.name for mutant in MUTANTS]
+
+
+def functions_of(file):
+    tree = ast.parse((ROOT / "tests" / file).read_text("utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
+def test_mutant_can_be_made_and_its_tests_exist(mutant):
+    compile(mutant.mutated(), mutant.file, "exec")
+    for test in mutant.tests:
+        file, name = test.split("::")
+        assert name.split("[")[0] in functions_of(file)
+
+
+def test_every_mutant_stands_in_the_table_and_is_killed():
+    page = README.read_text("utf-8")
+    assert all(f"| {name} |" in page for name in NAMES)
+    assert "**nobody**" not in page

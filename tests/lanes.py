@@ -28,9 +28,9 @@ from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
 from trinitymerge.merge.clauses import All, Assignments, Clause, Insert, Update, WhenOnlyOnTarget
-from trinitymerge.merge.compiler import CLAUSE
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import MergePlan
+from trinitymerge.merge.program import CLAUSE
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import LOG_DIRECTORY, Batch
 from trinitymerge.storage.parquet import BATCH

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type, quote
-from trinitymerge.merge import compiler, keyrange, sides
+from trinitymerge.merge import compiler, keyrange, settling, sides
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
-from trinitymerge.merge.compiler import Program
 from trinitymerge.merge.frames import Source
 from trinitymerge.merge.paths import Path, Paths
+from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.sides import Materialised
 from trinitymerge.storage.backend import Backend, Batches
@@ -50,7 +50,7 @@ class Compiled:
 
     Attributes:
         program: the slots.
-        rows: stored columns and the technical ones of :func:`trinitymerge.merge.compiler.settle`.
+        rows: stored columns and the technical ones of :func:`trinitymerge.merge.settling.settle`.
         source_rows: rows of the source; None where the write job observes it, or there is no source.
         keys_read: the keys that were looked up in the target (:func:`trinitymerge.reader.key_to_find`); None where
             nothing or everything was read.
@@ -121,8 +121,8 @@ class MergePlan:
             path = Path.KEYED
         compiled = self.compile(path, Batches.of(self.backend.snapshot()))
         stored = [quote(f.name) for f in self.definition.stored_fields]
-        rows = compiled.rows.filter(compiler.KEEP)
-        return rows.selectExpr(*stored, compiler.action_of(compiled.program), compiler.CLAUSE)
+        rows = compiled.rows.filter(KEEP)
+        return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
 
     def compile(self, path: Path, batches: Batches) -> Compiled:
         """The rows a path appends to a snapshot.
@@ -150,11 +150,11 @@ class MergePlan:
         decided, undecided = compiler.split_undecided(fired)
         joined = self._sides(Path.KEYED, attrs.evolve(source, frame=undecided), once, batches)
         looked_up = self._pair(keyed, joined, batches)
-        rows = self._steps(decided, blind, batches).unionByName(compiler.without_effect(looked_up))
+        rows = self._steps(decided, blind, batches).unionByName(settling.without_effect(looked_up))
         return Compiled(blind, rows, once.rows, joined.keys)
 
     def _program(self, path: Path, batches: Batches) -> Program:
-        return compiler.program(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
+        return program_for(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
 
     def _pair(self, program: Program, joined: sides.Sides, batches: Batches) -> DataFrame:
         return self._steps(compiler.fire(joined.joined, program, self.paths, joined.matched), program, batches)
@@ -184,7 +184,7 @@ class MergePlan:
             types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
             once = sides.materialise(rows, keyrange.metrics(self.definition, types))
             rows = compiler.probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
-        return compiler.settle(rows, program, self.options.on_stale)
+        return settling.settle(rows, program, self.options.on_stale)
 
     def explain(self) -> str:
         """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.

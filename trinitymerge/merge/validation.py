@@ -23,26 +23,20 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import all_of, any_of, is_tombstone, physical_type, quote
 from trinitymerge.merge.clauses import Clause, describe
-from trinitymerge.merge.compiler import (
-    CLAUSE,
+from trinitymerge.merge.paths import Path
+from trinitymerge.merge.program import CLAUSE, EFFECT, KEEP, MISFIT, SLOT, UNDECIDED, Program
+from trinitymerge.merge.settling import (
     DELETED,
     DUPLICATE,
-    EFFECT,
     INSERTED,
-    KEEP,
-    MISFIT,
     MOVED,
     MOVED_OVER_DELETED,
     MOVES,
-    SLOT,
     STALE,
     STALE_MOVE,
     TORN,
-    UNDECIDED,
     UPDATED,
-    Program,
 )
-from trinitymerge.merge.paths import Path
 from trinitymerge.reader import comparable
 from trinitymerge.statistics import watermark_metrics, watermark_of
 
@@ -71,7 +65,7 @@ def with_key_counts(rows: DataFrame, program: Program, all_written: bool) -> Dat
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
     Args:
-        rows: what :func:`trinitymerge.merge.compiler.settle` gives.
+        rows: what :func:`trinitymerge.merge.settling.settle` gives.
         program: the merge.
         all_written: every row is to be written; others have no key yet, and must not all meet in one place.
     """

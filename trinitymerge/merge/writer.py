@@ -25,11 +25,12 @@ from trinitymerge.maintenance.compaction import compact, is_above, pending, why_
 from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.merge import sides, validation
 from trinitymerge.merge.clauses import describe
-from trinitymerge.merge.compiler import KEEP, stored_columns
+from trinitymerge.merge.compiler import stored_columns
 from trinitymerge.merge.conflicts import Dependence
 from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
+from trinitymerge.merge.program import KEEP
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError
 from trinitymerge.expressions import is_tombstone, quote
+from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
@@ -244,11 +245,10 @@ def _stage(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget) -> tupl
         **watermark_metrics(definition, f"NOT {_FORGET}"),
         **watermark_metrics(definition, _FORGET, "horizon"),
     }
-    observation = Observation()
-    observed = ranges.observe(observation, *[F.expr(f"{value} AS {name}") for name, value in metrics.items()])
-    rows = observed.filter(f"NOT {_FORGET}").drop(_FORGET).sortWithinPartitions(*keys)
+    gathering = Gathering(metrics)
+    rows = gathering.over(ranges).filter(f"NOT {_FORGET}").drop(_FORGET).sortWithinPartitions(*keys)
     staged = backend.stage(rows, definition)
-    return staged, dict(observation.get)
+    return staged, gathering.result()
 
 
 def _commit_of(snapshot: Snapshot, staged: Staged, observed: Mapping[str, Any], start: float) -> Commit:

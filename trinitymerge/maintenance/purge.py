@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, TimestampType
 
@@ -36,6 +36,7 @@ from trinitymerge.expressions import (
     quote,
     sql_type,
 )
+from trinitymerge.observation import Gathering
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.filesystem import FileInfo
@@ -219,14 +220,12 @@ class _Purge:
             self.examined.add(batch.id)
 
     def _without_keys(self, batch: Batch) -> Batch | None:
-        observation = Observation()
+        gathering = Gathering({"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"})
         rows = reader.without_keys(
             self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
         )
-        counts = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
-        observed = rows.observe(observation, *[F.expr(f"{value} AS {name}") for name, value in counts.items()])
-        staged = self.backend.stage(observed, self.definition)
-        counted = observation.get
+        staged = self.backend.stage(gathering.over(rows), self.definition)
+        counted = gathering.result()
         if not counted["n"]:
             self.backend.discard(staged)
             return None

@@ -7,11 +7,12 @@ reaches source columns through ``_tm_s<i>`` copies, so that it need not know the
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
@@ -106,7 +107,7 @@ class Target:
     @cached_property
     def empty(self) -> DataFrame:
         """The side without rows, for analysis."""
-        return self.frame(empty_frame(self.spark, self.definition.stored_fields), "true")
+        return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
     def frame(self, rows: DataFrame, live: str) -> DataFrame:
         """Latest rows as the side a merge joins.
@@ -123,6 +124,13 @@ class Target:
         watermarks = [f"{quote(n)} AS {before_watermark(i)}" for i, n in enumerate(self.definition.watermarkKey)]
         keys = [f"{quote(n)} AS {key_copy(i)}" for i, n in enumerate(self.definition.primaryKey)]
         return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
+
+
+@lru_cache(maxsize=32)
+def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
+    """Kept, because making it takes a good part of a small merge, and one table is merged into again and again."""
+    target = Target(spark, TableDefinition.from_json(json.loads(definition)), alias)
+    return target.frame(empty_frame(spark, target.definition.stored_fields), "true")
 
 
 @attrs.frozen(eq=False)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import opening
 import pytest
 
 from trinitymerge.definition import Field, TableDefinition
@@ -657,6 +658,13 @@ def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -
     assert cost[1000]["read"] <= cost[10]["read"]
     assert max(c["read"] for c in cost.values()) <= 50 + 3
     assert all("list" not in c for c in cost.values())
+
+
+@pytest.mark.long
+def test_opening_takes_no_longer_after_10_000_commits_than_after_10(tmp_path: Path) -> None:
+    few, many = opening.measure((10, 10_000), tmp_path)
+    assert many.first_ms < 3 * few.first_ms + 5
+    assert many.again_ms < 3 * few.again_ms + 5
 
 
 def test_reading_on_costs_only_the_new_commits(tmp_path: Path) -> None:

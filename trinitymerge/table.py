@@ -426,6 +426,7 @@ class TrinityTable:
 
         Raises:
             TableNotFoundError: there is no such version, or its files are gone; nothing was changed.
+            ConcurrentCommitError: other writers were faster each time; nothing was changed.
             ReadOnlyTableError: this is a past version.
 
         Example:

@@ -243,9 +243,13 @@ def write_table(
         frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
     for n, (id, batch) in enumerate(zip(ids, batches, strict=True), 1):
         base = table._backend.snapshot()
-        table._backend.commit(
-            base.next_commit("TEST", added=(_statistics(definition, id, batch, not base.batches),)), base
+        files = table._backend.data_files(id)
+        written = attrs.evolve(
+            _statistics(definition, id, batch, not base.batches),
+            files=len(files),
+            bytes=sum(file.size_bytes for file in files),
         )
+        table._backend.commit(base.next_commit("TEST", added=(written,)), base)
         if n in compacted:
             table.compact()
     return table
@@ -260,7 +264,7 @@ def _created(spark: SparkSession, path: str, definition: TableDefinition) -> Any
 
 
 def _statistics(definition: TableDefinition, id: str, rows: Sequence[Row], first: bool) -> Batch:
-    """What the writer would have noted about a batch."""
+    """What the writer would have noted about the rows of a batch."""
     rules = RowRules(definition)
     watermarks = [tuple(row[n] for n in definition.watermarkKey) for row in rows]
     ordered = sorted(watermarks, key=lambda w: tuple(map(order_key, w)))
@@ -270,8 +274,8 @@ def _statistics(definition: TableDefinition, id: str, rows: Sequence[Row], first
         id=id,
         rows=len(rows),
         tombstones=sum(map(rules.is_tombstone, rows)),
-        files=1,
-        bytes=1,
+        files=0,
+        bytes=0,
         watermark_min=tuple(map(_encoded, ordered[0])) if known and definition.watermarkKey else None,
         watermark_max=tuple(map(_encoded, ordered[-1])) if known and definition.watermarkKey else None,
         watermark_has_null=any(v is None for w in watermarks for v in w),

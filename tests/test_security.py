@@ -136,9 +136,15 @@ def test_hidden_names_are_refused(spark, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["${env:HOME}", "x${spark.app.name}y"])
-def test_names_that_spark_would_replace_by_settings_are_refused(spark, tmp_path, name):
+@pytest.mark.parametrize("nested", [False, True])
+def test_names_that_spark_would_replace_by_settings_are_refused(name, nested):
+    """Spark's parser puts settings, and the environment, in their place even between backticks."""
+    inner = {"type": "struct", "fields": [Field(name, "string").to_json()]}
+    field = (
+        Field("v", {"type": "array", "elementType": inner, "containsNull": True}) if nested else Field(name, "string")
+    )
     with pytest.raises(InvalidDefinitionError, match="which Spark would replace by a setting"):
-        new_table(spark, tmp_path, StructType([StructField("id", StringType()), StructField(name, StringType())]))
+        TableDefinition.of([Field("id", "long"), field], "id")
 
 
 @pytest.mark.parametrize("text", ["it's", "' OR '1'='1", "\\' OR 1=1 --", "${env:HOME}", 'a"b`c', "D\n", "🙂"])

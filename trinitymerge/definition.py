@@ -325,13 +325,18 @@ def _check_columns(fields: tuple[Field, ...]) -> None:
                 f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
                 column=field.name,
             )
-        if _VARIABLE.search(field.name):
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' holds '${{...}}', which Spark would replace by a setting of that name; rename it.",
-                column=field.name,
-            )
+        _check_name(field.name, field.name)
         _check_type(field.name, field.type)
         seen.add(field.name.lower())
+
+
+def _check_name(column: str, name: str) -> None:
+    """Refuses what Spark's parser would put something else in place of, quoted or not."""
+    if _VARIABLE.search(name):
+        raise InvalidDefinitionError(
+            f"Column '{column}': the name '{name}' holds '${{...}}', which Spark would replace by a setting; rename it.",
+            column=column,
+        )
 
 
 def _check_type(column: str, kind: Any) -> None:
@@ -340,6 +345,8 @@ def _check_type(column: str, kind: Any) -> None:
     if isinstance(kind, Mapping):
         if kind.get("type") == "struct":
             parts = [f["type"] for f in kind["fields"]]
+            for f in kind["fields"]:
+                _check_name(column, str(f["name"]))
         elif kind.get("type") in ("array", "map"):
             parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
         if parts or kind == {"type": "struct", "fields": []}:

@@ -21,10 +21,10 @@ def test_the_model_follows_the_rules():
 
 def test_growing_memory_is_noticed():
     flat = [{"python": 100.0, "heap": 50.0 + i % 3} for i in range(9)]
-    rising = [{"python": 100.0, "heap": 50.0 + 20 * i} for i in range(9)]
+    rising = [{"python": 100.0, "heap": 50.0 + 40 * i} for i in range(9)]
     assert soak.growth([{"memory": flat}], ("python", "heap")) == []
     assert soak.growth([{"memory": flat}, {"memory": rising}], ("heap",)) == [
-        "MEMORY GROWS: writer 2, heap: 130 -> 190 MB"
+        "MEMORY GROWS: writer 2, heap: 170 -> 290 MB"
     ]
 
 

@@ -115,10 +115,14 @@ def _memory() -> str:
 
 
 def _ours() -> str:
-    """The version of the working tree: its commit, marked where files have changed since."""
-    described = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    here = Path(__file__).parent
+    """The version of the package: the commit of the working tree, marked where files of the package have changed since."""
+    root = Path(__file__).parent.parent
     try:
-        return subprocess.run(described, cwd=here, check=True, capture_output=True, text=True).stdout.strip()
+        commit = _git(root, "describe", "--always", "--exclude=*")
+        return f"{commit}-dirty" if _git(root, "status", "--porcelain", "--", "trinitymerge") else commit
     except (OSError, subprocess.CalledProcessError):
         return metadata.version("trinitymerge")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.strip()

@@ -23,6 +23,7 @@ from trinitymerge.merge.clauses import (
 
 UPDATE = Update(Assignments({"v": "B.v"}))
 INSERT = Insert(All())
+INSERT_ONE = Insert(Assignments({"id": "1"}))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_describe_names_a_clause_by_position_kind_and_text(spark):
         [WhenMatched(None, [INSERT])],
         [WhenMatched(None, [UPDATE, INSERT, INSERT])],
         [WhenMatched(None, [INSERT, Delete()])],
-        [WhenOnlyOnTarget(None, [UPDATE, INSERT])],
+        [WhenOnlyOnTarget(None, [UPDATE, INSERT_ONE])],
         [WhenNotMatched(None, [INSERT])],
         [WhenMatched("a", [UPDATE]), WhenNotMatched(None, [INSERT]), WhenMatched(None, [Delete()])],
         [WhenNotMatched("a", [INSERT]), WhenNotMatched(None, [INSERT]), WhenOnlyOnTarget(None, [Delete()])],
@@ -114,10 +115,19 @@ def test_S21_clauses_that_are_refused(clauses, message):
 
 @pytest.mark.parametrize("kind", [WhenMatched, WhenNotMatched, WhenOnlyOnTarget])
 def test_S28_clause_behind_an_unconditional_one_of_its_kind_is_refused(kind):
-    clauses = (kind(None, [INSERT]), kind("a", [INSERT]))
+    clauses = (kind(None, [INSERT_ONE]), kind("a", [INSERT_ONE]))
     with pytest.raises(InvalidMergeError, match=r'clause 2, .*\("a"\), can never run: clause 1, ') as error:
         check_clauses(clauses)
     assert error.value.clause == 2
+
+
+@pytest.mark.parametrize("action", [Update(All()), Insert(All())])
+def test_S21_rows_that_exist_only_on_the_target_have_no_columns_to_take(action):
+    with pytest.raises(
+        InvalidMergeError, match=r"clause 1, .* takes all columns from the source.* updateExpr"
+    ) as error:
+        check_clauses((WhenOnlyOnTarget(None, [action]),))
+    assert error.value.clause == 1
 
 
 def test_S28_is_checked_when_the_next_clause_is_added(merge):

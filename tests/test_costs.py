@@ -89,8 +89,8 @@ def test_keyed_lookup_evaluates_the_source_finds_the_keys_and_writes(spark, tabl
     with jobs_of(spark) as jobs:
         result = merge.execute()
     assert (result.path, result.rowsAppended) == ("keyed lookup", 3)
-    # the source, its keys and the latest rows of those (both sent to every task), the resolution of the latter, the write
-    assert jobs.count == 5
+    # the source; its keys, sent to every task; their rows, resolved, and sent to every task; the shuffle; the write
+    assert jobs.count == 6
 
 
 def test_merge_that_was_committed_before_runs_no_job(spark, table, changes):

@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructType
-from tables import batch_directories, fill, frame, new_table
+from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import (
     CorruptTableError,
@@ -29,6 +29,7 @@ from trinitymerge import (
     TrinityMergeError,
     TrinityTable,
 )
+from trinitymerge.merge.paths import Path
 
 ORDERS = (
     "id INT, amount DECIMAL(6,2), note VARCHAR(5), day DATE, ts INT, s STRUCT<x: INT, y: STRING>, n BIGINT NOT NULL"
@@ -595,3 +596,13 @@ def test_python_literals_are_stored_as_they_are(spark, tmp_path):
     )
     table.updateWhere("id = 1", {"at": at, "day": day, "b": True, "x": 1.5}).execute()
     assert [tuple(row) for row in table.toDF().collect()] == [(1, at, day, True, 1.5)]
+
+
+def test_S29_varchar_key_whose_trailing_blanks_do_not_fit_is_refused_on_every_path(spark, tmp_path):
+    table = new_table(spark, tmp_path, "k VARCHAR(3), v VARCHAR(3)", primaryKey="k")
+    table.upsert(spark.sql("SELECT 'abc' AS k, 'x' AS v")).execute()
+    for path in (Path.BLIND, Path.KEYED, Path.FULL):
+        with pytest.raises(SchemaMismatchError, match=r"Column 'k' is varchar\(3\).*'abc '"):
+            table.upsert(spark.sql("SELECT 'abc ' AS k, 'y' AS v"))._on_path(path).execute()
+    table.upsert(spark.sql("SELECT 'abc' AS k, 'y  ' AS v UNION ALL SELECT 'd ', 'z    '")).execute()
+    assert live_rows(table) == [("abc", "y  "), ("d ", "z  ")]

@@ -157,13 +157,15 @@ def _same(a: DataType, b: DataType) -> bool:
     return a == b
 
 
-def stored(value: str, way: Storing, field: Field) -> str:
+def stored(value: str, way: Storing, field: Field, is_key: bool = False) -> str:
     """A value as it goes into a column, as SQL; null where a checked value does not fit.
 
     Args:
         value: SQL that names a column, or any other expression that is cheap to repeat.
         way: what :func:`storing` said.
         field: the column it goes into.
+        is_key: it is part of the primary key: blanks beyond the length of a varchar are not cut off, for the text was
+            compared with them and would become another key.
     """
     if way is Storing.AS_IS:
         return value
@@ -175,11 +177,14 @@ def stored(value: str, way: Storing, field: Field) -> str:
     if length is None:
         return cast
     fixed, n = length
-    fitting = f"CASE WHEN length({cast}) <= {n} THEN {cast} WHEN length(rtrim({cast})) <= {n} THEN substring({cast}, 1, {n}) END"
+    fits = f"WHEN length({cast}) <= {n} THEN {cast}"
+    if is_key and fixed == "varchar":
+        return f"CASE {fits} END"
+    fitting = f"CASE {fits} WHEN length(rtrim({cast})) <= {n} THEN substring({cast}, 1, {n}) END"
     return f"rpad({fitting}, {n}, ' ')" if fixed == "char" else fitting
 
 
-def misfit(value: str, way: Storing, field: Field) -> str | None:
+def misfit(value: str, way: Storing, field: Field, is_key: bool = False) -> str | None:
     """SQL that is null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
 
     Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
@@ -188,7 +193,7 @@ def misfit(value: str, way: Storing, field: Field) -> str | None:
     if way is not Storing.CHECKED:
         return None
     shown = f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
-    return f"CASE WHEN {value} IS NOT NULL AND {stored(value, way, field)} IS NULL THEN {shown} END"
+    return f"CASE WHEN {value} IS NOT NULL AND {stored(value, way, field, is_key)} IS NULL THEN {shown} END"
 
 
 def zero(field: Field) -> str:

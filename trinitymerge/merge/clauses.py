@@ -161,6 +161,13 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
             "Put the second one into a clause of its own, with a condition that tells them apart.",
             clause=position + 1,
         )
+    if isinstance(clause, WhenOnlyOnTarget) and any(
+        isinstance(getattr(a, "values", None), All) for a in clause.actions
+    ):
+        raise InvalidMergeError(
+            f"{where}, takes all columns from the source, but its rows have no source row. Give {allowed_actions(clause)}.",
+            clause=position + 1,
+        )
 
 
 def check_reachable(clauses: tuple[Clause, ...], position: int) -> None:

@@ -175,9 +175,10 @@ def _stored_value(program: Program, number: int, field: Field) -> str:
     value = program.slots[number].template.values[field.name]
     if isinstance(value, Given):
         if _is_evaluated_first(program, value, field):
-            i = program.definition.stored_fields.index(field)
-            return stored(_raw(number, i), value.way, field)
-        return stored(as_sql(str(value.value)), value.way, field)
+            text = _raw(number, program.definition.stored_fields.index(field))
+        else:
+            text = as_sql(str(value.value))
+        return stored(text, value.way, field, field.name in program.definition.primaryKey)
     if isinstance(value, Carried):
         return program.analysis.target.column(field.name)
     if isinstance(value, Dead):
@@ -236,7 +237,8 @@ def _misfits(program: Program) -> str:
         for i, field in enumerate(program.definition.stored_fields):
             value = slot.template.values[field.name]
             if isinstance(value, Given):
-                found.append(misfit(_raw(number, i), value.way, field))
+                is_key = field.name in program.definition.primaryKey
+                found.append(misfit(_raw(number, i), value.way, field, is_key))
     return f"coalesce({', '.join(['CAST(NULL AS STRING)', *(f for f in found if f is not None)])})"
 
 

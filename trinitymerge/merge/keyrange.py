@@ -8,13 +8,19 @@ end of the table only. A filter never decides anything: the rows it lets through
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StringType, TimestampType
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.expressions import declared_length, physical_type, quote
 from trinitymerge.statistics import decoded, encoded
+from trinitymerge.storage.backend import Batches
+
+_RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
+_NARROW = 2
+"""Ranges of less than the table's rows by this are worth a filter."""
 
 
 def metrics(definition: TableDefinition, keys: Sequence[tuple[object, DataType]]) -> dict[str, str]:
@@ -28,7 +34,12 @@ def metrics(definition: TableDefinition, keys: Sequence[tuple[object, DataType]]
     found: dict[str, str] = {}
     for i, (name, (key, kind)) in enumerate(zip(definition.primaryKey, keys, strict=True)):
         field = definition.field(name)
-        if not isinstance(key, str) or kind != physical_type(field) or declared_length(field):
+        if (
+            not isinstance(key, str)
+            or not isinstance(kind, _RANGED)
+            or kind != physical_type(field)
+            or declared_length(field)
+        ):
             continue
         for which in ("min", "max"):
             value = encoded(f"{which}({key}\n)", kind)
@@ -37,14 +48,32 @@ def metrics(definition: TableDefinition, keys: Sequence[tuple[object, DataType]]
     return found
 
 
-def within(definition: TableDefinition, observed: Mapping[str, Any]) -> str | None:
-    """What is true of every stored row that has one of the keys, as SQL; None if nothing is known."""
-    conditions = []
+def within(batches: Batches, observed: Mapping[str, Any]) -> str | None:
+    """What is true of every stored row that has one of the keys, as SQL; None if nothing useful is known."""
+    definition, conditions = batches.definition, []
+    rows = sum(b.rows for b in batches.batches)
     for i, name in enumerate(definition.primaryKey):
         kind = physical_type(definition.field(name))
-        bounds = [decoded(observed.get(_name(which, i)), kind) for which in ("min", "max")]
-        conditions += [f"{quote(name)} {op} {b}" for op, b in zip((">=", "<="), bounds, strict=True) if b is not None]
+        low, high = (observed.get(_name(which, i)) for which in ("min", "max"))
+        if low is None or high is None or not _is_narrow(low, high, kind, rows):
+            continue
+        for op, value in ((">=", low), ("<=", high)):
+            bound = decoded(value, kind)
+            conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
     return " AND ".join(conditions) or None
+
+
+def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
+    """May a range leave out much of a table of so many rows: filtering files costs something, and in vain where it does not.
+
+    As if keys were numbers counted up, or a second or a day apart; text only where it is one and the same.
+    """
+    if low == high:
+        return True
+    if isinstance(kind, StringType):
+        return False
+    unit = 1_000_000 if isinstance(kind, TimestampType) else 1
+    return (Decimal(high) - Decimal(low)) / unit < rows / Decimal(_NARROW)
 
 
 def _name(which: str, i: int) -> str:

@@ -28,7 +28,7 @@ BROADCAST_ROWS = 500_000
 """Up to this many keys are sent to every task that scans the target; counted, not estimated."""
 
 
-ONE_TASK_ROWS, ONE_TASK_BYTES = 50_000, 4 << 20
+ONE_TASK_BYTES = 4 << 20
 """Up to this much a single task is no slower than several and their shuffle."""
 
 
@@ -89,7 +89,7 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materiali
             (:mod:`trinitymerge.merge.keyrange`) what is read at all.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
-    return reader.latest(backend, batches, sought, keyrange.within(batches.definition, once.observed))
+    return reader.latest(backend, batches, sought, keyrange.within(batches, once.observed))
 
 
 def keyed(

@@ -156,11 +156,12 @@ class _Attempt:
         return staged, Observed(gathering.result())
 
     def _fits_one_task(self, compiled: Compiled) -> bool:
-        """Is the batch so small that one task writes it as fast as several: it is one file in any case."""
-        if compiled.source_rows is not None:
-            return compiled.source_rows <= sides.ONE_TASK_ROWS
+        """Is the batch so small that one task writes it as fast as several: it is one file in any case.
+
+        Only where the rows come straight from the source: a lookup's join is better left to several tasks.
+        """
         source = self.plan.analysis.source
-        return source is not None and sides.fits_one_task(source.df)
+        return self.path is Path.BLIND and source is not None and sides.fits_one_task(source.df)
 
     def _without_purged(self, rows: DataFrame) -> DataFrame:
         """Leaves out rows of purged keys: a replayed event must not bring them back."""

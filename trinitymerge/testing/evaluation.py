@@ -222,7 +222,7 @@ class Evaluation:
 
     def store(self, name: str, value: Any) -> Any:
         try:
-            return store(self.rules.definition.field(name), value)
+            return store(self.rules.definition.field(name), value, isKey=name in self.rules.definition.primaryKey)
         except SchemaMismatchError as error:
             self.misfits.append(error)
             return None

@@ -50,12 +50,13 @@ def order_keys(values: Iterable[Any]) -> tuple[Any, ...]:
 # Store assignment (S29) -------------------------------------------------------------------------------------
 
 
-def store(field: Field, value: Any) -> Any:
+def store(field: Field, value: Any, isKey: bool = False) -> Any:
     """The value as column ``field`` holds it, by Spark's ANSI store assignment (S29).
 
     Args:
         field: the column; simple types only.
         value: what an expression gave, or None.
+        isKey: the column is part of the primary key: blanks beyond the length of a varchar are not cut off.
 
     Returns:
         The value in the column's Python type.
@@ -76,7 +77,10 @@ def store(field: Field, value: Any) -> Any:
             column=field.name,
         )
     try:
-        return _converter(field)(field, value)
+        converted = _converter(field)(field, value)
+        if isKey and str(field.type).startswith("varchar") and len(converted) < len(_text(value)):
+            raise ValueError("a key keeps its trailing blanks, and they do not fit")
+        return converted
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
         raise SchemaMismatchError(
             f"Column '{field.name}' ({field.text}) cannot hold {value!r}: {error}. "

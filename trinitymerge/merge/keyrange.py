@@ -56,7 +56,7 @@ def within(batches: Batches, observed: Mapping[str, Any]) -> str | None:
         kind = physical_type(definition.field(name))
         low, high = (observed.get(_name(which, i)) for which in ("min", "max"))
         if low is None or high is None or not _is_narrow(low, high, kind, rows):
-            continue
+            break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
         for op, value in ((">=", low), ("<=", high)):
             bound = decoded(value, kind)
             conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]

@@ -32,7 +32,8 @@ from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.program import CLAUSE
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.log import LOG_DIRECTORY, Batch
+from trinitymerge.storage.entries import Batch
+from trinitymerge.storage.log import LOG_DIRECTORY
 from trinitymerge.storage.parquet import BATCH
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
 from trinitymerge.testing.expressions import Row

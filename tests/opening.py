@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.log import Batch, Commit, CommitLog, Snapshot
+from trinitymerge.storage.log import CommitLog
 
 COMPACTED_EVERY = 50
 

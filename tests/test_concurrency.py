@@ -11,7 +11,7 @@ from helpers import assertRows
 from processes import finish, start
 from tables import batch_directories, fill, frame, live_rows, new_table
 
-from trinitymerge import ConcurrentCommitError, TrinityTable
+from trinitymerge import ConcurrentCommitError, FilesVacuumedError, TrinityTable
 from trinitymerge.properties import MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage import faults
 
@@ -208,7 +208,7 @@ def test_s39_a_write_slower_than_a_vacuums_retention_commits_no_missing_files(sp
 
     monkeypatch.setattr(faults, "fault", hook)
     if operation in ("compact", "purge"):
-        with pytest.raises(ConcurrentCommitError, match=r"vacuum\(\) of .* longer retentionHours"):
+        with pytest.raises(FilesVacuumedError, match=r"vacuum\(\) of .* longer retentionHours"):
             operations[operation]()
         assert live_rows(TrinityTable.forPath(spark, table.path)) == before
     else:

@@ -33,7 +33,7 @@ LAYERS = [
     "table",
     "__init__",
 ]
-WITHOUT_SPARK = ["errors", "definition", "properties", "merge.clauses", "testing"]
+WITHOUT_SPARK = ["errors", "definition", "properties", "storage.entries", "storage.publish", "merge.clauses", "testing"]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
 GATEWAY = ["storage.filesystem", "jvm"]
 

@@ -21,18 +21,11 @@ import pytest
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage import faults, filesystem, log
-from trinitymerge.storage.entries import seal, unseal
+from trinitymerge.storage.entries import Batch, Commit, InapplicableCommit, Snapshot, seal, unseal
 from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.log import (
-    Batch,
-    Commit,
-    CommitLog,
-    InapplicableCommit,
-    OutcomeUnknown,
-    Snapshot,
-    VersionTaken,
-)
+from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
 
 ROOT = Path(__file__).parent.parent
 START_MS = 1_700_000_000_000
@@ -259,7 +252,9 @@ def test_timestamps_never_go_back(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from trinitymerge.storage.local import LocalFileSystem
-from trinitymerge.storage.log import Batch, CommitLog, VersionTaken
+from trinitymerge.storage.entries import Batch
+from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.publish import VersionTaken
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
 table = CommitLog(LocalFileSystem(), path)
 snapshot = table.latest()

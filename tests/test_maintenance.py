@@ -26,7 +26,7 @@ from trinitymerge import (
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import compaction
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage.log import Commit, Purged, Snapshot, now_ms
+from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
 
 HOUR_MS = 3_600_000
 KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}

@@ -15,6 +15,7 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
 from trinitymerge.merge.paths import Path
 from trinitymerge.storage import faults
+from trinitymerge.storage.publish import VersionTaken
 
 EVERY_PATH = [Path.BLIND, Path.KEYED, Path.FULL]
 
@@ -218,11 +219,11 @@ def test_S35_conflicts_without_end_are_an_error(spark, tmp_path, monkeypatch):
     fill(table, spark, [(1, 0.0)])
 
     def taken(commit, *_):
-        raise ConcurrentCommitError(f"Version {commit.version} was committed by another writer", version=commit.version)
+        raise VersionTaken(commit.version, commit)
 
     monkeypatch.setattr(table._backend, "commit", taken)
     files = batch_directories(table)
-    with pytest.raises(ConcurrentCommitError, match="Version 2 was committed by another writer"):
+    with pytest.raises(ConcurrentCommitError, match="expected version 1, found 1"):
         table.updateWhere("id = 1", {"v": 5.0}).execute()
     assert batch_directories(table) == files
 

@@ -67,6 +67,10 @@ class ConcurrentCommitError(TrinityMergeError, RuntimeError):
     """Another writer committed what this one depended on (S35)."""
 
 
+class FilesVacuumedError(TrinityMergeError, RuntimeError):
+    """A vacuum whose retention is shorter than the write took has removed the files of a batch before its commit (S39)."""
+
+
 class TableNotFoundError(TrinityMergeError, FileNotFoundError):
     """There is no trinitymerge table, or no such version of it, at the path."""
 

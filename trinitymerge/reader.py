@@ -17,7 +17,7 @@ from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
 from trinitymerge.statistics import in_order
 from trinitymerge.storage.backend import VERSION, Batches, Scanner
-from trinitymerge.storage.log import Batch
+from trinitymerge.storage.entries import Batch
 
 _RANK = HIDDEN_PREFIX + "rank"
 _ALL_COLUMNS = HIDDEN_PREFIX + "all_columns"

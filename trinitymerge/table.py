@@ -34,7 +34,7 @@ from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
 from trinitymerge.properties import check_properties
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.log import Commit, Snapshot, current_user
+from trinitymerge.storage.entries import Commit, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
 
 # PySpark 3.5 has the parser of DDL text under its private name only.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -24,8 +25,9 @@ from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
-from trinitymerge.storage.log import Batch, Commit, OutcomeUnknown, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, OutcomeUnknown, publish
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -179,23 +181,26 @@ class _Dated:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-class _RowsBelowHorizonError(Exception):
-    """Rows landed meanwhile that a forgotten tombstone still hides: forget none this time."""
-
-
 def compact(backend: ManagedBackend) -> CompactionResult:
     """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
 
     Raises:
         CorruptTableError: a file is missing.
+        FilesVacuumedError: a vacuum with too short a retention has removed the new base; nothing was changed.
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()
-    forget = _Forget.of(snapshot.definition)
-    try:
-        return _compact(backend, snapshot, forget, start)
-    except _RowsBelowHorizonError:
-        return _compact(backend, backend.snapshot(), _Forget(None), start)
+    for forget in (_Forget.of(snapshot.definition), _Forget(None)):
+        try:
+            return _compact(backend, snapshot, forget, start)
+        except ConcurrentCommitError as conflict:
+            snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
+            if not isinstance(requirement, (Holds, OnlyAppends)):
+                raise
+            if isinstance(requirement, OnlyAppends):
+                break  # else rows landed that a tombstone still hides which would be forgotten: forget none this time
+    why = "another compaction, restore or purge was committed meanwhile"
+    return CompactionResult(version=snapshot.version, skipped=why)
 
 
 def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start: float) -> CompactionResult:
@@ -208,16 +213,12 @@ def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start
         commit = _commit_of(snapshot, staged, observed, start)
         if not commit.added:
             backend.discard(staged)
-        done = _publish(backend, snapshot, commit)
+        done = publish(backend, commit, snapshot, (OnlyAppends(), Holds(partial(_rows_below_horizon, commit))))
     except OutcomeUnknown:
         raise  # the base may be part of the table: it must stay
     except Exception:  # after Ctrl-C, which may come right after the commit, the base stays for vacuum()
         backend.discard(staged)
         raise
-    if done is None:
-        backend.discard(staged)
-        why = "another compaction, restore or purge was committed meanwhile"
-        return CompactionResult(version=backend.snapshot().version, skipped=why)
     faults.fault("compact.committed")
     return CompactionResult(
         version=done.version,
@@ -292,30 +293,12 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
 # Committing -----------------------------------------------------------------------------------------------------------
 
 
-def _publish(backend: ManagedBackend, base: Snapshot, commit: Commit) -> Snapshot | None:
-    """Commits on top of whatever merges landed meanwhile; None if something else has replaced the batches (S35).
-
-    Raises:
-        ConcurrentCommitError: a vacuum with too short a retention has removed the new base.
-        _RowsBelowHorizonError: a batch that landed may hold rows which only the forgotten tombstones keep from view.
-    """
-    while True:
-        try:
-            return backend.commit(commit, base)
-        except ConcurrentCommitError:
-            latest = backend.snapshot()
-            if latest.version == base.version:
-                raise  # nothing has landed to go on top of: a vacuum has removed the new base
-            landed = list(backend.commits(base.version + 1, latest.version))
-            if any(c.removed or c.definition for c in landed):
-                return None
-            _require_above_horizon(latest.definition, commit, [b for c in landed for b in c.added])
-            base, commit = latest, latest.rebase(commit)
-
-
-def _require_above_horizon(definition: TableDefinition, commit: Commit, landed: Sequence[Batch]) -> None:
-    if commit.horizon is not None and not all(is_above(definition, b, commit.horizon) for b in landed):
-        raise _RowsBelowHorizonError
+def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
+    """May batches that landed hold rows which only the forgotten tombstones keep from view."""
+    definition = landed.now.definition
+    if commit.horizon is None or all(is_above(definition, b, commit.horizon) for b in landed.appended):
+        return None
+    return "rows have landed that are older than tombstones which would be forgotten"
 
 
 def is_above(definition: TableDefinition, batch: Batch, horizon: Watermark) -> bool:

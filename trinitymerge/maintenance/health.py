@@ -12,7 +12,7 @@ import attrs
 from trinitymerge import reader
 from trinitymerge.maintenance.compaction import pending, why_compact
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.log import Snapshot
+from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.parquet import ManagedBackend
 
 _AMPLIFICATION_PAYS = 1.5

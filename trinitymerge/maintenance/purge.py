@@ -39,9 +39,10 @@ from trinitymerge.expressions import (
 from trinitymerge.observation import Gathering
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
+from trinitymerge.storage.entries import Batch, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.filesystem import FileInfo
-from trinitymerge.storage.log import Batch, OutcomeUnknown, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import BATCH, ManagedBackend
+from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -259,6 +260,7 @@ def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResu
         SchemaMismatchError, NullKeyError: the keys are not keys of this table.
         ValueError: too many keys for one call.
         ConcurrentCommitError: other writers replaced batches faster than they could be rewritten; nothing was changed.
+        FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
@@ -310,10 +312,8 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
             duration_ms=int((time.perf_counter() - start) * 1000),
         )
         try:
-            return snapshot, backend.commit(commit, snapshot)
+            return snapshot, publish(backend, commit, snapshot, (NothingLanded(),))
         except ConcurrentCommitError as error:
-            if backend.snapshot().version == snapshot.version:
-                raise  # nobody was faster: a vacuum has removed the replacements
             attempts.give_way(error, snapshot)
 
 

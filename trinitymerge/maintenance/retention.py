@@ -13,9 +13,10 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
+from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.filesystem import FileInfo
-from trinitymerge.storage.log import Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.publish import NothingLanded, publish
 
 FAULT_POINTS = ("vacuum.listed", "vacuum.deleting", "vacuum.deleted", "restore.checked")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -173,6 +174,7 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
         ValueError: not a version number.
         TableNotFoundError: there is no such version, or its files are gone.
         ConcurrentCommitError: other writers were faster each time; nothing was changed.
+        FilesVacuumedError: a vacuum has just removed what was to be restored; nothing was changed.
     """
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError(f"restore takes a version number, got {version!r}.")
@@ -198,10 +200,8 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
             duration_ms=int((time.perf_counter() - start) * 1000),
         )
         try:
-            done = backend.commit(commit, latest)
+            done = publish(backend, commit, latest, (NothingLanded(),))
         except ConcurrentCommitError as error:
-            if backend.snapshot().version == latest.version:
-                raise  # nobody was faster: a vacuum has removed what was to be restored
             attempts.give_way(error, latest)
             continue
         require_files(backend, done)  # a vacuum beside may have been faster

@@ -1,6 +1,6 @@
 """May a merge still be committed as it is, after others were faster (S35).
 
-Owns: what of the target a merge depended on, and whether the commits in between have touched that. Knows neither how the
+Owns: what of the target a merge depended on, and what that requires of the commits in between. Knows neither how the
 batch came about nor how it is committed.
 """
 
@@ -11,11 +11,30 @@ from pyspark.sql import DataFrame
 
 from trinitymerge import reader
 from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import CorruptTableError
 from trinitymerge.expressions import quote
 from trinitymerge.maintenance.compaction import is_above
 from trinitymerge.merge.paths import Path
 from trinitymerge.storage.backend import Backend, Batches, Staged
-from trinitymerge.storage.log import Batch, Commit, Snapshot
+from trinitymerge.storage.entries import Batch, Commit
+from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
+
+
+def requirements(transaction: tuple[str, int] | None, dependence: Dependence | None) -> tuple[Requirement, ...]:
+    """What a merge asks of the commits it goes on top of.
+
+    Args:
+        transaction: its marker, or None (S36).
+        dependence: what it was computed from; None if from nothing of the target.
+    """
+    asked: list[Requirement] = [SameDefinition()]
+    if transaction is not None:
+        asked.append(NotDelivered(*transaction))
+    if dependence is not None:
+        asked.append(SamePurges())
+        if dependence.path is not Path.BLIND:
+            asked.append(Holds(dependence.why_not))
+    return tuple(asked)
 
 
 @attrs.frozen(eq=False)
@@ -38,20 +57,21 @@ class Dependence:
     staged: Staged
     read: DataFrame | None
 
-    def holds(self, since: Snapshot, now: Snapshot) -> bool:
-        """Would the merge have come out the same against the newer snapshot: then it may be committed on top of it."""
-        if now.definition_version != since.definition_version or now.purged != since.purged:
-            return False
-        if self.path is Path.BLIND:
-            return True
-        landed = list(self.backend.commits(since.version + 1, now.version))
-        if not all(self._is_harmless_removal(now.definition, c) for c in landed if c.removed):
-            return False
-        ids = {b.id for c in landed if not c.removed for b in c.added}
-        added = tuple(b for b in now.batches if b.id in ids)
-        if not ids:
-            return True
-        return self.certain and len(added) == len(ids) and not self._meets(Batches(now.definition, added))
+    def why_not(self, landed: Landed) -> str | None:
+        """Why the merge might have come out otherwise against what is there now; None if it would not."""
+        definition = landed.now.definition
+        for commit in landed.commits:
+            if commit.removed and not self._is_harmless_removal(definition, commit):
+                return f"version {commit.version} ({commit.operation}) has replaced rows that were read"
+        appended = landed.appended
+        if not appended:
+            return None
+        if not self.certain:
+            return "rows have landed in a table that was read as a whole"
+        try:
+            return "rows have landed under keys that were read" if self._meets(Batches(definition, appended)) else None
+        except CorruptTableError:  # compacted and vacuumed since
+            return "rows have landed that are gone again"
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """Is it a compaction that has forgotten no tombstone which hides a row of this merge."""

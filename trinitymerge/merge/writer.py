@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError, TooManyDeletesError
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.merge import sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import stored_columns
-from trinitymerge.merge.conflicts import Dependence
+from trinitymerge.merge.conflicts import Dependence, requirements
 from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
@@ -39,8 +39,9 @@ from trinitymerge.statistics import is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Staged
-from trinitymerge.storage.log import Batch, OutcomeUnknown, Snapshot, current_user
+from trinitymerge.storage.entries import Batch, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.publish import OutcomeUnknown, publish
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -75,7 +76,7 @@ def execute(plan: MergePlan) -> MergeResult:
             return _after(plan, _Attempt(plan, path, snapshot).run())
         except _Undecided:
             path = Path.KEYED if Path.MIXED in plan.paths.why_not else Path.MIXED
-        except ConcurrentCommitError as error:
+        except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.give_way(error, snapshot)
 
 
@@ -344,19 +345,8 @@ class _Attempt:
             user=current_user(),
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
-        while True:
-            try:
-                self.committing = True
-                return self.plan.backend.commit(commit, base)
-            except ConcurrentCommitError:
-                latest = self.plan.backend.snapshot()
-                if latest.version < commit.version:
-                    raise  # the version is taken, yet nothing has landed: nothing to go on top of
-                if latest.definition_version != base.definition_version or _already_done(self.plan, latest) is not None:
-                    raise
-                if dependence is not None and not dependence.holds(base, latest):
-                    raise
-                base, commit = latest, latest.rebase(commit)
+        self.committing = True
+        return publish(self.plan.backend, commit, base, requirements(self.plan.options.transaction, dependence))
 
     # Around ---------------------------------------------------------------------------------------------------------
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import random
 import time
+from typing import TypeAlias
 
 import attrs
 
-from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.properties import commit_backoff_seconds, max_commit_attempts
-from trinitymerge.storage.log import Snapshot
+from trinitymerge.storage.entries import Snapshot
 
 _LONGEST_PAUSE_SECONDS = 2.0
+
+Setback: TypeAlias = ConcurrentCommitError | FilesVacuumedError
+"""What a new attempt may get over."""
 
 
 @attrs.define
@@ -27,7 +31,7 @@ class Attempts:
 
     failures: int = 0
 
-    def give_way(self, error: ConcurrentCommitError, snapshot: Snapshot) -> None:
+    def give_way(self, error: Setback, snapshot: Snapshot) -> None:
         """Waits for a random time that doubles with each failure, so that one of those who collide gets through.
 
         Args:
@@ -35,7 +39,7 @@ class Attempts:
             snapshot: the one it was made on.
 
         Raises:
-            ConcurrentCommitError: the error, if it was the last attempt.
+            ConcurrentCommitError, FilesVacuumedError: the error, if it was the last attempt.
         """
         self.failures += 1
         if self.failures >= max_commit_attempts(snapshot.properties):

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
-from trinitymerge.storage.log import Batch, Commit, Snapshot
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 
 VERSION = HIDDEN_PREFIX + "version"
 """The column :meth:`Backend.scan` adds: the commit version of each row (S6)."""

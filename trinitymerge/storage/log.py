@@ -26,34 +26,15 @@ from trinitymerge.errors import CorruptTableError, TableNotFoundError, Unsupport
 from trinitymerge.storage import faults
 from trinitymerge.storage.entries import (
     PROTOCOL,
-    Batch,
     Commit,
     InapplicableCommit,
-    Purged,
     Snapshot,
     checksum_of,
-    current_user,
-    now_ms,
     seal,
     unseal,
 )
 from trinitymerge.storage.filesystem import TEMPORARY_SUFFIX, FileInfo, FileSystem
-
-__all__ = [
-    "CHECKPOINT_INTERVAL",
-    "LOG_DIRECTORY",
-    "PROTOCOL",
-    "Batch",
-    "Commit",
-    "CommitLog",
-    "InapplicableCommit",
-    "OutcomeUnknown",
-    "Purged",
-    "Snapshot",
-    "VersionTaken",
-    "current_user",
-    "now_ms",
-]
+from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
 
 LOG_DIRECTORY = "_trinity_log"
 CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
@@ -66,24 +47,6 @@ _HINT = "_last.json"
 _NAME = re.compile(r"^(\d{20})(\.checkpoint)?\.json$")
 
 _logger = logging.getLogger(__name__)
-
-
-class OutcomeUnknown(OSError):  # noqa: N818 - it may have worked
-    """The storage failed during a commit that may or may not have taken place; its files must stay."""
-
-
-class VersionTaken(Exception):  # noqa: N818 - an answer to a question, not a failure
-    """Another writer has committed that version; nothing was changed.
-
-    Attributes:
-        version: the version that was wanted.
-        winner: what stands there now.
-    """
-
-    def __init__(self, version: int, winner: Commit) -> None:
-        super().__init__(f"version {version} exists already: {winner.operation} by {winner.user or 'unknown'}")
-        self.version = version
-        self.winner = winner
 
 
 @attrs.frozen

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import (
-    ConcurrentCommitError,
     CorruptTableError,
+    FilesVacuumedError,
     InvalidDefinitionError,
     TableExistsError,
     TableNotFoundError,
@@ -25,8 +25,9 @@ from trinitymerge.expressions import empty_frame, physical_schema, quote, text_l
 from trinitymerge.jvm import count_input_files
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
+from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
-from trinitymerge.storage.log import Batch, Commit, CommitLog, Snapshot, VersionTaken, now_ms
+from trinitymerge.storage.log import CommitLog
 
 BATCH = HIDDEN_PREFIX + "batch"
 """The partition column: the directory name of a batch carries its id."""
@@ -198,8 +199,8 @@ class ManagedBackend:
             if wrong:
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
 
-    def _vacuumed(self, batch_id: str) -> ConcurrentCommitError:
-        return ConcurrentCommitError(
+    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
+        return FilesVacuumedError(
             f"A vacuum() of {self.path} has removed files that were about to be committed ({self.batch_path(batch_id)}): "
             "its retention is shorter than the write took. Nothing was committed; run it again, and vacuum with a longer "
             "retentionHours.",
@@ -297,15 +298,7 @@ class ManagedBackend:
         for batch in commit.added:
             if batch.rows and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
-        try:
-            self._latest = self.log.commit(commit, base)
-        except VersionTaken as taken:
-            raise ConcurrentCommitError(
-                f"Version {taken.version} of {self.path} was committed by another writer while this one worked "
-                f"({taken.winner.operation}). Nothing of this merge was written; run it again.",
-                path=self.path,
-                version=taken.version,
-            ) from None
+        self._latest = self.log.commit(commit, base)
         return self._latest
 
 

@@ -33,7 +33,7 @@ from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.program import CLAUSE
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.log import LOG_DIRECTORY
+from trinitymerge.storage.logfiles import LOG_DIRECTORY
 from trinitymerge.storage.parquet import BATCH
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
 from trinitymerge.testing.expressions import Row

@@ -41,9 +41,9 @@ def measure(sizes: Iterable[int], directory: Path, compacted: bool = True) -> li
     for size in sizes:
         while snapshot.version < size:
             snapshot = log.commit(_next(snapshot, compacted), snapshot)
-        first = _median_ms(lambda: CommitLog(fs, log.table_path).latest())
+        first = _median_ms(lambda: CommitLog(fs, log.files.table_path).latest())
         again = _median_ms(lambda snapshot=snapshot: log.latest(snapshot))
-        found.append(Opening(size, compacted, first, again, len(list(fs.list(log.directory)))))
+        found.append(Opening(size, compacted, first, again, len(list(fs.list(log.files.directory)))))
     return found
 
 

@@ -21,7 +21,8 @@ import pytest
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage import faults, filesystem, log
-from trinitymerge.storage.entries import Batch, Commit, InapplicableCommit, Snapshot, seal, unseal
+from trinitymerge.storage.entries import Batch, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
@@ -60,7 +61,7 @@ def grow(table: CommitLog, snapshot: Snapshot, to: int) -> Snapshot:
 
 
 def file_of(table: CommitLog, version: int, checkpoint: bool = False) -> Path:
-    path = table.checkpoint_path(version) if checkpoint else table.entry_path(version)
+    path = table.files.checkpoint_path(version) if checkpoint else table.files.entry_path(version)
     return Path(path.removeprefix("file:"))
 
 
@@ -97,7 +98,7 @@ def test_s7_the_definition_is_data(tmp_path: Path) -> None:
     assert opened.definition == definition(**{"trinitymerge.checkpointInterval": "50"})
     assert opened.properties["trinitymerge.checkpointInterval"] == "50"
     assert (opened.version, opened.definition_version, opened.timestamp_ms) == (0, 0, START_MS)
-    assert table.exists()
+    assert table.files.exists()
 
 
 def test_commits_survive_json() -> None:
@@ -274,7 +275,7 @@ for n in range(commits):
 def write(table: CommitLog, name: str, commits: int, fault: str = "") -> subprocess.Popen[bytes]:
     """Another process that commits to a table."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: fault}
-    path = table.table_path.removeprefix("file:")
+    path = table.files.table_path.removeprefix("file:")
     return subprocess.Popen([sys.executable, "-c", WRITER, path, name, str(commits)], env=environment)
 
 
@@ -407,7 +408,7 @@ def test_s33_a_failure_that_certainly_failed_is_just_that(tmp_path: Path) -> Non
     table, base = create(tmp_path, fs=Unreliable(error=error, does_it=False))
     with pytest.raises(PermissionError):
         table.commit(base.next_commit("MERGE"), base)
-    local = CommitLog(LocalFileSystem(), table.table_path)
+    local = CommitLog(LocalFileSystem(), table.files.table_path)
     file_of(table, 0).parent.chmod(0o500)
     try:
         if os.getuid():  # root may write anywhere
@@ -591,7 +592,7 @@ def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) ->
 def test_no_table_is_said_so(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "table")
     table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
-    assert not table.exists()
+    assert not table.files.exists()
     for call in (
         table.latest,
         lambda: table.at(0),
@@ -605,12 +606,12 @@ def test_no_table_is_said_so(tmp_path: Path, make: Callable[[Path], object]) -> 
 def test_a_table_that_was_replaced_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     old = grow(table, base, to=7)
-    table.fs.delete(table.table_path)
+    table.files.fs.delete(table.files.table_path)
     with pytest.raises(TableNotFoundError, match="dropped or replaced"):
         table.commit(old.next_commit("MERGE"), old)
     with pytest.raises(TableNotFoundError):
         table.latest(old)
-    assert not table.fs.exists(table.table_path)  # the commit has not revived it
+    assert not table.files.fs.exists(table.files.table_path)  # the commit has not revived it
     _, new = create(tmp_path)
     assert table.latest(old) == new
     with pytest.raises(TableNotFoundError, match="dropped or replaced"):

@@ -206,7 +206,7 @@ def test_s39_vacuum_removes_what_no_retained_version_needs(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
     table.compact()
     assert table.vacuum() == []
-    old = sorted(f"{table.path}/data/_tm_batch={b.id}" for b in table._backend.snapshot(2).batches)
+    old = sorted(f"{table.path}/data/_tm_batch={b.id}" for b in table._backend.snapshot_at(2).batches)
     assert sorted(table.vacuum(retentionHours=0, dryRun=True)) == old
     assert len(batch_directories(table)) == 3
     assert sorted(table.vacuum(retentionHours=0)) == old

@@ -28,7 +28,8 @@ from trinitymerge import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import quote
-from trinitymerge.storage.entries import Commit, Purged, seal, unseal
+from trinitymerge.storage.entries import Commit, Purged
+from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
 

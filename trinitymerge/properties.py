@@ -18,9 +18,18 @@ MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
 
 _PREFIX = "trinitymerge."
+_DEFAULT_CHECKPOINT_INTERVAL = 50
 _DEFAULT_RETENTION_HOURS = 7 * 24.0
 _DEFAULT_ATTEMPTS = 20
 _DEFAULT_BACKOFF_SECONDS = 0.05
+
+
+def checkpoint_interval(properties: Mapping[str, str]) -> int:
+    """A checkpoint of the log is written every so many versions; the default where the text means nothing."""
+    try:
+        return _positive(properties.get(CHECKPOINT_INTERVAL, ""))
+    except ValueError:
+        return _DEFAULT_CHECKPOINT_INTERVAL
 
 
 def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:

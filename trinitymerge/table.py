@@ -197,7 +197,7 @@ class TrinityTable:
         if timestampAsOf is not None:
             versionAsOf = backend.version_at(_milliseconds(timestampAsOf))
         if versionAsOf is not None:
-            retention.require_files(backend, backend.snapshot(versionAsOf))
+            retention.require_files(backend, backend.snapshot_at(versionAsOf))
         return cls(backend, pinned=versionAsOf)
 
     @staticmethod
@@ -268,7 +268,7 @@ class TrinityTable:
         return self._backend.spark.createDataFrame(rows, _HISTORY)
 
     def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot(self._pinned)
+        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
 
     # Merging --------------------------------------------------------------------------------------------------------
 

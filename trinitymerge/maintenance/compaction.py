@@ -24,9 +24,8 @@ from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import VERSION, Batches, Staged
+from trinitymerge.storage.backend import VERSION, Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
-from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, OutcomeUnknown, publish
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
@@ -105,7 +104,7 @@ def why_compact(batches: Sequence[Batch]) -> str:
     return ""
 
 
-def _why_not(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget) -> str:
+def _why_not(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> str:
     if not snapshot.batches:
         return "the table has no rows"
     if len(snapshot.batches) > 1 or not snapshot.batches[0].base:
@@ -154,7 +153,7 @@ class _Forget:
         old = "true" if self.everything else f"coalesce({SINCE} <= {self.before_ms}L, false)"
         return f"({is_tombstone(definition)} AND {old})"
 
-    def dated(self, backend: ManagedBackend, snapshot: Snapshot) -> _Dated:
+    def dated(self, backend: Maintained, snapshot: Snapshot) -> _Dated:
         """A scan that knows when tombstones were committed."""
         needed = {b.version for b in snapshot.batches if b.tombstones and b.version is not None}
         return _Dated(backend, {v: backend.committed_at(v) for v in sorted(needed)})
@@ -164,7 +163,7 @@ class _Forget:
 class _Dated:
     """Scans batches with the commit time of each tombstone: a base remembers it, other batches are of one commit."""
 
-    backend: ManagedBackend
+    backend: Maintained
     commit_times_ms: Mapping[int, int]
 
     def scan(self, batches: Batches) -> DataFrame:
@@ -181,7 +180,7 @@ class _Dated:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def compact(backend: ManagedBackend) -> CompactionResult:
+def compact(backend: Maintained) -> CompactionResult:
     """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
 
     Raises:
@@ -203,7 +202,7 @@ def compact(backend: ManagedBackend) -> CompactionResult:
     return CompactionResult(version=snapshot.version, skipped=why)
 
 
-def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start: float) -> CompactionResult:
+def _compact(backend: Maintained, snapshot: Snapshot, forget: _Forget, start: float) -> CompactionResult:
     why_not = _why_not(backend, snapshot, forget)
     if why_not:
         return CompactionResult(version=snapshot.version, skipped=why_not)
@@ -232,7 +231,7 @@ def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start
     )
 
 
-def _stage(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget) -> tuple[Staged, dict[str, Any]]:
+def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[Staged, dict[str, Any]]:
     """Writes the base: each file holds a range of keys, sorted, so that filters on the key skip most of it."""
     definition = snapshot.definition
     keys = [F.expr(quote(k)) for k in definition.primaryKey]

@@ -11,9 +11,8 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.maintenance.compaction import pending, why_compact
-from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.parquet import ManagedBackend
 
 _AMPLIFICATION_PAYS = 1.5
 _RECLAIMABLE_SHARE = 0.5
@@ -80,7 +79,7 @@ class TableHealth:
         return f"<table>{''.join(rows)}</table>"
 
 
-def health(backend: ManagedBackend, snapshot: Snapshot) -> TableHealth:
+def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     """Counts the live rows (one read of the table) and looks at the files (one listing)."""
     batches = snapshot.batches
     live = reader.live(backend, Batches.of(snapshot)).count()
@@ -105,10 +104,10 @@ def health(backend: ManagedBackend, snapshot: Snapshot) -> TableHealth:
     )
 
 
-def _reclaimable(backend: ManagedBackend, snapshot: Snapshot) -> int:
+def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
     needed = {b.id for b in snapshot.batches}
-    unused = [d for i, d in backend.directories().items() if i not in needed]
-    return sum(f.size_bytes for d in unused for f in backend.files.walk(d.path))
+    unused = [i for i in backend.directories() if i not in needed]
+    return sum(f.size_bytes for i in unused for f in backend.all_files(i))
 
 
 def _advice(snapshot: Snapshot, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:

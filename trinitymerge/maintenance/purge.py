@@ -39,9 +39,9 @@ from trinitymerge.expressions import (
 from trinitymerge.observation import Gathering
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
+from trinitymerge.storage.backend import BATCH, Maintained
 from trinitymerge.storage.entries import Batch, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.filesystem import FileInfo
-from trinitymerge.storage.parquet import BATCH, ManagedBackend
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
@@ -196,7 +196,7 @@ def _first_line(error: BaseException) -> str:
 
 @attrs.define(eq=False)
 class _Purge:
-    backend: ManagedBackend
+    backend: Maintained
     definition: TableDefinition
     keys: DataFrame
     examined: set[str] = attrs.field(factory=set)
@@ -242,7 +242,7 @@ class _Purge:
     def discard_all(self) -> None:
         """Removes the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
-            self.backend.files.delete(self.backend.batch_path(batch.id))
+            self.backend.remove(self.backend.batch_path(batch.id))
 
     def drop_replaced(self, snapshot: Snapshot) -> None:
         """Forgets replacements of batches that others have removed from the table meanwhile."""
@@ -250,10 +250,10 @@ class _Purge:
         for gone in [i for i in self.rewritten if i not in here]:
             batch = self.rewritten.pop(gone)
             if batch is not None:
-                self.backend.files.delete(self.backend.batch_path(batch.id))
+                self.backend.remove(self.backend.batch_path(batch.id))
 
 
-def purge(backend: ManagedBackend, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
     """Removes every stored version of some keys, history included, and keeps them from coming back.
 
     Raises:
@@ -331,25 +331,20 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     readable = [i for i in others if backend.data_files(i)]
     deleted = 0
     for batch_id in [*work.holding(readable), *(i for i in others if _is_dead(backend, i))]:
-        files = backend.files.walk(backend.batch_path(batch_id))
+        files = backend.all_files(batch_id)
         deleted += sum(not f.name.startswith(".") for f in files)  # not the checksums beside them
-        backend.files.delete(backend.batch_path(batch_id))
+        backend.remove(backend.batch_path(batch_id))
         faults.fault("purge.deleted")
     return deleted
 
 
-def _unfinished(backend: ManagedBackend, batch_id: str) -> list[FileInfo]:
+def _unfinished(backend: Maintained, batch_id: str) -> list[FileInfo]:
     """Files of a directory that no reader can look into, because a writer is at work there or died."""
-    path = backend.batch_path(batch_id)
-    try:
-        everything = list(backend.files.walk(path))
-    except FileNotFoundError:
-        return []
     finished = {f.path for f in backend.data_files(batch_id)}
-    return [f for f in everything if f.path not in finished and "/_temporary/" in f.path]
+    return [f for f in backend.all_files(batch_id) if f.path not in finished and "/_temporary/" in f.path]
 
 
-def _is_dead(backend: ManagedBackend, batch_id: str) -> bool:
+def _is_dead(backend: Maintained, batch_id: str) -> bool:
     """Did the writer of a directory die: it has touched nothing for an hour."""
     files = _unfinished(backend, batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR

@@ -13,9 +13,9 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
+from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.filesystem import FileInfo
-from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import NothingLanded, publish
 
 FAULT_POINTS = ("vacuum.listed", "vacuum.deleting", "vacuum.deleted", "restore.checked")
@@ -27,7 +27,7 @@ _CHECKPOINTS_KEPT = 2
 # Vacuum ---------------------------------------------------------------------------------------------------------------
 
 
-def vacuum(backend: ManagedBackend, retention_hours: float, dry_run: bool) -> list[str]:
+def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[str]:
     """Removes files that no version of the retention time needs (S39).
 
     Returns:
@@ -47,13 +47,13 @@ def vacuum(backend: ManagedBackend, retention_hours: float, dry_run: bool) -> li
     for path in removable:
         if not _is_needed_now(backend, path):
             faults.fault("vacuum.deleting")
-            backend.files.delete(path)
+            backend.remove(path)
             faults.fault("vacuum.deleted")
             removed.append(path)
     return removed
 
 
-def _removable(backend: ManagedBackend, cutoff_ms: int) -> Iterator[str]:
+def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[str]:
     """What can go: batch directories, temporary files and checkpoints older than the cutoff."""
     # Listed before the log is read: what is listed and was committed before is known to the log by then.
     directories = backend.directories()
@@ -61,17 +61,17 @@ def _removable(backend: ManagedBackend, cutoff_ms: int) -> Iterator[str]:
     first = _first_retained(backend, cutoff_ms)
     needed = _needed(backend, first, latest)
     for batch_id, directory in directories.items():
-        if batch_id not in needed and _last_touched_ms(backend, directory) <= cutoff_ms:
+        if batch_id not in needed and _last_touched_ms(backend, batch_id, directory) <= cutoff_ms:
             yield directory.path
-    yield from (f.path for f in backend.log.leftovers() if f.modified_ms <= cutoff_ms)
-    checkpoints = backend.log.checkpoints()
-    kept = set(sorted(checkpoints)[-_CHECKPOINTS_KEPT:])
-    for version, file in checkpoints.items():
-        if version < first and version not in kept and file.modified_ms <= cutoff_ms:
+    helpers = list(backend.helper_files())
+    kept = sorted(v for v, _ in helpers if v is not None)[-_CHECKPOINTS_KEPT:]
+    for checkpoint, file in helpers:
+        is_needed = checkpoint is not None and (checkpoint >= first or checkpoint in kept)
+        if not is_needed and file.modified_ms <= cutoff_ms:
             yield file.path
 
 
-def _first_retained(backend: ManagedBackend, cutoff_ms: int) -> int:
+def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
     """The version that was current at the cutoff: it and all later ones stay readable."""
     try:
         return backend.version_at(cutoff_ms)
@@ -79,24 +79,21 @@ def _first_retained(backend: ManagedBackend, cutoff_ms: int) -> int:
         return 0
 
 
-def _needed(backend: ManagedBackend, first: int, latest: Snapshot) -> set[str]:
+def _needed(backend: Maintained, first: int, latest: Snapshot) -> set[str]:
     """The batches of all versions from ``first`` to the latest."""
-    needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot(first).batches}
+    needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot_at(first).batches}
     for commit in backend.commits(first + 1, latest.version):
         needed.update(b.id for b in commit.added)
     return needed
 
 
-def _last_touched_ms(backend: ManagedBackend, directory: FileInfo) -> int:
+def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) -> int:
     """When anything in a directory was last written: a write in progress touches its files."""
-    try:
-        files = [f.modified_ms for f in backend.files.walk(directory.path)]
-    except FileNotFoundError:
-        files = []
+    files = (f.modified_ms for f in backend.all_files(batch_id))
     return max(files, default=directory.modified_ms)  # object stores give directories no time of their own
 
 
-def _is_needed_now(backend: ManagedBackend, path: str) -> bool:
+def _is_needed_now(backend: Maintained, path: str) -> bool:
     """Has a restore taken a batch back, or a slow writer committed it, since the files were listed."""
     return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
 
@@ -104,7 +101,7 @@ def _is_needed_now(backend: ManagedBackend, path: str) -> bool:
 # Past versions --------------------------------------------------------------------------------------------------------
 
 
-def require_files(backend: ManagedBackend, snapshot: Snapshot) -> None:
+def require_files(backend: Maintained, snapshot: Snapshot) -> None:
     """Checks that a past version can still be read (S40).
 
     Raises:
@@ -124,7 +121,7 @@ def require_files(backend: ManagedBackend, snapshot: Snapshot) -> None:
     )
 
 
-def _first_readable(backend: ManagedBackend, snapshot: Snapshot) -> int | None:
+def _first_readable(backend: Maintained, snapshot: Snapshot) -> int | None:
     """The first version after an unreadable one whose batches are all there."""
     here = backend.directories()
     latest = backend.snapshot().version
@@ -167,7 +164,7 @@ class RestoreResult:
         )
 
 
-def restore(backend: ManagedBackend, version: int) -> RestoreResult:
+def restore(backend: Maintained, version: int) -> RestoreResult:
     """Commits a version that equals an old one (S40). Whatever lands meanwhile is undone too.
 
     Raises:
@@ -179,7 +176,7 @@ def restore(backend: ManagedBackend, version: int) -> RestoreResult:
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError(f"restore takes a version number, got {version!r}.")
     start = time.perf_counter()
-    old = backend.snapshot(version)
+    old = backend.snapshot_at(version)
     require_files(backend, old)
     faults.fault("restore.checked")
     attempts = Attempts()

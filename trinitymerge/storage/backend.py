@@ -1,23 +1,29 @@
-"""The small interface through which the rest of the library sees storage.
+"""The interface through which the rest of the library sees a store.
 
-Owns: :class:`Backend`, and the frozen data that crosses it: :class:`Batches` (what a reader reads) and :class:`Staged`
-(what a writer wrote but nobody can see yet). Knows nothing of merges.
+Owns: :class:`Backend`, what every store must do; :class:`TimeTravel` and :class:`Maintained`, what some can do besides; and
+the frozen data that crosses the border: :class:`Batches` (what a reader reads) and :class:`Staged` (what a writer wrote but
+nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite: a new store is
+one class here and one entry there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
+from trinitymerge.storage.files import FileInfo
 
 VERSION = HIDDEN_PREFIX + "version"
 """The column :meth:`Backend.scan` adds: the commit version of each row (S6)."""
+
+BATCH = HIDDEN_PREFIX + "batch"
+"""The column :meth:`Maintained.scan_directories` adds: the id of each row's batch."""
 
 
 @attrs.frozen
@@ -69,16 +75,27 @@ class Scanner(Protocol):
 
 
 class Backend(Scanner, Protocol):
-    """What a kind of table must be able to do. Every method may raise the storage's own ``OSError`` besides."""
+    """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
 
     spark: SparkSession
     path: str
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        """The newest snapshot, or that of a version.
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
+        """See :class:`Scanner`.
+
+        Args:
+            batches: what to read.
+            extra: more columns, null in batches that do not have them.
 
         Raises:
-            TableNotFoundError: no table here, or no such version.
+            CorruptTableError: a file of a batch is gone.
+        """
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot.
+
+        Raises:
+            TableNotFoundError: no table here.
             CorruptTableError: naming the file that is torn, foreign or missing.
         """
 
@@ -86,7 +103,11 @@ class Backend(Scanner, Protocol):
         """Writes rows as a batch nobody can see, in one Spark job."""
 
     def read_staged(self, staged: Staged) -> DataFrame:
-        """A staged batch with all the columns it was written with."""
+        """A staged batch with all the columns it was written with.
+
+        Raises:
+            FilesVacuumedError: it is gone.
+        """
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch; a batch already removed is no error."""
@@ -95,7 +116,8 @@ class Backend(Scanner, Protocol):
         """Makes a commit on top of ``base`` visible, all at once, as ``commit.version`` (S33).
 
         Raises:
-            ConcurrentCommitError: that version exists already; nothing was changed.
+            VersionTaken: that version exists already; nothing was changed.
+            FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
             OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
         """
 
@@ -108,3 +130,62 @@ class Backend(Scanner, Protocol):
 
     def history(self) -> list[Commit]:
         """All commits that are still known, newest first."""
+
+
+class TimeTravel(Protocol):
+    """A store that keeps its past versions for a while (S40)."""
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The snapshot of a version; its files may be gone.
+
+        Raises:
+            TableNotFoundError: no table here, or no such version.
+        """
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time, in milliseconds since the epoch.
+
+        Raises:
+            TableNotFoundError: no table here, or not yet at that time.
+        """
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch."""
+
+    def missing(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches whose files are not all there."""
+
+
+class Maintained(Backend, TimeTravel, Protocol):
+    """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
+
+    def batch_path(self, batch_id: str) -> str:
+        """Where a batch's files are, for messages."""
+
+    def directories(self) -> Mapping[str, FileInfo]:
+        """All batches on the storage by id: committed, staged and left over."""
+
+    def data_files(self, batch_id: str) -> list[FileInfo]:
+        """The data files of a batch; none if it is gone."""
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
+
+    def helper_files(self) -> Iterable[tuple[int | None, FileInfo]]:
+        """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
+
+    def remove(self, path: str) -> None:
+        """Removes a batch or a helper file; one that is gone already is no error."""
+
+    def require_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks that all files of some batches are there.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+
+    def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
+        """Some columns of batches, committed or not, and the batch's id as :data:`BATCH`."""
+
+    def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
+        """A committed batch with all the columns its files have, those of the library included."""

@@ -1,18 +1,13 @@
-"""What a table's history is made of: batches, commits, snapshots, and their envelope (S7, S33).
+"""What a table's history is made of: batches, commits and snapshots (S7, S33).
 
-Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, their JSON, and
-:func:`seal` / :func:`unseal`. Knows nothing of files, of Spark, or of who writes when.
-
-An *envelope* is a JSON object whose first field is the SHA-256 of all bytes after it, so that a flipped or
-missing byte is noticed. Content is parsed as data only; the names in it are checked, so that none can leave
-the table's directory.
+Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, and their JSON. Knows nothing
+of files, of Spark, or of who writes when. Content is parsed as data only; the names in it are checked, so that none can
+leave the table's directory.
 """
 
 from __future__ import annotations
 
 import getpass
-import hashlib
-import json
 import re
 import time
 import uuid
@@ -26,8 +21,6 @@ from trinitymerge.definition import TableDefinition
 PROTOCOL = 1
 """The newest reader and writer protocol this library understands."""
 
-_ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
-_ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 _BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 _HEX = re.compile(r"[0-9a-f]+")
 
@@ -407,35 +400,3 @@ def _from_json(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
     values = {name: data[key] for name, key in names.items() if key in data}
     known = set(names.values())
     return {**values, "extra": {key: value for key, value in data.items() if key not in known}}
-
-
-def seal(data: Mapping[str, Any]) -> tuple[bytes, str]:
-    """A JSON object in its envelope, and its checksum."""
-    body = json.dumps(data, separators=(",", ":")).encode()[1:]
-    checksum = hashlib.sha256(body).hexdigest()
-    return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
-
-
-def unseal(content: bytes) -> tuple[dict[str, Any], str]:
-    """The inverse of :func:`seal`.
-
-    Raises:
-        ValueError: these bytes are not what :func:`seal` has written.
-    """
-    checksum = checksum_of(content)
-    return json.loads(b"{" + content[_ENVELOPE_SIZE:]), checksum
-
-
-def checksum_of(content: bytes) -> str:
-    """The checksum of an envelope, once its content is known to match.
-
-    Raises:
-        ValueError: these bytes are not what :func:`seal` has written.
-    """
-    match = _ENVELOPE.match(content)
-    if not match:
-        raise ValueError("it is empty" if not content else "it does not begin as the files of this library do")
-    checksum = match[1].decode()
-    if hashlib.sha256(content[_ENVELOPE_SIZE:]).hexdigest() != checksum:
-        raise ValueError("its checksum does not match its content")
-    return checksum

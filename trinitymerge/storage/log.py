@@ -1,7 +1,8 @@
 """The commit log: one JSON entry per version, created exclusively; checkpoints and a hint beside (S33, S40).
 
-Owns: :class:`CommitLog`, which keeps the entries of ``storage/entries.py`` in ``_trinity_log``. Knows
-nothing of Spark, of merges, or of what a batch's files look like.
+Owns: :class:`CommitLog`: which files of the log make up a snapshot, and how the next entry is written. What they are
+called and how one is read stands in ``storage/logfiles.py``, what they say in ``storage/entries.py``. Knows nothing of
+Spark, of merges, or of what a batch's files look like.
 
 Every entry carries the checksum of the one before, so that an entry from elsewhere, or a log that lost one,
 is noticed. A checkpoint is a whole snapshot; it is believed only if the entry of its version is the one it
@@ -16,51 +17,24 @@ import contextlib
 import errno
 import json
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 
 import attrs
 
-from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.errors import TableNotFoundError
+from trinitymerge.properties import checkpoint_interval
 from trinitymerge.storage import faults
-from trinitymerge.storage.entries import (
-    PROTOCOL,
-    Commit,
-    InapplicableCommit,
-    Snapshot,
-    checksum_of,
-    seal,
-    unseal,
-)
-from trinitymerge.storage.filesystem import TEMPORARY_SUFFIX, FileInfo, FileSystem
+from trinitymerge.storage.entries import PROTOCOL, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.envelope import seal
+from trinitymerge.storage.files import FileSystem
+from trinitymerge.storage.logfiles import HINT, Entry, LogFiles, too_new
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
-
-LOG_DIRECTORY = "_trinity_log"
-CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
-DEFAULT_CHECKPOINT_INTERVAL = 50
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
 """Where this module may be killed, see ``storage/faults.py``."""
 
-_HINT = "_last.json"
-_NAME = re.compile(r"^(\d{20})(\.checkpoint)?\.json$")
-
 _logger = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class _Entry:
-    commit: Commit
-    checksum: str
-
-
-@attrs.frozen
-class _Hint:
-    """Where the end of the log was when somebody looked, and from where it may be replayed, best first."""
-
-    version: int
-    starts: tuple[int, ...]
 
 
 class CommitLog:
@@ -74,23 +48,9 @@ class CommitLog:
     """
 
     def __init__(self, fs: FileSystem, table_path: str) -> None:
-        self.fs = fs
-        self.table_path = fs.qualify(table_path)
-        self.directory = f"{self.table_path}/{LOG_DIRECTORY}"
-
-    def entry_path(self, version: int) -> str:
-        """The file of a version's entry."""
-        return f"{self.directory}/{version:020d}.json"
-
-    def checkpoint_path(self, version: int) -> str:
-        """The file of a version's checkpoint, which may or may not exist."""
-        return f"{self.directory}/{version:020d}.checkpoint.json"
+        self.files = LogFiles(fs, table_path)
 
     # Reading ------------------------------------------------------------------------------------------------
-
-    def exists(self) -> bool:
-        """Is there a table: does its first entry exist."""
-        return self.fs.exists(self.entry_path(0))
 
     def latest(self, known: Snapshot | None = None) -> Snapshot:
         """The newest snapshot.
@@ -107,13 +67,13 @@ class CommitLog:
             CorruptTableError: naming the file that is torn, garbled, foreign or missing.
             UnsupportedStorageError: written by a newer library.
         """
-        if known is not None and self.is_current(known):
+        if known is not None and self.files.is_current(known):
             return self._forward(known)
-        hint = self._read_hint()
+        hint = self.files.read_hint()
         start = self._first_believable(hint.starts) if hint else None
         if hint and start:
             with contextlib.suppress(_TooFar):
-                snapshot = self._forward(start, at_most=3 * _interval(start))
+                snapshot = self._forward(start, at_most=3 * checkpoint_interval(start.properties))
                 if snapshot.version >= hint.version:
                     return snapshot
         return self._latest_by_listing()
@@ -126,17 +86,17 @@ class CommitLog:
             CorruptTableError: as :meth:`latest`.
             UnsupportedStorageError: as :meth:`latest`.
         """
-        entries, checkpoints = self._list()
+        entries, checkpoints = self.files.list_versions()
         last = max(entries)
         if version not in range(last + 1):
             raise TableNotFoundError(
-                f"The table '{self.table_path}' has no version {version}; it has versions 0 to {last}.",
-                path=self.table_path,
+                f"The table '{self.files.table_path}' has no version {version}; it has versions 0 to {last}.",
+                path=self.files.table_path,
                 version=version,
             )
         snapshot = self._replay([c for c in checkpoints if c <= version], stop=version)
         if snapshot.version < version:
-            raise self._missing(snapshot.version + 1)
+            raise self.files.missing(snapshot.version + 1)
         return snapshot
 
     def version_at(self, timestamp_ms: int) -> int:
@@ -150,13 +110,15 @@ class CommitLog:
             CorruptTableError: as :meth:`latest`.
         """
         last = self.latest().version
-        found = bisect.bisect_right(range(last + 1), timestamp_ms, key=lambda v: self._entry(v).commit.timestamp_ms)
+        found = bisect.bisect_right(
+            range(last + 1), timestamp_ms, key=lambda v: self.files.entry(v).commit.timestamp_ms
+        )
         if found == 0:
-            first = self._entry(0).commit.timestamp_ms
+            first = self.files.entry(0).commit.timestamp_ms
             raise TableNotFoundError(
-                f"The table '{self.table_path}' did not exist at {_utc(timestamp_ms)}; "
+                f"The table '{self.files.table_path}' did not exist at {_utc(timestamp_ms)}; "
                 f"it was created at {_utc(first)}.",
-                path=self.table_path,
+                path=self.files.table_path,
                 timestamp_ms=timestamp_ms,
             )
         return found - 1
@@ -171,32 +133,7 @@ class CommitLog:
         last = self.latest().version if last is None else last
         versions = range(first, last + 1)
         for version in reversed(versions) if newest_first else versions:
-            yield self._entry(version).commit
-
-    def is_current(self, snapshot: Snapshot) -> bool:
-        """Is the entry a snapshot ends with still there: not so if the table was dropped or replaced since.
-
-        Raises:
-            CorruptTableError: the entry is torn or garbled.
-        """
-        try:
-            content = self.fs.read(self.entry_path(snapshot.version))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        try:
-            return checksum_of(content) == snapshot.checksum
-        except ValueError as error:
-            raise self._corrupt(self.entry_path(snapshot.version), str(error)) from error
-
-    def checkpoints(self) -> dict[int, FileInfo]:
-        """The files of checkpoints, by version, oldest first."""
-        found = ((_NAME.match(info.name), info) for info in self.fs.list(self.directory))
-        return {int(match[1]): info for match, info in found if match and match[2]}
-
-    def leftovers(self) -> list[FileInfo]:
-        """The temporary files of writers that died, or that are at work."""
-        files = (info for info in self.fs.list(self.directory) if not info.is_dir)
-        return [info for info in files if info.name.startswith(".") and info.name.endswith(TEMPORARY_SUFFIX)]
+            yield self.files.entry(version).commit
 
     # Writing ------------------------------------------------------------------------------------------------
 
@@ -212,11 +149,11 @@ class CommitLog:
         """
         snapshot = Snapshot.created(commit)
         with contextlib.suppress(TableNotFoundError):
-            self._list()
+            self.files.list_versions()
         try:
             return self._write(commit, snapshot)
         except VersionTaken as taken:
-            raise FileExistsError(errno.EEXIST, "There is a table already", self.table_path) from taken
+            raise FileExistsError(errno.EEXIST, "There is a table already", self.files.table_path) from taken
         except NotADirectoryError as error:
             raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
 
@@ -247,17 +184,17 @@ class CommitLog:
         """
         base = base or self.latest()
         if base.writer_protocol > PROTOCOL:
-            raise _too_new(self.table_path, "writer", base.writer_protocol)
+            raise too_new(self.files.table_path, "writer", base.writer_protocol)
         if 0 < commit.version <= base.version:
-            raise VersionTaken(commit.version, self._entry(commit.version).commit)
+            raise VersionTaken(commit.version, self.files.entry(commit.version).commit)
         timestamp_ms = max(base.timestamp_ms + 1, commit.timestamp_ms)
         commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=base.checksum)
         after = base.apply(commit)
-        if not self.is_current(base):
+        if not self.files.is_current(base):
             raise TableNotFoundError(
-                f"The table '{self.table_path}' was dropped or replaced since version {base.version} was "
+                f"The table '{self.files.table_path}' was dropped or replaced since version {base.version} was "
                 "read; open it again. Nothing was written.",
-                path=self.table_path,
+                path=self.files.table_path,
                 version=base.version,
             )
         return self._write(commit, after)
@@ -266,7 +203,7 @@ class CommitLog:
         content, checksum = seal(commit.to_json())
         faults.fault("commit.before")
         try:
-            self.fs.create_exclusive(self.entry_path(commit.version), content)
+            self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)
         except FileExistsError:
             self._require_own(commit)
         except OSError as error:
@@ -278,7 +215,7 @@ class CommitLog:
 
     def _require_own(self, commit: Commit) -> None:
         """Accepts an entry that is ours after all: a storage may repeat a request whose answer got lost."""
-        winner = self._entry(commit.version).commit
+        winner = self.files.entry(commit.version).commit
         if winner.id != commit.id:
             raise VersionTaken(commit.version, winner)
 
@@ -287,75 +224,49 @@ class CommitLog:
         try:
             self._require_own(commit)
         except OSError as second:
-            path = self.entry_path(commit.version)
-            if isinstance(error, PermissionError) or (self.fs.is_local and not self.fs.exists(path)):
+            path = self.files.entry_path(commit.version)
+            if isinstance(error, PermissionError) or (self.files.fs.is_local and not self.files.fs.exists(path)):
                 raise error from None
             raise OutcomeUnknown(f"{error}; whether '{path}' was created could not be found out ({second})") from error
 
     def _write_helpers(self, snapshot: Snapshot) -> None:
         try:
-            if snapshot.version and snapshot.version % _interval(snapshot) == 0:
+            if snapshot.version and snapshot.version % checkpoint_interval(snapshot.properties) == 0:
                 self._write_checkpoint(snapshot)
             self._write_hint(snapshot)
             faults.fault("hint.done")
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever happens here
-            _logger.warning("%s: no checkpoint or hint for version %d: %s", self.table_path, snapshot.version, error)
+            _logger.warning(
+                "%s: no checkpoint or hint for version %d: %s", self.files.table_path, snapshot.version, error
+            )
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         faults.fault("checkpoint.before")
         with contextlib.suppress(FileExistsError):
-            self.fs.create_exclusive(self.checkpoint_path(snapshot.version), seal(snapshot.to_json())[0])
+            self.files.fs.create_exclusive(self.files.checkpoint_path(snapshot.version), seal(snapshot.to_json())[0])
         faults.fault("checkpoint.done")
 
     def _write_hint(self, snapshot: Snapshot) -> None:
-        interval = _interval(snapshot)
+        interval = checkpoint_interval(snapshot.properties)
         newest = snapshot.version - snapshot.version % interval
         starts = [newest, newest - interval] if newest else [0]
         content = json.dumps({"version": snapshot.version, "starts": starts}).encode()
-        self.fs.replace(f"{self.directory}/{_HINT}", content)
+        self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
 
     # Finding the end ----------------------------------------------------------------------------------------
 
-    def _read_hint(self) -> _Hint | None:
-        try:
-            data = json.loads(self.fs.read(f"{self.directory}/{_HINT}"))
-            hint = _Hint(data["version"], tuple(data["starts"]))
-            believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
-        except (OSError, *_UNREADABLE):
-            return None  # lost, torn or foreign: it was only a hint
-        return hint if believable else None
-
     def _latest_by_listing(self) -> Snapshot:
-        entries, checkpoints = self._list()
+        entries, checkpoints = self.files.list_versions()
         snapshot = self._replay(checkpoints)
         # The listing is older than the replay, so whatever it shows was there to be replayed.
         if max((*entries, *checkpoints)) > snapshot.version:
-            raise self._missing(snapshot.version + 1)
+            raise self.files.missing(snapshot.version + 1)
         return snapshot
-
-    def _list(self) -> tuple[list[int], list[int]]:
-        """The versions that have entries, and those that have checkpoints, newest first."""
-        try:
-            matches = [_NAME.match(info.name) for info in self.fs.list(self.directory)]
-        except (FileNotFoundError, NotADirectoryError):
-            matches = []
-        found = [(int(m[1]), bool(m[2])) for m in matches if m]
-        if not found:
-            raise TableNotFoundError(
-                f"There is no trinitymerge table at '{self.table_path}': it has no {LOG_DIRECTORY}. "
-                "Check the path, or create the table first.",
-                path=self.table_path,
-            )
-        if (0, False) not in found and not self.exists():
-            raise self._missing(0)
-        return [v for v, is_checkpoint in found if not is_checkpoint] or [0], sorted(
-            (v for v, is_checkpoint in found if is_checkpoint), reverse=True
-        )
 
     def _replay(self, checkpoints: Iterable[int], stop: int | None = None) -> Snapshot:
         start = self._first_believable((*checkpoints, 0))
         if start is None:
-            raise self._missing(0)
+            raise self.files.missing(0)
         return self._forward(start, stop=stop)
 
     def _first_believable(self, versions: Iterable[int]) -> Snapshot | None:
@@ -365,13 +276,13 @@ class CommitLog:
         """The snapshot to start a replay from: the first entry, or a checkpoint that its entry confirms."""
         try:
             if version == 0:
-                entry = self._read_entry(0)
+                entry = self.files.read_entry(0)
                 return attrs.evolve(Snapshot.created(entry.commit), checksum=entry.checksum)
-            return self._read_checkpoint(version)
+            return self.files.read_checkpoint(version)
         except FileNotFoundError:
             return None
         except InapplicableCommit as error:
-            raise self._corrupt(self.entry_path(0), str(error)) from error
+            raise self.files.corrupt(self.files.entry_path(0), str(error)) from error
 
     def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
         """Replays the entries after a snapshot, up to ``stop`` or the first that does not exist."""
@@ -380,7 +291,7 @@ class CommitLog:
             if at_most is not None and snapshot.version - start > at_most:
                 raise _TooFar
             try:
-                snapshot = self._follow(snapshot, self._read_entry(snapshot.version + 1))
+                snapshot = self._follow(snapshot, self.files.read_entry(snapshot.version + 1))
             except FileNotFoundError:
                 if not self._has_grown(snapshot.version):
                     break
@@ -388,94 +299,24 @@ class CommitLog:
 
     def _has_grown(self, version: int) -> bool:
         """Has the log grown since the entry after a version was not found? Raises if it has a gap there."""
-        if not self.fs.exists(self.entry_path(version + 2)):
+        if not self.files.fs.exists(self.files.entry_path(version + 2)):
             return False
-        if not self.fs.exists(self.entry_path(version + 1)):
-            raise self._missing(version + 1)
+        if not self.files.fs.exists(self.files.entry_path(version + 1)):
+            raise self.files.missing(version + 1)
         return True  # two writers came in between
 
-    def _follow(self, snapshot: Snapshot, entry: _Entry) -> Snapshot:
-        path = self.entry_path(entry.commit.version)
+    def _follow(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+        path = self.files.entry_path(entry.commit.version)
         if entry.commit.previous != snapshot.checksum:
-            raise self._corrupt(path, f"it does not follow the version {snapshot.version} that is here")
+            raise self.files.corrupt(path, f"it does not follow the version {snapshot.version} that is here")
         try:
             return attrs.evolve(snapshot.apply(entry.commit), checksum=entry.checksum)
         except InapplicableCommit as error:
-            raise self._corrupt(path, str(error)) from error
-
-    # Files --------------------------------------------------------------------------------------------------
-
-    def _entry(self, version: int) -> _Entry:
-        """An entry that must exist."""
-        try:
-            return self._read_entry(version)
-        except FileNotFoundError:
-            raise self._missing(version) from None
-
-    def _read_entry(self, version: int) -> _Entry:
-        path = self.entry_path(version)
-        content = self.fs.read(path)
-        try:
-            data, checksum = unseal(content)
-            self._check_protocol(path, data)
-            commit = Commit.from_json(data)
-        except _UNREADABLE as error:
-            raise self._corrupt(path, str(error)) from error
-        if commit.version != version:
-            raise self._corrupt(path, f"it says that it is version {commit.version}")
-        return _Entry(commit, checksum)
-
-    def _read_checkpoint(self, version: int) -> Snapshot | None:
-        """A checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
-        path = self.checkpoint_path(version)
-        try:
-            data, _ = unseal(self.fs.read(path))
-            self._check_protocol(path, data)
-            snapshot = Snapshot.from_json(data)
-            if snapshot.version != version:
-                raise ValueError(f"it says that it is version {snapshot.version}")
-            if not self.is_current(snapshot):
-                raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
-        except _UNREADABLE as error:
-            _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
-            return None
-        return snapshot
-
-    def _check_protocol(self, path: str, data: Mapping[str, object]) -> None:
-        needed = data.get("readerProtocol")
-        if isinstance(needed, int) and needed > PROTOCOL:
-            raise _too_new(path, "reader", needed)
-
-    def _missing(self, version: int) -> CorruptTableError:
-        return self._corrupt(self.entry_path(version), "it is missing, but later ones exist")
-
-    def _corrupt(self, path: str, why: str) -> CorruptTableError:
-        return CorruptTableError(
-            f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
-            path=path,
-        )
+            raise self.files.corrupt(path, str(error)) from error
 
 
 class _TooFar(Exception):  # noqa: N818 - a signal within this module
     """More entries than a good checkpoint would have left: look for a better start."""
-
-
-_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What parsing foreign content raises."""
-
-
-def _too_new(path: str, role: str, needed: int) -> UnsupportedStorageError:
-    return UnsupportedStorageError(
-        f"'{path}' needs {role} protocol {needed}; this version of trinitymerge knows {PROTOCOL}. "
-        "Upgrade trinitymerge.",
-        path=path,
-        protocol=needed,
-    )
-
-
-def _interval(snapshot: Snapshot) -> int:
-    text = snapshot.properties.get(CHECKPOINT_INTERVAL, "")
-    return int(text) if text.isdecimal() and int(text) else DEFAULT_CHECKPOINT_INTERVAL
 
 
 def _utc(timestamp_ms: int) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
     FilesVacuumedError,
@@ -24,13 +24,10 @@ from trinitymerge.errors import (
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import VERSION, Batches, Staged
+from trinitymerge.storage.backend import BATCH, VERSION, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.log import CommitLog
-
-BATCH = HIDDEN_PREFIX + "batch"
-"""The partition column: the directory name of a batch carries its id."""
 
 _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false"}
 """A table must not lose rows silently, whatever the session is set to."""
@@ -47,7 +44,7 @@ _SPARK_LISTS_ALONE = 32
 
 
 class ManagedBackend:
-    """A managed table at a path (a :class:`~trinitymerge.storage.backend.Backend`)."""
+    """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.storage.backend.Maintained`)."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
@@ -60,7 +57,7 @@ class ManagedBackend:
 
     def exists(self) -> bool:
         """Is there a table at the path."""
-        return self.log.exists()
+        return self.log.files.exists()
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
         """Creates the table (S7).
@@ -70,7 +67,7 @@ class ManagedBackend:
             InvalidDefinitionError: the file format cannot store a column.
         """
         _check_format(definition)
-        if self.log.exists():
+        if self.log.files.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
@@ -101,10 +98,8 @@ class ManagedBackend:
                 path=self.path,
             )
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        """The newest snapshot, read incrementally, or that of a version."""
-        if version is not None:
-            return self.log.at(version)
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot, read incrementally."""
         try:
             self._latest = self.log.latest(self._latest)
         except TableNotFoundError:
@@ -113,6 +108,10 @@ class ManagedBackend:
                 path=self.path,
             ) from None
         return self._latest
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The snapshot of a version."""
+        return self.log.at(version)
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time."""
@@ -264,18 +263,28 @@ class ManagedBackend:
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
-        self.files.delete(self.batch_path(staged.id))
+        self.remove(self.batch_path(staged.id))
 
     # Files ----------------------------------------------------------------------------------------------------------
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
         """The data files of a batch; none if its directory is gone."""
+        return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Everything in a batch's directory; nothing if it is gone."""
         try:
-            return [
-                f for f in self.files.walk(self.batch_path(batch_id)) if not _is_hidden(f, self.batch_path(batch_id))
-            ]
+            return list(self.files.walk(self.batch_path(batch_id)))
         except FileNotFoundError:
             return []
+
+    def helper_files(self) -> list[tuple[int | None, FileInfo]]:
+        """The log's checkpoints with their versions, and temporary files."""
+        return [*((None, f) for f in self.log.files.leftovers()), *self.log.files.checkpoints().items()]
+
+    def remove(self, path: str) -> None:
+        """Removes a batch's directory or a helper file."""
+        self.files.delete(path)
 
     def directories(self) -> dict[str, FileInfo]:
         """All batch directories on the storage, by batch id: committed, staged and left over."""

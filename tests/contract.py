@@ -1,0 +1,150 @@
+"""What every store must do, as checks: the contract of ``trinitymerge/storage/backend.py``.
+
+A store that a check finds wanting raises AssertionError. ``test_store.py`` runs the checks over each store there is, and
+over stores that are wrong on purpose, each of which some check must notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from helpers import assertRows
+from pyspark.sql import SparkSession
+from tables import frame
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableNotFoundError
+from trinitymerge.storage.backend import BATCH, VERSION, Batches, Maintained, Staged
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
+from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
+
+FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
+
+Check = Callable[[Maintained], None]
+
+
+def definition(file_format: str) -> TableDefinition:
+    """Of the tables that the checks work on."""
+    return TableDefinition.of(FIELDS, "id", "ts", fileFormat=file_format)
+
+
+def append(store: Maintained, *rows: tuple[int, int, str]) -> Snapshot:
+    """Stages and commits one batch."""
+    base = store.snapshot()
+    return store.commit(commit_of(store, base, stage(store, *rows), len(rows)), base)
+
+
+def stage(store: Maintained, *rows: tuple[int, int, str]) -> Staged:
+    spark: SparkSession = store.spark
+    stored = frame(spark, "id INT, ts BIGINT, v STRING", *rows).selectExpr("*", "false AS _tm_deleted")
+    return store.stage(stored, store.snapshot().definition)
+
+
+def commit_of(store: Maintained, base: Snapshot, staged: Staged, rows: int) -> Commit:
+    batch = Batch(id=staged.id, rows=rows, tombstones=0, files=staged.files, bytes=staged.size_bytes)
+    return base.next_commit("TEST", added=(batch,))
+
+
+def rows_of(store: Maintained, snapshot: Snapshot) -> list[tuple[object, ...]]:
+    return sorted(tuple(r) for r in store.scan(Batches.of(snapshot)).select("id", "v", VERSION).collect())
+
+
+# The checks -----------------------------------------------------------------------------------------------------------
+
+
+def check_a_batch_is_seen_as_a_whole_and_only_when_committed(store: Maintained) -> None:
+    staged = stage(store, (1, 1, "a"), (2, 1, "b"))
+    assert rows_of(store, store.snapshot()) == []
+    assert store.snapshot().version == 0
+    assertRows(store.read_staged(staged).select("id", "v"), [(1, "a"), (2, "b")])
+    base = store.snapshot()
+    after = store.commit(commit_of(store, base, staged, 2), base)
+    assert after == store.snapshot()
+    assert rows_of(store, after) == [(1, "a", 1), (2, "b", 1)]
+
+
+def check_rows_count_as_the_version_that_committed_them(store: Maintained) -> None:
+    for n in range(1, 4):
+        append(store, (1, n, f"v{n}"))
+    assert rows_of(store, store.snapshot()) == [(1, "v1", 1), (1, "v2", 2), (1, "v3", 3)]
+
+
+def check_a_version_is_committed_once(store: Maintained) -> None:
+    base = store.snapshot()
+    ours, theirs = stage(store, (1, 1, "ours")), stage(store, (2, 1, "theirs"))
+    store.commit(commit_of(store, base, theirs, 1), base)
+    with pytest.raises(VersionTaken):
+        store.commit(commit_of(store, base, ours, 1), base)
+    assert rows_of(store, store.snapshot()) == [(2, "theirs", 1)]
+    publish(store, commit_of(store, base, ours, 1), base, ())
+    assert rows_of(store, store.snapshot()) == [(1, "ours", 2), (2, "theirs", 1)]
+
+
+def check_requirements_are_asked_about_what_landed(store: Maintained) -> None:
+    base = store.snapshot()
+    ours = stage(store, (1, 1, "ours"))
+    append(store, (2, 1, "theirs"))
+    with pytest.raises(Exception, match="a commit has landed"):
+        publish(store, commit_of(store, base, ours, 1), base, (NothingLanded(),))
+    assert store.snapshot().version == 1
+
+
+def check_a_batch_without_its_files_is_not_committed(store: Maintained) -> None:
+    base, staged = store.snapshot(), stage(store, (1, 1, "a"))
+    store.discard(staged)
+    store.discard(staged)
+    with pytest.raises(FilesVacuumedError):
+        store.commit(commit_of(store, base, staged, 1), base)
+    with pytest.raises(FilesVacuumedError):
+        store.read_staged(staged).collect()
+    assert store.snapshot() == base
+
+
+def check_a_snapshot_reads_the_same_whatever_comes_later(store: Maintained) -> None:
+    before = append(store, (1, 1, "a"))
+    append(store, (1, 2, "b"))
+    assert rows_of(store, before) == [(1, "a", 1)]
+    assert rows_of(store, store.snapshot_at(1)) == [(1, "a", 1)]
+    assert rows_of(store, store.snapshot_at(0)) == []
+    with pytest.raises(TableNotFoundError):
+        store.snapshot_at(3)
+
+
+def check_the_history_is_complete_and_in_order(store: Maintained) -> None:
+    for n in range(3):
+        append(store, (n, 1, "a"))
+    assert [c.version for c in store.commits(1, 3)] == [1, 2, 3]
+    assert [c.version for c in store.history()] == [3, 2, 1, 0]
+    times = [store.committed_at(v) for v in range(4)]
+    assert times == sorted(set(times))
+    assert [store.version_at(t) for t in times] == [0, 1, 2, 3]
+
+
+def check_lost_files_are_named_not_read_over(store: Maintained) -> None:
+    append(store, (1, 1, "a"))
+    after = append(store, (2, 1, "b"))
+    lost = after.batches[-1]
+    assert store.missing(after.batches) == []
+    store.remove(store.batch_path(lost.id))
+    assert store.missing(after.batches) == [lost]
+    with pytest.raises(CorruptTableError, match=lost.id):
+        store.scan(Batches.of(after)).collect()
+    with pytest.raises(CorruptTableError, match=lost.id):
+        store.require_whole(after.batches)
+
+
+def check_maintenance_sees_every_batch(store: Maintained) -> None:
+    committed, staged = append(store, (1, 1, "a")).batches[0], stage(store, (2, 1, "b"))
+    assert set(store.directories()) == {committed.id, staged.id}
+    assert len(store.data_files(staged.id)) == staged.files
+    assert {f.path for f in store.data_files(staged.id)} <= {f.path for f in store.all_files(staged.id)}
+    found = store.scan_directories(store.snapshot().definition, FIELDS[:1], [committed.id, staged.id])
+    assert sorted(tuple(r) for r in found.select("id", BATCH).collect()) == [(1, committed.id), (2, staged.id)]
+    assert store.read_whole(committed, store.snapshot().definition).columns == ["id", "ts", "v", "_tm_deleted"]
+    store.discard(staged)
+    assert set(store.directories()) == {committed.id}
+    assert store.data_files(staged.id) == []
+
+
+CHECKS: tuple[Check, ...] = tuple(value for name, value in sorted(globals().items()) if name.startswith("check_"))

@@ -1,0 +1,182 @@
+"""The files of a commit log: what they are called, and reading each of them as data (S33, S40).
+
+Owns: :class:`LogFiles`: entries, checkpoints and the hint in ``_trinity_log``, read one by one. Which of them make up a
+snapshot, and how the next entry is written, is the business of ``storage/log.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.storage.entries import PROTOCOL, Commit, Snapshot
+from trinitymerge.storage.envelope import checksum_of, unseal
+from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
+
+LOG_DIRECTORY = "_trinity_log"
+HINT = "_last.json"
+_NAME = re.compile(r"^(\d{20})(\.checkpoint)?\.json$")
+
+_logger = logging.getLogger(__name__)
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What parsing foreign content raises."""
+
+
+@attrs.frozen
+class Entry:
+    commit: Commit
+    checksum: str
+
+
+@attrs.frozen
+class Hint:
+    """Where the end of the log was when somebody looked, and from where it may be replayed, best first."""
+
+    version: int
+    starts: tuple[int, ...]
+
+
+class LogFiles:
+    """The files of one log.
+
+    Every method may raise the storage's ``OSError`` besides what it names.
+
+    Args:
+        fs: where the table is.
+        table_path: its directory.
+    """
+
+    def __init__(self, fs: FileSystem, table_path: str) -> None:
+        self.fs = fs
+        self.table_path = fs.qualify(table_path)
+        self.directory = f"{self.table_path}/{LOG_DIRECTORY}"
+
+    def entry_path(self, version: int) -> str:
+        """The file of a version's entry."""
+        return f"{self.directory}/{version:020d}.json"
+
+    def checkpoint_path(self, version: int) -> str:
+        """The file of a version's checkpoint, which may or may not exist."""
+        return f"{self.directory}/{version:020d}.checkpoint.json"
+
+    def exists(self) -> bool:
+        """Is there a table: does its first entry exist."""
+        return self.fs.exists(self.entry_path(0))
+
+    def read_hint(self) -> Hint | None:
+        try:
+            data = json.loads(self.fs.read(f"{self.directory}/{HINT}"))
+            hint = Hint(data["version"], tuple(data["starts"]))
+            believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
+        except (OSError, *UNREADABLE):
+            return None  # lost, torn or foreign: it was only a hint
+        return hint if believable else None
+
+    def list_versions(self) -> tuple[list[int], list[int]]:
+        """The versions that have entries, and those that have checkpoints, newest first."""
+        try:
+            matches = [_NAME.match(info.name) for info in self.fs.list(self.directory)]
+        except (FileNotFoundError, NotADirectoryError):
+            matches = []
+        found = [(int(m[1]), bool(m[2])) for m in matches if m]
+        if not found:
+            raise TableNotFoundError(
+                f"There is no trinitymerge table at '{self.table_path}': it has no {LOG_DIRECTORY}. "
+                "Check the path, or create the table first.",
+                path=self.table_path,
+            )
+        if (0, False) not in found and not self.exists():
+            raise self.missing(0)
+        return [v for v, is_checkpoint in found if not is_checkpoint] or [0], sorted(
+            (v for v, is_checkpoint in found if is_checkpoint), reverse=True
+        )
+
+    def is_current(self, snapshot: Snapshot) -> bool:
+        """Is the entry a snapshot ends with still there: not so if the table was dropped or replaced since.
+
+        Raises:
+            CorruptTableError: the entry is torn or garbled.
+        """
+        try:
+            content = self.fs.read(self.entry_path(snapshot.version))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            return checksum_of(content) == snapshot.checksum
+        except ValueError as error:
+            raise self.corrupt(self.entry_path(snapshot.version), str(error)) from error
+
+    def checkpoints(self) -> dict[int, FileInfo]:
+        """The files of checkpoints, by version, oldest first."""
+        found = ((_NAME.match(info.name), info) for info in self.fs.list(self.directory))
+        return {int(match[1]): info for match, info in found if match and match[2]}
+
+    def leftovers(self) -> list[FileInfo]:
+        """The temporary files of writers that died, or that are at work."""
+        files = (info for info in self.fs.list(self.directory) if not info.is_dir)
+        return [info for info in files if info.name.startswith(".") and info.name.endswith(TEMPORARY_SUFFIX)]
+
+    def entry(self, version: int) -> Entry:
+        """An entry that must exist."""
+        try:
+            return self.read_entry(version)
+        except FileNotFoundError:
+            raise self.missing(version) from None
+
+    def read_entry(self, version: int) -> Entry:
+        path = self.entry_path(version)
+        content = self.fs.read(path)
+        try:
+            data, checksum = unseal(content)
+            self._check_protocol(path, data)
+            commit = Commit.from_json(data)
+        except UNREADABLE as error:
+            raise self.corrupt(path, str(error)) from error
+        if commit.version != version:
+            raise self.corrupt(path, f"it says that it is version {commit.version}")
+        return Entry(commit, checksum)
+
+    def read_checkpoint(self, version: int) -> Snapshot | None:
+        """A checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
+        path = self.checkpoint_path(version)
+        try:
+            data, _ = unseal(self.fs.read(path))
+            self._check_protocol(path, data)
+            snapshot = Snapshot.from_json(data)
+            if snapshot.version != version:
+                raise ValueError(f"it says that it is version {snapshot.version}")
+            if not self.is_current(snapshot):
+                raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
+        except UNREADABLE as error:
+            _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
+            return None
+        return snapshot
+
+    def _check_protocol(self, path: str, data: Mapping[str, object]) -> None:
+        needed = data.get("readerProtocol")
+        if isinstance(needed, int) and needed > PROTOCOL:
+            raise too_new(path, "reader", needed)
+
+    def missing(self, version: int) -> CorruptTableError:
+        return self.corrupt(self.entry_path(version), "it is missing, but later ones exist")
+
+    def corrupt(self, path: str, why: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
+            path=path,
+        )
+
+
+def too_new(path: str, role: str, needed: int) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        f"'{path}' needs {role} protocol {needed}; this version of trinitymerge knows {PROTOCOL}. "
+        "Upgrade trinitymerge.",
+        path=path,
+        protocol=needed,
+    )

@@ -307,10 +307,15 @@ def _publish(backend: ManagedBackend, base: Snapshot, commit: Commit) -> Snapsho
             if latest.version == base.version:
                 raise  # nothing has landed to go on top of: a vacuum has removed the new base
             landed = list(backend.commits(base.version + 1, latest.version))
-            if any(c.removed or c.definition for c in landed):
+            if any(c.removed or c.definition or _is_from_the_past(c) for c in landed):
                 return None
             _require_above_horizon(latest.definition, commit, [b for c in landed for b in c.added])
             base, commit = latest, latest.rebase(commit)
+
+
+def _is_from_the_past(commit: Commit) -> bool:
+    """Did a restore bring back batches that count as older than the new base: they must lose to what it has resolved."""
+    return commit.resets_horizon or any(b.version is not None for b in commit.added)
 
 
 def _require_above_horizon(definition: TableDefinition, commit: Commit, landed: Sequence[Batch]) -> None:

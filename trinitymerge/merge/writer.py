@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 from pyspark.errors import PythonException
+
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError
 from trinitymerge.expressions import is_tombstone, quote
@@ -230,7 +231,7 @@ class _Attempt:
             find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
             stale = rows().filter(validation.IS_STALE).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
-            validation.raise_stale(definition, rows(), latest, observed["stale"])
+            validation.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
 
@@ -256,7 +257,7 @@ class _Attempt:
             rowsInserted=None if blind else counts.inserted,
             rowsUpdated=None if blind else counts.updated,
             rowsDeleted=None if blind else counts.deleted,
-            rowsStale=None if blind and self.plan.definition.watermarkKey else observed["stale"],
+            rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
             rowsAppended=observed["rows"],
             rowsSource=source_rows,
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
@@ -294,7 +295,7 @@ class _Attempt:
         per_clause = observed.per_clause(clauses) if observed and not self._counts_unknown else (0,) * clauses
         return MergeResult(
             version=version.version,
-            rowsStale=observed["stale"] if observed else 0,
+            rowsStale=observed.stale if observed else 0,
             rowsSource=source_rows,
             perClause=per_clause,
             path=self.path.value,
@@ -374,4 +375,4 @@ def _metrics(result: MergeResult) -> dict[str, Any]:
 def _why_nothing(observed: Observed) -> str:
     if observed["purged"]:
         return "every row is of a purged key"
-    return "every row was stale" if observed["stale"] else "no clause applied to any row"
+    return "every row was stale" if observed.stale else "no clause applied to any row"

@@ -27,9 +27,8 @@ from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
-from trinitymerge.merge.clauses import All, Assignments, Clause, Insert, Update, WhenOnlyOnTarget
+from trinitymerge.merge.clauses import All, Assignments, Clause, Delete, Insert, Update, WhenMatched, WhenOnlyOnTarget
 from trinitymerge.merge.paths import Path
-from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.program import CLAUSE
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Batch
@@ -75,8 +74,12 @@ def _draw(strategy: st.SearchStrategy[Any], number: int) -> list[Any]:
 
 
 def program(number: int) -> MergeCase:
-    """A generated merge; its table and source are one lane of many. Every fourth one may change primary keys (S24)."""
-    return draw(merge_cases().filter(_moves) if number % 4 == 1 else merge_cases(), 3, number)[-1]
+    """A generated merge; its table and source are one lane of many.
+
+    Every fourth one may change primary keys (S24), every fourth inserts beside changes that may be late (S21a).
+    """
+    kinds = {1: merge_cases().filter(_moves), 3: merge_cases().filter(_inserts_beside_changes)}
+    return draw(kinds.get(number % 4, merge_cases()), 3, number)[-1]
 
 
 def _moves(case: MergeCase) -> bool:
@@ -84,6 +87,16 @@ def _moves(case: MergeCase) -> bool:
         a for c in case.clauses for a in c.actions if isinstance(a, Update) and isinstance(a.values, Assignments)
     ]
     return any(name in case.definition.primaryKey for update in updates for name, _ in update.values.items)
+
+
+def _inserts_beside_changes(case: MergeCase) -> bool:
+    """Is there a clause that inserts beside an update or delete whose watermark the source assigns."""
+    of_source = {field.name for field in case.source_schema}
+    late = case.on_stale == "skip" and of_source.intersection(case.definition.watermarkKey)
+    return bool(late) and any(
+        isinstance(c, WhenMatched) and isinstance(c.actions[0], (Update, Delete)) and len(c.actions) > 1
+        for c in case.clauses
+    )
 
 
 def lanes_of(program: MergeCase, count: int, number: int) -> list[MergeCase]:
@@ -349,33 +362,12 @@ def _difference_on(
     if text:
         return text
     written = _appended(definition, _newest_batch(table)) if table.version > before else []
-    text = renderDifference(*_as_previewed(plan, definition, preview, written), definition.primaryKey)
+    text = renderDifference(preview, written, definition.primaryKey)
     if text:
         return f"the rows appended ('expected' is preview()): {text}"
-    if path in (Path.KEYED, Path.FULL):
-        modelled = _plain(definition, beside(r.appended for r in wanted))
-        text = renderDifference(modelled, [_without_clause(row) for row in written], definition.primaryKey)
-        if text:
-            return f"the rows appended ('expected' is the interpreter): {text}"
-    return ""
-
-
-def _as_previewed(
-    plan: MergePlan, definition: TableDefinition, preview: list[Row], written: list[Row]
-) -> tuple[list[Row], list[Row]]:
-    """What a preview promises: the rows that are written.
-
-    Where only the run will tell whether the target must be read, the preview has read it, and its tombstones carry columns
-    of rows that the run has not looked at (S9).
-    """
-    if plan.chosen is not Path.BLIND or plan.paths.certain:
-        return preview, written
-    rules, own = RowRules(definition), {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
-    without_carried = [
-        [{n: v for n, v in row.items() if n in own} if rules.is_tombstone(row) else row for row in rows]
-        for rows in (preview, written)
-    ]
-    return without_carried[0], without_carried[1]
+    modelled = _plain(definition, beside(r.appended for r in wanted))
+    text = renderDifference(modelled, [_without_clause(row) for row in written], definition.primaryKey)
+    return f"the rows appended ('expected' is the interpreter): {text}" if text else ""
 
 
 def prepared(

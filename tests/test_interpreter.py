@@ -179,11 +179,39 @@ def test_S15_foreign_ties_are_decided_by_tombstone_then_by_larger_columns():
 # Deletes and watermarks of written rows ---------------------------------------------------------------------
 
 
-def test_S9_deletes_carry_the_pre_image():
-    model = table((1, 1, 10))
-    result = model.merge([src(1, 2)], [matched(Delete())])
-    assert result.appended == (row(1, 2, 10, True),)
-    assert counts(result) == (0, 0, 1, 0)
+def test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_however_it_comes_about():
+    model = table((1, 1, 10), (2, 1, 20), (3, 1, 30))
+    result = model.merge(
+        [src(1, 2, 11, "D"), src(2, 2, 21, "U"), src(3, 2, 31, "M"), src(4, 2, 41, "I")],
+        [
+            matched(Delete(), when=lambda _, s: s["op"] == "D"),
+            matched(update(v=of_source("v"), deleted=True), when=lambda _, s: s["op"] == "U"),
+            matched(update(id=7)),
+            not_matched(insert(id=of_source("id"), v=of_source("v"), deleted=True)),
+        ],
+    )
+    dead = [r for r in result.appended if r["deleted"]]
+    assert dead == [row(1, 2, None, True), row(2, 2, None, True), row(3, 2, None, True), row(4, 2, None, True)]
+    assert counts(result) == (0, 1, 2, 0)
+
+
+def test_S9_S34_values_that_a_tombstone_does_not_hold_are_not_judged():
+    fields = [Field("id", "integer"), Field("v", "byte", nullable=False), Field("gone", "string")]
+    model = ModelTable(TableDefinition.of(fields, "id", None, "gone", "D"))
+    upsert = [matched(Update(All())), not_matched(Insert(All()))]
+    model.merge([{"id": 1, "v": None, "gone": "D"}, {"id": 2, "v": 1000, "gone": "D"}], upsert)
+    assert [model.latest(1), model.latest(2)] == [{"id": n, "v": 0, "gone": "D"} for n in (1, 2)]
+    for wrong in ({"id": 3, "v": None, "gone": None}, {"id": 3, "v": 1000, "gone": "E"}):
+        with pytest.raises(SchemaMismatchError):
+            model.merge([wrong], upsert)
+    with pytest.raises(NullKeyError):
+        model.merge([{"id": None, "v": 1, "gone": "D"}], upsert)
+
+
+def test_S9_S12_tombstones_of_one_key_never_disagree():
+    upsert = [matched(Update(All())), not_matched(Insert(All()))]
+    source = [{**src(1, 5, 1), "deleted": True}, {**src(1, 5, 2), "deleted": True}]
+    assert table((1, 1, 10)).merge(source, upsert).appended == (row(1, 5, None, True),) * 2
 
 
 @pytest.mark.parametrize(
@@ -499,6 +527,65 @@ def test_the_CarbonData_guide_scd_type_2_shape():
     assert result.perClause == (1, 1, 1)
 
 
+# A change and the inserts beside it (S21a) ------------------------------------------------------------------
+
+CLOSED = insert(id=Expr("B.id + 100", lambda t, s: s["id"] + 100), v=Expr("A.v", lambda t, s: t["v"]))
+
+
+def test_S21a_inserts_beside_a_stale_change_are_not_written():
+    for change in (update(v=of_source("v")), Delete()):
+        model = table((1, 10, 1))
+        result = model.merge([src(1, 5, 2)], [matched(change, CLOSED, CLOSED)])
+        assert (result.rowsAppended, counts(result), seen(model)) == (1, (0, 0, 0, 3), [(1, 10, 1)])
+
+
+def test_S21a_a_stale_insert_leaves_the_change_standing():
+    model = table((1, 10, 1), (101, 90, 9, True))
+    result = model.merge([src(1, 20, 2)], [matched(update(v=of_source("v")), CLOSED)])
+    assert (result.rowsAppended, counts(result), seen(model)) == (2, (0, 1, 0, 1), [(1, 20, 2)])
+
+
+def test_S21a_each_pair_is_judged_on_its_own():
+    model = table((1, 10, 1), (2, 10, 2))
+    result = model.merge([src(1, 5, 7), src(2, 20, 7)], [matched(update(v=of_source("v")), CLOSED)])
+    assert seen(model) == [(1, 10, 1), (2, 20, 7), (102, 20, 2)]
+    assert counts(result) == (1, 1, 0, 2)
+
+
+def test_S21a_force_writes_all_and_error_names_the_late_rows():
+    clauses = [matched(update(v=of_source("v")), CLOSED)]
+    model = table((1, 10, 1))
+    with pytest.raises(StaleRowsError) as error:
+        model.merge([src(1, 5, 2)], clauses, onStale="error")
+    assert error.value.keys == [(1,)]
+    result = model.merge([src(1, 5, 2)], clauses, onStale="force")
+    assert (seen(model), counts(result)) == ([(1, 10, 2), (101, 5, 1)], (1, 1, 0, 0))
+
+
+def test_S21a_inserts_that_are_not_written_take_no_key_and_contradict_nobody():
+    at_two = insert(id=2, v=of_source("v"))
+    model = table((1, 10, 1), (2, 10, 2), (3, 10, 3))
+    result = model.merge([src(1, 5, 7), src(3, 5, 8)], [matched(update(v=of_source("v")), at_two)])
+    assert (counts(result), seen(model)) == ((0, 0, 0, 4), [(1, 10, 1), (2, 10, 2), (3, 10, 3)])
+    with pytest.raises(DuplicateKeyError):
+        model.merge([src(1, 15, 7)], [matched(update(v=of_source("v")), at_two)])
+
+
+def test_S21a_S24_beside_a_stale_move_nothing_is_written_and_beside_another_the_insert_takes_the_old_key():
+    moving = [matched(update(id=9), insert(id=of_source("id"), v=of_source("v")))]
+    model = table((1, 10, 1))
+    result = model.merge([src(1, 5, 2)], moving)
+    assert (result.rowsAppended, counts(result), seen(model)) == (0, (0, 0, 0, 2), [(1, 10, 1)])
+    result = model.merge([src(1, 20, 2)], moving)
+    assert (seen(model), counts(result)) == ([(1, 20, 2), (9, 20, 1)], (1, 1, 0, 0))
+
+
+def test_S21a_protects_nothing_where_nobody_assigns_the_watermark_of_the_change():
+    model = table((1, 10, 1))
+    model.merge([{"id": 1, "v": 2}], [matched(update(v=of_source("v")), CLOSED)])
+    assert seen(model) == [(1, 10, 2), (101, None, 1)]
+
+
 # Moves and taken keys ---------------------------------------------------------------------------------------
 
 BY_VALUE = lambda t, s: t["v"] == s["v"]  # noqa: E731
@@ -508,7 +595,7 @@ MOVE = matched(update(id=of_source("id")))
 def test_S24_a_move_writes_a_tombstone_and_a_row():
     model = table((1, 1, 10))
     result = model.merge([src(2, 2, 10)], [MOVE], BY_VALUE)
-    assert result.appended == (row(2, 2, 10), row(1, 2, 10, True))
+    assert result.appended == (row(2, 2, 10), row(1, 2, None, True))
     assert (seen(model), counts(result)) == ([(2, 2, 10)], (0, 1, 0, 0))
 
 

@@ -25,6 +25,7 @@ from trinitymerge import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import compaction
+from trinitymerge.merge.paths import Path
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
 
@@ -343,6 +344,47 @@ def test_s40_restored_rows_keep_their_place_in_commit_order(spark, tmp_path):
     assertRows(table.toDF(), [(1, "d")])
 
 
+def test_s38_s40_restore_brings_the_old_horizon_back(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
+    table.compact()
+    assert table._snapshot().horizon == (20,)
+    table.restore(2)
+    assert TrinityTable.forPath(spark, table.path)._snapshot().horizon is None
+    assert below(table, spark, (9, 5, "late", False)) == 0
+    assert below(table, spark, (1, 15, "late", False)) == 0
+    assertRows(table.toDF(), [(9, 5, "late", False)])
+    table.restore(3)
+    assert table._snapshot().horizon == (20,)
+    assert below(table, spark, (9, 5, "late", False)) == 1
+
+
+def test_s38_s40_restore_changes_the_horizon_even_where_no_batch_changes(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 20, None, True)])
+    table.compact()
+    assert (table._snapshot().batches, table._snapshot().horizon) == ((), (20,))
+    assert table.restore(0).version == 3
+    assert table._snapshot().horizon is None
+    assert table.restore(0).skipped
+
+
+@pytest.mark.parametrize("path", [Path.BLIND, Path.KEYED])
+def test_s38_s40_a_restore_that_lands_meanwhile_decides_what_is_below_the_horizon(spark, tmp_path, at_point, path):
+    table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
+    table.compact()
+    at_point("commit.before", lambda: table.restore(2))
+    result = table.upsert(frame(spark, EVENTS, (9, 5, "late", False)))._on_path(path).execute()
+    assert (result.version, result.rowsBelowHorizon) == (5, 0)
+    assertRows(table.toDF(), [(9, 5, "late", False)])
+
+
+def test_s38_compaction_gives_way_to_a_restore_that_only_brings_back(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(1, "a")], [(1, "b")], [(1, "c")])
+    table.restore(2)
+    at_point("compact.staged", lambda: table.restore(3))
+    assert "restore" in table.compact().skipped
+    assertRows(table.toDF(), [(1, "c")])
+
+
 def test_s40_restore_refuses_what_it_cannot_give_back(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
     table.compact()
@@ -648,6 +690,23 @@ def test_purge_refuses_what_is_no_key(spark, tmp_path, keys, error, match):
 
 
 # Log ------------------------------------------------------------------------------------------------------------------
+
+
+def test_s38_s40_a_reset_horizon_survives_json_and_checkpoints_and_older_libraries_keep_theirs():
+    definition = TableDefinition.of([Field("id", "long")], "id")
+    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    forgetful = empty.apply(Commit(version=1, timestamp_ms=5, operation="COMPACT", horizon=(7,)))
+    commit = Commit(version=2, timestamp_ms=6, operation="RESTORE", resets_horizon=True)
+    entry = json.loads(json.dumps(commit.to_json()))
+    assert Commit.from_json(entry) == commit
+    after = forgetful.apply(commit)
+    assert after.horizon is None
+    assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
+    as_older_libraries_read_it = Commit.from_json({k: v for k, v in entry.items() if k != "resetsHorizon"})
+    assert forgetful.apply(as_older_libraries_read_it).horizon == (7,)
+    for wrong in ({"resetsHorizon": 1}, {"resetsHorizon": None}, {"horizon": [7]}):
+        with pytest.raises(ValueError, match=r"resetsHorizon is|both reset and set to \[7\]"):
+            Commit.from_json(entry | wrong)
 
 
 def test_s33_what_maintenance_records_survives_json_and_checkpoints():

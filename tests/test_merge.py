@@ -11,11 +11,20 @@ from decimal import Decimal
 import pytest
 from helpers import assertRows
 from pyspark.sql import functions as F
-from tables import copy_of, fill, frame, live_rows, new_table, on_every_path
+from tables import EVENTS, copy_of, fill, frame, live_rows, new_table, on_every_path, sound_paths
 
-from trinitymerge import AmbiguousMergeError, DuplicateKeyError, NullKeyError, StaleRowsError, TooManyDeletesError
+from trinitymerge import (
+    AmbiguousMergeError,
+    DuplicateKeyError,
+    NullKeyError,
+    SchemaMismatchError,
+    StaleRowsError,
+    TooManyDeletesError,
+)
 from trinitymerge.merge.paths import Path
+from trinitymerge.storage.backend import Batches
 
+EVENT_COLUMNS = ["id", "ts", "v", "deleted"]
 CHANGES = "id INT, ts INT, v STRING, op STRING, flag BOOLEAN"
 
 
@@ -230,9 +239,46 @@ def test_S9_date_and_time_tombstones_are_the_commit_time(spark, tmp_path):
         assert str(value)[:10] == dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d")
 
 
-def test_S9_tombstone_carries_the_row_it_deletes_where_that_is_known(spark, events):
-    rows = events.delete(frame(spark, "id INT, ts INT", (1, 20), (7, 20)))._on_path(Path.KEYED).build().preview()
-    assertRows(rows.select("id", "ts", "v", "deleted"), [(1, 20, "a", True), (7, 20, None, True)])
+def test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path(spark, events):
+    source = frame(spark, EVENTS, (1, 20, "address", True), (7, 20, "address", True))
+    deleted = events.delete(source)
+    upserted = events.upsert(source)
+    updated = events.merge(source).whenMatched().updateExpr({"v": "source.v", "deleted": "source.deleted"})
+    inserted = updated.whenNotMatched().insertExpr({"id": "id", "v": "source.v", "deleted": "source.deleted"})
+    for merge in (deleted, upserted, inserted):
+        for path in sound_paths(merge, uncertain=True):
+            rows = merge._on_path(path).build().preview()
+            assertRows(rows.select(*EVENT_COLUMNS), [(1, 20, None, True), (7, 20, None, True)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "dead", "alive"),
+    [("STRING", "D", "D", "U"), ("CHAR(3)", "D", "D  ", "U"), ("TIMESTAMP", None, dt.datetime(2024, 1, 1), None)],
+)
+def test_S9_S34_values_that_a_tombstone_does_not_hold_are_not_judged(spark, tmp_path, kind, value, dead, alive):
+    schema = f"id INT, a TINYINT NOT NULL, s STRUCT<x: INT> NOT NULL, c CHAR(2) NOT NULL, w VARCHAR(2), op {kind}"
+    table = new_table(spark, tmp_path, schema, tombstoneKey="op", tombstoneStringValue=value)
+    fill(table, spark, [(1, 1, (1,), "c", "w", alive), (2, 1, (1,), "c", "w", alive)])
+    source = "id INT, a INT, s STRUCT<x: INT>, c STRING, w STRING, op " + kind.replace("CHAR(3)", "STRING")
+    events = frame(spark, source, (1, None, None, None, None, dead), (2, 1000, (2,), "too long", "too long", dead))
+    for path in sound_paths(table.upsert(events)):
+        copy = copy_of(table, spark)
+        copy.upsert(events)._on_path(path).execute()
+        assert copy.toDF().count() == 0
+        stored = copy._backend.scan(Batches.of(copy._snapshot())).filter("_tm_version = 2")
+        assertRows(stored.drop("_tm_version"), [(n, 0, (0,), "  ", None, dead) for n in (1, 2)])
+        for wrong in ((1, 1000, (1,), "c", "w", alive), (1, 1, None, "c", "w", alive), (1, 1, (1,), "ccc", "w", alive)):
+            with pytest.raises(SchemaMismatchError):
+                table.upsert(frame(spark, source, wrong))._on_path(path).execute()
+        with pytest.raises(NullKeyError):
+            table.upsert(frame(spark, source, (None, 1, (1,), "c", "w", dead)))._on_path(path).execute()
+
+
+def test_S9_S12_tombstones_of_one_key_never_disagree_whatever_they_bring(spark, events):
+    source = frame(spark, EVENTS, (1, 20, "a", True), (1, 20, "b", True))
+    for run in on_every_path(events, lambda table: table.upsert(source), spark):
+        assert run.row(1) is None
+        assert run.result.rowsAppended == 2
 
 
 def test_S9_C17_columns_that_cannot_be_null_get_zero_values_in_tombstones_of_unknown_rows(spark, tmp_path):
@@ -756,12 +802,12 @@ def test_S24_the_same_move_may_be_delivered_twice(spark, events):
         assert (run.result.rowsUpdated, run.result.rowsDeleted) == (1, 0)
 
 
-def test_S9_the_tombstone_that_a_move_leaves_carries_the_row(spark, events):
+def test_S9_the_tombstone_that_a_move_leaves_is_bare(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
     merge = events.merge(source).whenMatched().updateExpr({"id": 21, "v": "'moved'"})
     for path in (Path.KEYED, Path.FULL):
         rows = merge._on_path(path).preview().select("id", "ts", "v", "deleted", "_tm_action")
-        assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, "a", True, "delete")])
+        assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, None, True, "delete")])
 
 
 def test_S25_an_update_that_writes_a_tombstone_frees_its_key_for_an_insert(spark, events):

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError
-from trinitymerge.expressions import is_tombstone, quote
+from trinitymerge.expressions import any_of, is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
@@ -27,6 +27,7 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, OutcomeUnknown, publish
+from trinitymerge.tombstones import bare, holds_more
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -112,9 +113,10 @@ def _why_not(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> str:
     base = snapshot.batches[0]
     if base.files > max(8, 4 * _wanted_files(snapshot.batches)):
         return ""
-    if base.tombstones and not forget.is_never:
+    if base.tombstones:
         rows = forget.dated(backend, snapshot).scan(Batches.of(snapshot))
-        if not rows.filter(forget.condition(snapshot.definition)).isEmpty():
+        worth = any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])
+        if not rows.filter(worth).isEmpty():
             return ""
     return "there is one base and nothing else"
 
@@ -236,6 +238,8 @@ def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[St
     definition = snapshot.definition
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
     latest = reader.latest(forget.dated(backend, snapshot), Batches.of(snapshot))
+    if any(b.tombstones for b in snapshot.batches):
+        latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
     marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {_FORGET}")
     ranges = marked.repartitionByRange(_wanted_files(snapshot.batches), *keys)
     metrics = {

@@ -167,6 +167,9 @@ class RestoreResult:
 def restore(backend: Maintained, version: int) -> RestoreResult:
     """Commits a version that equals an old one (S40). Whatever lands meanwhile is undone too.
 
+    Tombstones that were forgotten since are there again, and so is the old horizon. Purged keys stay purged, and
+    transaction markers stay: what was replayed once must not be replayed because of a restore.
+
     Raises:
         ValueError: not a version number.
         TableNotFoundError: there is no such version, or its files are gone.
@@ -184,7 +187,7 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
         latest = backend.snapshot()
         added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
         definition = old.definition if old.definition != latest.definition else None
-        if not added and not removed and definition is None:
+        if not added and not removed and definition is None and latest.horizon == old.horizon:
             why = f"the table equals version {version} already"
             return RestoreResult(version=latest.version, restored=version, skipped=why)
         commit = latest.next_commit(
@@ -193,6 +196,8 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
             definition=definition,
             added=added,
             removed=[b.id for b in removed],
+            horizon=old.horizon,
+            resets_horizon=old.horizon is None and latest.horizon is not None,
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
         )

@@ -29,7 +29,7 @@ from trinitymerge.expressions import (
     text_literal,
     tombstone_value,
 )
-from trinitymerge.merge.assignment import Storing, storing, zero
+from trinitymerge.merge.assignment import Storing, storing
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
@@ -43,6 +43,7 @@ from trinitymerge.merge.clauses import (
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, expression, source_copy
 from trinitymerge.merge.inspection import Inspector
 from trinitymerge.merge.names import key_text, name_parts
+from trinitymerge.tombstones import zero
 
 # Where the value of one column of a written row comes from: a closed union -------------------------------------------
 
@@ -81,7 +82,7 @@ class Replaced:
 
 @attrs.frozen
 class Null:
-    """Null; in a tombstone without pre-image, the zero value of a column that cannot be null (S9)."""
+    """Null; in a tombstone, the zero value of a column that cannot be null (S9)."""
 
 
 @attrs.frozen
@@ -259,7 +260,8 @@ class _Resolver:
         return Template(position, action.name, values, moves)
 
     def _delete(self, position: int) -> Template:
-        values: dict[str, Value] = {f.name: Carried() for f in self.definition.stored_fields}
+        values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
+        values.update({name: Carried() for name in self.definition.primaryKey})
         for name in self.definition.watermarkKey:
             values[name] = self._watermark(position, self.definition.field(name))
         values[self.definition.tombstone_column] = Dead()

@@ -28,11 +28,10 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    YearMonthIntervalType,
 )
 
 from trinitymerge.definition import Field
-from trinitymerge.expressions import declared_length, fitting, physical_type, sql_type, text_literal
+from trinitymerge.expressions import declared_length, physical_type, sql_type, text_literal
 
 _INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
@@ -194,36 +193,3 @@ def misfit(value: str, way: Storing, field: Field, is_key: bool = False) -> str 
         return None
     shown = f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
     return f"CASE WHEN {value} IS NOT NULL AND {stored(value, way, field, is_key)} IS NULL THEN {shown} END"
-
-
-def zero(field: Field) -> str:
-    """The zero value of a column's type as SQL, for non-nullable columns of tombstones (S9)."""
-    kind = physical_type(field)
-    zero = text_literal(fitting("", field)) if field.is_string else _zero(kind)
-    return f"CAST({zero} AS {sql_type(kind)})"
-
-
-_ZEROS = {
-    "string": "''",
-    "binary": "X''",
-    "boolean": "false",
-    "date": "DATE '1970-01-01'",
-    "timestamp": "timestamp_micros(0)",
-    "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
-    "time": "TIME '00:00:00'",
-    "variant": "parse_json('null')",
-}
-
-
-def _zero(kind: DataType) -> str:
-    if isinstance(kind, StructType):
-        return f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})"
-    if isinstance(kind, ArrayType):
-        return "array()"
-    if isinstance(kind, MapType):
-        return "map()"
-    if isinstance(kind, YearMonthIntervalType):
-        return "INTERVAL '0' MONTH"
-    if isinstance(kind, DayTimeIntervalType):
-        return "INTERVAL '0' SECOND"
-    return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")

@@ -67,7 +67,8 @@ class MergeBuilder:
 
     What the clauses write is one append batch: new rows and tombstones, each with a watermark. A written row's
     watermark comes from the clause's map, else from the source column of the same name, else from the row it replaces
-    (S10). Rows older than what they would replace have no effect on readers (S11). Two different rows for one key with
+    (S10). Rows older than what they would replace have no effect on readers (S11), and an update or delete that comes too
+    late takes the inserts of its clause with it (S21a). Two different rows for one key with
     equal watermarks are refused (S12). Nothing is written before ``execute()``.
 
     Steps return new builders; a builder can be shared and extended in several ways.

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.expressions import all_of, column, is_tombstone, null_of, physical_type, quote, sql_type
+from trinitymerge.expressions import all_of, column, is_older, is_tombstone, null_of, physical_type, quote, sql_type
 from trinitymerge.merge.analysis import (
     Alive,
     Analysis,
@@ -35,7 +35,7 @@ from trinitymerge.merge.analysis import (
     alive,
     dead,
 )
-from trinitymerge.merge.assignment import Storing, misfit, stored, zero
+from trinitymerge.merge.assignment import Storing, misfit, stored
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, case, with_columns
 from trinitymerge.merge.paths import Outcome, Path, Paths
@@ -44,7 +44,9 @@ from trinitymerge.merge.program import (
     CLAUSE,
     DIES,
     EFFECT,
+    FIRING,
     FOUND_LIVE,
+    LATE,
     MISFIT,
     SLOT,
     UNDECIDED,
@@ -57,6 +59,7 @@ from trinitymerge.merge.program import (
     of_actions,
     old_key,
 )
+from trinitymerge.tombstones import bare, blank, payload
 
 _FIRED = HIDDEN_PREFIX + "fired"
 _MATCHED = HIDDEN_PREFIX + "matched"
@@ -165,9 +168,7 @@ def evaluate(fired: DataFrame, program: Program) -> DataFrame:
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
-    # A move's new key and tombstone are asked for by the row and by the tombstone it leaves behind.
-    twice = program.moves and field.name in (*program.definition.primaryKey, program.definition.tombstone_column)
-    return value.way is Storing.CHECKED or twice or not isinstance(value.value, str)
+    return value.way is Storing.CHECKED or field.name in program.used_twice or not isinstance(value.value, str)
 
 
 def _stored_value(program: Program, number: int, field: Field) -> str:
@@ -185,9 +186,9 @@ def _stored_value(program: Program, number: int, field: Field) -> str:
         return dead(program.definition)
     if isinstance(value, Alive):
         return alive(program.definition)
-    if isinstance(value, Null) and program.slots[number].action == "absent delete" and not field.nullable:
-        return zero(field)
-    if isinstance(value, (Null, Replaced)):
+    if isinstance(value, Null):
+        return blank(field)
+    if isinstance(value, Replaced):
         return null_of(field)
     raise AssertionError(f"unknown value {value!r}")
 
@@ -197,6 +198,8 @@ def _stored_value(program: Program, number: int, field: Field) -> str:
 
 def spread(evaluated: DataFrame, program: Program) -> DataFrame:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
+    if program.beside_moves:
+        evaluated = evaluated.selectExpr("*", f"monotonically_increasing_id() AS {FIRING}")
     if all(len(n) <= 1 for n in program.by_fired.values()):
         cases = [f"WHEN {code} THEN {numbers[0]}" for code, numbers in program.by_fired.items() if numbers]
         if program.path is Path.BLIND:
@@ -214,7 +217,8 @@ def shape(spread_rows: DataFrame, program: Program) -> DataFrame:
 
     Returns:
         Stored columns, ``_tm_slot``, ``_tm_clause``, ``_tm_misfit``; off the blind path also ``_tm_live`` and the
-        watermarks of the latest target row the source row was paired by, and for moves the old and the new key.
+        watermarks of the latest target row the source row was paired by, for moves the old and the new key, and for
+        inserts beside updates and deletes what tells whether these are stale.
     """
     definition = program.definition
     written = [
@@ -228,18 +232,55 @@ def shape(spread_rows: DataFrame, program: Program) -> DataFrame:
         columns += [LIVE, *before_watermarks(definition)]
     if program.moves:
         columns += _keys_of_moves(program)
-    return spread_rows.selectExpr(*columns)
+    if program.beside_changes:
+        columns.append(f"{_late(program)} AS {LATE}")
+    if program.beside_moves:
+        columns.append(FIRING)
+    rows = spread_rows.selectExpr(*columns)
+    return rows.selectExpr(*bare(definition, rows.columns)) if program.brings_tombstones else rows
 
 
 def _misfits(program: Program) -> str:
-    found = []
-    for number, slot in enumerate(program.slots):
-        for i, field in enumerate(program.definition.stored_fields):
-            value = slot.template.values[field.name]
-            if isinstance(value, Given):
-                is_key = field.name in program.definition.primaryKey
-                found.append(misfit(_raw(number, i), value.way, field, is_key))
-    return f"coalesce({', '.join(['CAST(NULL AS STRING)', *(f for f in found if f is not None)])})"
+    """A row's first value that does not fit; what a tombstone does not hold need not (S9)."""
+    found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
+    return f"CAST({by_slot({n: _first_of(texts) for n, texts in found.items() if texts})} AS STRING)"
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    return f"coalesce({', '.join(['CAST(NULL AS STRING)', *texts])})"
+
+
+def _misfits_of(program: Program, number: int) -> list[str]:
+    definition, values = program.definition, program.slots[number].template.values
+    unheld = {f.name for f in payload(definition)}
+    always: list[str] = []
+    if_alive: list[str] = []
+    for i, field in enumerate(definition.stored_fields):
+        value = values[field.name]
+        if isinstance(value, Given):
+            text = misfit(_raw(number, i), value.way, field, field.name in definition.primaryKey)
+            if text is not None:
+                (if_alive if field.name in unheld else always).append(text)
+    if if_alive and isinstance(values[definition.tombstone_column], Given):
+        tombstone = _stored_value(program, number, definition.field(definition.tombstone_column))
+        if_alive = [f"CASE WHEN NOT ({is_tombstone(definition, tombstone)}) THEN {_first_of(if_alive)} END"]
+    return [*always, *if_alive]
+
+
+def _late(program: Program) -> str:
+    """Is the update or delete beside an insert stale, as far as the joined row tells (S11, S21a)."""
+    names, before = program.definition.watermarkKey, before_watermarks(program.definition)
+    late = {}
+    for insert, change in program.beside_changes.items():
+        if insert in program.beside_moves:
+            continue
+        values = program.slots[change].template.values
+        written = [
+            b if isinstance(values[w], Replaced) else _stored_value(program, change, program.definition.field(w))
+            for w, b in zip(names, before, strict=True)
+        ]
+        late[insert] = is_older(written, before)
+    return f"coalesce({by_slot(late)}, false)"
 
 
 def _keys_of_moves(program: Program) -> list[str]:

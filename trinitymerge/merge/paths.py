@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
-from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Null, Replaced, Template, Value
+from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Replaced, Template, Value
 from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, selected, source_copy
@@ -294,11 +294,8 @@ def _absent_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Tem
     if plan.clause.actions != (Delete(),):
         return None
     (delete,) = plan.templates
-    definition = analysis.definition
-    own = {*definition.watermarkKey, definition.tombstone_column}
-    values: dict[str, Value] = {n: v if n in own else Null() for n, v in delete.values.items()}
-    values.update(zip(definition.primaryKey, match.keys, strict=True))
-    return Template(delete.clause, "delete", values)
+    keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
+    return Template(delete.clause, "delete", {**delete.values, **keys})
 
 
 def _absent_deletes(analysis: Analysis, match: KeyMatch | None) -> tuple[tuple[int, Template | None], ...]:

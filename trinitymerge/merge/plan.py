@@ -19,9 +19,11 @@ from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, desc
 from trinitymerge.merge.frames import Source
 from trinitymerge.merge.paths import Path, Paths
 from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
+from trinitymerge.merge.purged import without_purged
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.sides import Materialised
 from trinitymerge.storage.backend import Backend, Batches
+from trinitymerge.storage.log import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,8 @@ class Compiled:
 
     Attributes:
         program: the slots.
-        rows: stored columns and the technical ones of :func:`trinitymerge.merge.settling.settle`.
+        rows: stored columns and the technical ones of :func:`trinitymerge.merge.settling.settle` and
+            :func:`trinitymerge.merge.purged.without_purged`.
         source_rows: rows of the source; None where the write job observes it, or there is no source.
         keys_read: the keys that were looked up in the target (:func:`trinitymerge.reader.key_to_find`); None where
             nothing or everything was read.
@@ -102,14 +105,13 @@ class MergePlan:
         return self._execute(self)
 
     def preview(self) -> DataFrame:
-        """The rows the merge would append, without writing anything (S31).
+        """The rows the merge would append, without writing anything (S31): rows of purged keys are left out.
 
         Returns:
             The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
             target is not read) and ``_tm_clause`` (from 1). Where
             the target must be read the source is evaluated now, once, and the rows are resolved when they are used.
-            Where only the run will tell whether it must be, the preview reads it: its tombstones then carry columns of
-            rows that the run may not look at (S9).
+            Where only the run will tell whether it must be, the preview reads it.
 
         Example:
             >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
@@ -119,16 +121,20 @@ class MergePlan:
         path = self.chosen
         if path is Path.BLIND and not self.paths.certain:
             path = Path.KEYED
-        compiled = self.compile(path, Batches.of(self.backend.snapshot()))
+        compiled = self.compile(path, self.backend.snapshot())
         stored = [quote(f.name) for f in self.definition.stored_fields]
         rows = compiled.rows.filter(KEEP)
         return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
 
-    def compile(self, path: Path, batches: Batches) -> Compiled:
+    def compile(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
 
         On the blind path nothing runs. On the others the source is evaluated here, once (S32).
         """
+        compiled = self._compile(path, Batches.of(snapshot))
+        return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
+
+    def _compile(self, path: Path, batches: Batches) -> Compiled:
         if path is Path.BLIND:
             assert self.analysis.source is not None
             program = self._program(path, batches)

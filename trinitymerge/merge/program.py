@@ -11,7 +11,7 @@ from functools import cached_property
 import attrs
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
-from trinitymerge.merge.analysis import Analysis, Carried, Dead, Given, Template, Value
+from trinitymerge.merge.analysis import Analysis, Carried, Dead, Given, Null, Replaced, Template, Value
 from trinitymerge.merge.assignment import Storing
 from trinitymerge.merge.clauses import WhenNotMatched
 from trinitymerge.merge.frames import before_watermark
@@ -30,6 +30,12 @@ MISFIT = HIDDEN_PREFIX + "misfit"
 FOUND_LIVE = HIDDEN_PREFIX + "found_live"
 """What a probe has found under a written key is a live row."""
 
+FIRING = HIDDEN_PREFIX + "firing"
+"""Of rows that one clause writes for one pair or target row: a number they share (S21a)."""
+
+LATE = HIDDEN_PREFIX + "late"
+"""Of an insert beside an update or delete that stays in place: that is stale (S21a)."""
+
 DIES = HIDDEN_PREFIX + "dies"
 """Of a row of a moving update: it is a tombstone where it goes."""
 
@@ -47,12 +53,14 @@ class Slot:
             ``"absent delete"`` (the tombstone of a key that is not live).
         known: the joined row tells what the written key holds; otherwise it must be probed.
         may_arrive: the row may come to a key that is live (S24, S25).
+        beside: of an insert: the slot of its clause's update or delete, if that may be stale (S21a).
     """
 
     template: Template
     action: str
     known: bool
     may_arrive: bool = False
+    beside: int | None = None
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -91,6 +99,21 @@ class Program:
         return bool(self.moving_updates)
 
     @cached_property
+    def beside_changes(self) -> dict[int, int]:
+        """The inserts that are not written if a change in their clause is stale, and the slots of these changes (S21a)."""
+        return {n: s.beside for n, s in enumerate(self.slots) if s.beside is not None}
+
+    @cached_property
+    def beside_moves(self) -> tuple[int, ...]:
+        """Those beside an update that may move: whether it is stale is only known when its new key has been looked up."""
+        return tuple(n for n, change in self.beside_changes.items() if change in self.moving_updates)
+
+    @cached_property
+    def brings_tombstones(self) -> bool:
+        """May a row turn out to be a tombstone by what the data say, and not by what wrote it (S9)."""
+        return any(isinstance(s.template.values[self.definition.tombstone_column], Given) for s in self.slots)
+
+    @cached_property
     def unknown(self) -> tuple[int, ...]:
         """The slots whose rows must be told what their key holds."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
@@ -102,6 +125,18 @@ class Program:
         clauses = (t for c in self.analysis.clauses for t in c.templates)
         values = (v for t in (*slots, *clauses) for v in t.values.values())
         return any(isinstance(v, Given) and v.way is Storing.CHECKED for v in values)
+
+    @cached_property
+    def used_twice(self) -> frozenset[str]:
+        """The columns whose values decide something besides being stored."""
+        own, twice = self.definition, set[str]()
+        if self.moves:  # the new key and tombstone are asked for by the row and by the tombstone it leaves behind
+            twice |= {*own.primaryKey, own.tombstone_column}
+        if self.is_checked:  # the tombstone also says whether the other values are judged (S9)
+            twice.add(own.tombstone_column)
+        if self.beside_changes:  # the watermark also says whether the inserts beside are written (S21a)
+            twice.update(own.watermarkKey)
+        return frozenset(twice)
 
     def first_slot(self, position: int) -> int | None:
         """The slot that is filled once whenever the clause at a position fires."""
@@ -125,6 +160,7 @@ def program_for(analysis: Analysis, paths: Paths, path: Path, tombstones_possibl
         first = len(slots)
         for template in plan.templates:
             slots += _slots_of(analysis, paths, path, template, tombstones_possible)
+        slots[first:] = _beside_change(analysis.definition, slots[first:], first)
         by_fired[position + 1] = tuple(range(first, len(slots)))
     for position, absent in paths.absent_deletes:
         if absent is not None:
@@ -159,11 +195,24 @@ def _slots_of(
     return [Slot(template, "insert", known, may_arrive(analysis, paths.key_match, template))]
 
 
+def _beside_change(definition: TableDefinition, slots: Sequence[Slot], first: int) -> list[Slot]:
+    """The slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
+    assigned = [
+        first + i
+        for i, s in enumerate(slots)
+        if s.action in ("update", "delete")
+        and any(not isinstance(s.template.values[w], Replaced) for w in definition.watermarkKey)
+    ]
+    change = assigned[0] if assigned else None
+    return [attrs.evolve(s, beside=change) if s.action == "insert" else s for s in slots]
+
+
 def _leave(analysis: Analysis, update: Template) -> Template:
-    """The tombstone of the key that a move leaves (S24), with the pre-image's columns (S9)."""
-    own = analysis.definition.watermarkKey
-    values: dict[str, Value] = {n: update.values[n] if n in own else Carried() for n in update.values}
-    values[analysis.definition.tombstone_column] = Dead()
+    """The tombstone of the key that a move leaves (S24)."""
+    own = analysis.definition
+    values: dict[str, Value] = dict.fromkeys(update.values, Null())
+    values |= {n: Carried() for n in own.primaryKey} | {n: update.values[n] for n in own.watermarkKey}
+    values[own.tombstone_column] = Dead()
     return Template(update.clause, "leave", values)
 
 

@@ -28,7 +28,7 @@ class MergeResult:
         rowsInserted: keys that became live.
         rowsUpdated: live keys whose row was replaced; a moved key is one update.
         rowsDeleted: keys that ceased to be live.
-        rowsStale: written rows that are older than what they would replace (S11).
+        rowsStale: rows that are older than what they would replace (S11), and the inserts left out with them (S21a).
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one.
         perClause: for each clause in order, the number of rows on which it fired.

@@ -18,8 +18,10 @@ from trinitymerge.merge.program import (
     CLAUSE,
     DIES,
     EFFECT,
+    FIRING,
     FOUND_LIVE,
     KEEP,
+    LATE,
     MISFIT,
     SLOT,
     Program,
@@ -32,6 +34,7 @@ from trinitymerge.merge.program import (
 )
 
 _STALE = HIDDEN_PREFIX + "is_stale"
+_WITHHELD = HIDDEN_PREFIX + "is_withheld"
 _CHANGED = HIDDEN_PREFIX + "changed"
 _ARRIVES = HIDDEN_PREFIX + "arrives"
 _BY_DELETE = HIDDEN_PREFIX + "freed_by_delete"
@@ -41,6 +44,9 @@ _TORN = HIDDEN_PREFIX + "is_torn"
 _REPEATED = HIDDEN_PREFIX + "is_repeated"
 
 DUPLICATE, STALE, STALE_MOVE, TORN = "duplicate", "stale", "stale move", "torn"
+WITHHELD = "withheld"
+"""The effect of an insert that is not written, because the update or delete beside it is stale (S21a)."""
+
 INSERTED, UPDATED, DELETED, NOTHING = "insert", "update", "delete", "none"
 MOVED, MOVED_OVER_DELETED = "move", "move+delete"
 MOVES = (MOVED, MOVED_OVER_DELETED)
@@ -57,6 +63,7 @@ def settle(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         return rows.selectExpr("*", f"CAST(NULL AS STRING) AS {EFFECT}", f"{SLOT} >= 0 AS {KEEP}")
     rows = _know_before(rows, program)
     rows = _fill_watermarks(rows, program, on_stale)
+    rows = _withhold(rows, program, on_stale)
     rows = _find_torn_rows(rows, program)
     rows = _find_arrivals(rows, program)
     return _say_effects(rows, program, on_stale)
@@ -122,6 +129,17 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
     return _with(rows, {**final, _STALE: "false" if forced else stale})
 
 
+def _withhold(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
+    """Finds inserts beside a stale update or delete: they are not written either (S21a)."""
+    if not program.beside_changes or on_stale == "force":
+        return _with(rows, {_WITHHELD: "false"})
+    withheld = f"coalesce({LATE}, false)"
+    if program.beside_moves:
+        stale_move = f"max({of_actions(program, 'update')} AND {_STALE}) OVER (PARTITION BY {FIRING})"
+        withheld = f"({withheld}) OR ({in_slots(program.beside_moves)} AND {stale_move})"
+    return _with(rows, {_WITHHELD: withheld})
+
+
 def _find_torn_rows(rows: DataFrame, program: Program) -> DataFrame:
     """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
 
@@ -153,6 +171,7 @@ def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
         return _with(rows, dict.fromkeys((_ARRIVES, _BY_DELETE, _BY_MOVE, _TAKEN), "false"))
     comes = (
         f"{in_slots(may_arrive)} AND (NOT {of_actions(program, 'update')} OR ({_CHANGED} AND NOT {_STALE})) AND {LIVE}"
+        f" AND NOT {_WITHHELD}"
     )
     over_key = f"OVER (PARTITION BY {', '.join(quote(k) for k in program.definition.primaryKey)})"
     left = f"{of_actions(program, 'leave')} AND {_CHANGED}"
@@ -180,6 +199,7 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
     is_dead, update = is_tombstone(program.definition), of_actions(program, "update")
     freed_by_delete = f"{_ARRIVES} AND {_BY_DELETE} AND NOT {_BY_MOVE}"
     cases = [
+        (_WITHHELD, WITHHELD, WITHHELD),
         (of_actions(program, "absent delete"), NOTHING, NOTHING),
         (f"{_ARRIVES} AND NOT {_BY_DELETE} AND NOT {_BY_MOVE}", DUPLICATE, DUPLICATE),
         (_TORN, TORN, TORN),
@@ -198,16 +218,25 @@ def _say_effects(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
         f"WHEN {here} THEN CASE WHEN {is_dead} THEN '{dead_row}' ELSE '{live}' END" for here, live, dead_row in cases
     ]
     dropped = [f"{_TAKEN} AND ({_deletes(program)} OR {of_actions(program, 'leave')})"]
+    # Nobody can tell whether a row that cannot be stored is rightly left out: it is kept, for the refusal to name it.
+    storable = all_of(f"{quote(n)} IS NOT NULL" for n in _never_null(program))
+    if program.beside_changes:
+        dropped.append(f"{_WITHHELD} AND {storable}")
     if program.moves:
         dropped.append(f"{of_actions(program, 'leave')} AND NOT {_CHANGED}")
         moved = of_actions(program, "leave") if on_stale == "error" else "true"  # there the error names the rows
-        dropped.append(f"{_CHANGED} AND {_STALE} AND {moved}")
+        dropped.append(f"{_CHANGED} AND {_STALE} AND {storable} AND {moved}")
     return rows.selectExpr(
         *[quote(f.name) for f in program.definition.stored_fields],
         *(SLOT, CLAUSE, MISFIT),
         f"CASE {' '.join(whens)} END AS {EFFECT}",
         f"NOT ({' OR '.join(f'({d})' for d in dropped)}) AS {KEEP}",
     )
+
+
+def _never_null(program: Program) -> list[str]:
+    definition = program.definition
+    return [f.name for f in definition.fields if not f.nullable or f.name in definition.primaryKey]
 
 
 def _pre_image(i: int) -> str:

@@ -36,6 +36,7 @@ from trinitymerge.merge.settling import (
     STALE_MOVE,
     TORN,
     UPDATED,
+    WITHHELD,
 )
 from trinitymerge.reader import comparable
 from trinitymerge.statistics import watermark_metrics, watermark_of
@@ -114,6 +115,7 @@ def _effect_metrics(program: Program) -> dict[str, str]:
     """How often each clause fired, and what the rows of keys that have just one mean to readers."""
     metrics = {
         "stale": f"count_if({IS_STALE})",
+        **({"withheld": f"count_if({EFFECT} = '{WITHHELD}')"} if program.beside_changes else {}),
         "duplicates": f"count_if({KEEP} AND {EFFECT} = '{DUPLICATE}')",
     }
     if program.moves:
@@ -137,6 +139,11 @@ class Observed:
 
     def __getitem__(self, name: str) -> int:
         return int(self.values.get(name) or 0)
+
+    @property
+    def stale(self) -> int:
+        """The rows without effect on readers because what they would replace is fresher, written or not (S11, S21a)."""
+        return self["stale"] + self["withheld"]
 
     def watermark(self, which: str, definition: TableDefinition) -> tuple[Any, ...] | None:
         """The smallest or largest declared watermark as statistics keep it, None when unknown."""
@@ -309,8 +316,10 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
     )
 
 
-def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, count: int) -> None:
+def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
     """Raises the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
+    count, withheld = observed["stale"], observed["withheld"]
+    beside = f" The inserts beside them ({_rows(withheld)}) would not be written either." if withheld else ""
     names = definition.watermarkKey
     theirs = latest.selectExpr(
         *[f"{quote(k)} AS {HIDDEN_PREFIX}k{i}" for i, k in enumerate(definition.primaryKey)],
@@ -325,7 +334,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         for r in found
     ]
     raise StaleRowsError(
-        f"The merge has {_rows(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}. "
+        f"The merge has {_rows(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}.{beside} "
         'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
         "let them win.",
         keys=[tuple(r[k] for k in definition.primaryKey) for r in found],

@@ -15,14 +15,11 @@ from typing import Any
 
 import attrs
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame
 
 from trinitymerge import reader
-from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError, TooManyDeletesError
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
-from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.merge import sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import stored_columns
@@ -31,6 +28,7 @@ from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.plan import Compiled, MergePlan
 from trinitymerge.merge.program import KEEP
+from trinitymerge.merge.purged import PURGED
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering
@@ -45,8 +43,6 @@ from trinitymerge.storage.publish import OutcomeUnknown, publish
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
-
-_PURGED = HIDDEN_PREFIX + "purged"
 
 _logger = logging.getLogger(__name__)
 
@@ -118,9 +114,8 @@ class _Attempt:
     committing: bool = False
 
     def run(self) -> MergeResult:
-        batches = Batches.of(self.snapshot)
         with self._timed("source"), self._merge_errors():
-            compiled = self.plan.compile(self.path, batches)
+            compiled = self.plan.compile(self.path, self.snapshot)
         if compiled.source_rows == 0:
             return self._nothing("the source is empty", compiled.source_rows)
         with self._timed("write"), self._merge_errors():
@@ -148,7 +143,7 @@ class _Attempt:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         gathering = Gathering({**validation.observed_metrics(compiled.program), **self._metrics_of_maintenance()})
         all_written = not self._counts_unknown or self.plan.paths.certain
-        rows = self._without_purged(compiled.rows)
+        rows = compiled.rows
         if self._fits_one_task(compiled):
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = validation.with_key_counts(rows, compiled.program, all_written)
@@ -164,22 +159,11 @@ class _Attempt:
         source = self.plan.analysis.source
         return self.path is Path.BLIND and source is not None and sides.fits_one_task(source.df)
 
-    def _without_purged(self, rows: DataFrame) -> DataFrame:
-        """Leaves out rows of purged keys: a replayed event must not bring them back."""
-        purged = self.snapshot.purged
-        if purged is None:
-            return rows
-        marked = mark_purged(rows, self.plan.definition, purged, _PURGED)
-        others = [quote(n) for n in marked.columns if n not in (KEEP, _PURGED)]
-        return marked.selectExpr(
-            *others, f"{KEEP} AND {_PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {_PURGED} AS {_PURGED}"
-        )
-
     def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""
         metrics = {}
         if self.snapshot.purged is not None:
-            metrics["purged"] = f"count_if({_PURGED})"
+            metrics["purged"] = f"count_if({PURGED})"
         horizon = self.snapshot.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
@@ -248,7 +232,7 @@ class _Attempt:
             find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
             stale = rows().filter(validation.IS_STALE).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
-            validation.raise_stale(definition, rows(), latest, observed["stale"])
+            validation.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
 
@@ -274,7 +258,7 @@ class _Attempt:
             rowsInserted=None if blind else counts.inserted,
             rowsUpdated=None if blind else counts.updated,
             rowsDeleted=None if blind else counts.deleted,
-            rowsStale=None if blind and self.plan.definition.watermarkKey else observed["stale"],
+            rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
             rowsAppended=observed["rows"],
             rowsSource=source_rows,
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
@@ -312,7 +296,7 @@ class _Attempt:
         per_clause = observed.per_clause(clauses) if observed and not self._counts_unknown else (0,) * clauses
         return MergeResult(
             version=version.version,
-            rowsStale=observed["stale"] if observed else 0,
+            rowsStale=observed.stale if observed else 0,
             rowsSource=source_rows,
             perClause=per_clause,
             path=self.path.value,
@@ -381,4 +365,4 @@ def _metrics(result: MergeResult) -> dict[str, Any]:
 def _why_nothing(observed: Observed) -> str:
     if observed["purged"]:
         return "every row is of a purged key"
-    return "every row was stale" if observed["stale"] else "no clause applied to any row"
+    return "every row was stale" if observed.stale else "no clause applied to any row"

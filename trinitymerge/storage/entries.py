@@ -55,6 +55,13 @@ def _check_transaction(_commit: object, _field: object, value: tuple[Any, ...] |
         raise ValueError(f"transaction is {value!r}, which is not the name of an application and a version")
 
 
+def _check_resets_horizon(commit: Any, _field: object, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"resetsHorizon is {value!r}, which is neither true nor false")
+    if value and commit.horizon is not None:
+        raise ValueError(f"the horizon is both reset and set to {list(commit.horizon)}")
+
+
 def _count() -> Any:
     return attrs.field(validator=_check_count)
 
@@ -154,8 +161,12 @@ class Commit:
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
         transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
-        horizon: set by a compaction that forgets tombstones: the largest watermark the table has forgotten so far, in
-            the form of :attr:`Batch.watermark_max`; empty where the watermark's type has no such form.
+        horizon: the largest watermark the table has forgotten so far, in the form of :attr:`Batch.watermark_max`; empty
+            where the watermark's type has no such form. Set by a compaction that forgets tombstones, and by a restore to
+            a version that had forgotten some. None leaves the table's horizon as it is.
+        resets_horizon: set by a restore to a version that had forgotten nothing: the table has no horizon any more.
+            Libraries that do not know this field keep the horizon they have. They then count rows below it that are
+            not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
         metrics: counts, for people.
         user: who did it, as far as known.
@@ -178,6 +189,7 @@ class Commit:
         default=None, converter=_tuple_or_none, validator=_check_transaction
     )
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    resets_horizon: bool = attrs.field(default=False, validator=_check_resets_horizon)
     purged: Purged | None = None
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
@@ -222,7 +234,7 @@ class Snapshot:
         batches: what to read, in commit order; the ``version`` of each is set.
         transactions: the latest version per ``appId`` (S36).
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
-            none were.
+            none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
         writer_protocol: what a writer of this table must understand.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
@@ -292,7 +304,7 @@ class Snapshot:
             definition_version=commit.version if commit.definition else self.definition_version,
             batches=batches,
             transactions=self._with_transaction(commit.transaction),
-            horizon=self.horizon if commit.horizon is None else commit.horizon,
+            horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
@@ -317,6 +329,11 @@ class Snapshot:
         future = [b for b in commit.added if b.version is not None and b.version > commit.version]
         if future:
             raise InapplicableCommit(f"batch '{future[0].id}' is from version {future[0].version}, after its commit")
+
+    def _horizon_after(self, commit: Commit) -> tuple[Any, ...] | None:
+        if commit.resets_horizon:
+            return None
+        return self.horizon if commit.horizon is None else commit.horizon
 
     def _with_transaction(self, transaction: tuple[str, int] | None) -> Mapping[str, int]:
         if transaction is None:

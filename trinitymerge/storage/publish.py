@@ -139,15 +139,17 @@ class NotDelivered:
 class OnlyAppends:
     """Nothing landed but new rows.
 
-    A batch that counts as an older version, brought back by a restore, would lose to rows it is newer than: what is committed
-    on top may replace rows of that age by one base.
+    Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
+    resolved without them.
     """
 
     def violation(self, landed: Landed) -> str | None:
         """See :class:`Requirement`."""
         for commit in landed.commits:
-            is_old = any(b.version is not None and b.version <= landed.since.version for b in commit.added)
-            if commit.removed or commit.definition or is_old:
+            is_restore = (
+                commit.horizon is not None or commit.resets_horizon or any(b.version is not None for b in commit.added)
+            )
+            if commit.removed or commit.definition or is_restore:
                 return f"version {commit.version} ({commit.operation}) has replaced what this commit would replace"
         return None
 

@@ -238,7 +238,9 @@ def clause_lists(draw: st.DrawFn, columns: Columns, max_size: int = 5) -> tuple[
 def _actions(draw: st.DrawFn, columns: Columns, sides: str) -> list[Action]:
     if sides == "source":
         return [draw(inserts(columns, sides))]
-    shape = draw(st.sampled_from(["update"] * 4 + ["delete"] * 3 + ["update+", "delete+", "+", "++"]))
+    shape = draw(
+        st.sampled_from(["update"] * 4 + ["delete"] * 3 + ["update+", "update+", "update++", "delete+", "+", "++"])
+    )
     actions: list[Action] = []
     if shape.startswith("update"):
         actions.append(draw(updates(columns, sides)))

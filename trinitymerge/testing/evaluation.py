@@ -36,7 +36,7 @@ from trinitymerge.merge.clauses import (
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
 from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.values import alive_value, store, tombstone_value, zero
+from trinitymerge.testing.values import alive_value, is_tombstone, store, tombstone_value, zero
 
 Key = tuple[Any, ...]
 
@@ -62,6 +62,7 @@ class Change:
         old_key_tombstone: what a move writes for the key it leaves (S24).
         is_insert: is the action an insert.
         stale: has ``row`` no effect on reads because what it replaces is fresher (S11).
+        withheld: is ``row`` left out because the update or delete of its firing is stale (S21a).
     """
 
     firing: Firing
@@ -71,6 +72,7 @@ class Change:
     old_key_tombstone: Row | None = None
     is_insert: bool = False
     stale: bool = False
+    withheld: bool = False
 
     @property
     def is_move(self) -> bool:
@@ -126,6 +128,7 @@ class Evaluation:
         self.refuse_null_keys_and_misfits()
         changes = [self.write(firing, action, values) for firing, action, values in assigned]
         self.decide_stale(changes)
+        self.withhold_inserts(changes)
         self.refuse_taken_keys(changes)
         batch = self.batch(changes)
         self.refuse_ambiguity(changes, batch)
@@ -195,7 +198,15 @@ class Evaluation:
         if isinstance(action, Insert):  # S23: what is not mentioned is null
             unmentioned = [name for name in definition.names if name not in values]
             values.update({name: None for name in unmentioned if name not in definition.watermarkKey})
-        return {name: self.store(name, value) for name, value in values.items()}
+        return self.stored_values(values)
+
+    def stored_values(self, values: Row) -> Row:
+        """Each value as its column holds it (S29); what a tombstone does not hold is not judged (S9)."""
+        definition = self.rules.definition
+        stored = {name: self.store(name, values[name]) for name in self.rules.of_tombstones if name in values}
+        if is_tombstone(definition, stored.get(definition.tombstone_column, alive_value(definition))):
+            return stored
+        return {name: stored[name] if name in stored else self.store(name, value) for name, value in values.items()}
 
     def assigned_by(self, firing: Firing, action: Action) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
@@ -248,6 +259,21 @@ class Evaluation:
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
     def write(self, firing: Firing, action: Action, values: Row) -> Change:
+        """The change as it would be stored: every tombstone is a bare one (S9)."""
+        change = self.change(firing, action, values)
+        change.row = self.as_stored(change.row)
+        if change.old_key_tombstone is not None:
+            change.old_key_tombstone = self.as_stored(change.old_key_tombstone)
+        return change
+
+    def as_stored(self, row: Row) -> Row:
+        """S9: a tombstone holds key, watermark and tombstone; the rest is null, or zero where null is not allowed."""
+        if not self.rules.is_tombstone(row):
+            return row
+        blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.stored_fields}
+        return {name: row[name] if name in self.rules.of_tombstones else blank[name] for name in row}
+
+    def change(self, firing: Firing, action: Action, values: Row) -> Change:
         if isinstance(action, Insert):
             return self.write_insert(firing, values)
         if firing.target is None:
@@ -267,11 +293,11 @@ class Evaluation:
         return Change(firing, row, replaced=replaced, is_insert=True)
 
     def write_absent_delete(self, firing: Firing, values: Row) -> Change:
-        """S18: key, watermark and tombstone; the rest is null or zero (S9)."""
-        hidden_by = self.latest(self.rules.key(values))
+        """S18: with the watermark of the source, else of what hides the key, else null or zero."""
+        hidden_by, definition = self.latest(self.rules.key(values)), self.rules.definition
+        undecided = {n: None if (f := definition.field(n)).nullable else zero(f) for n in definition.watermarkKey}
         inherited = self.rules.watermark(hidden_by) if hidden_by else {}
-        blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.fields}
-        row = self.stored_row({**blank, **inherited, **values, **self.tombstone_mark()})
+        row = self.stored_row({**undecided, **inherited, **values, **self.tombstone_mark()})
         return Change(firing, row)  # replaces nothing, hence never stale
 
     def write_move(self, firing: Firing, values: Row) -> Change:
@@ -304,6 +330,12 @@ class Evaluation:
                 self.force(change)
                 change.stale = False
 
+    def withhold_inserts(self, changes: list[Change]) -> None:
+        """S21a: beside a stale update or delete, on the same pair or row, the inserts of the clause are not written."""
+        late = {id(change.firing) for change in changes if change.stale and not change.is_insert}
+        for change in changes:
+            change.withheld = change.is_insert and id(change.firing) in late
+
     def is_stale(self, change: Change) -> bool:
         if self.rules.older(change.row, change.replaced):
             return True
@@ -328,7 +360,7 @@ class Evaluation:
 
     def is_arrival(self, change: Change) -> bool:
         """Is it a row that comes to a key that is live in the target; a stale move stays where it is."""
-        comes = change.is_insert or (change.is_move and not change.stale)
+        comes = (change.is_insert and not change.withheld) or (change.is_move and not change.stale)
         return comes and self.rules.key(change.row) in self.live
 
     def frees(self, change: Change) -> Key | None:
@@ -357,7 +389,7 @@ class Evaluation:
         arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
         rows: list[Row] = []
         for change in changes:
-            if change.is_move and change.stale:  # S24: all or nothing
+            if change.withheld or (change.is_move and change.stale):  # S21a; S24: all or nothing
                 continue
             deletes_in_place = change.pre_image is not None and not change.is_move
             tombstones = [change.old_key_tombstone] if change.old_key_tombstone is not None else []
@@ -382,7 +414,7 @@ class Evaluation:
             )
 
     def agree(self, rows: list[Row]) -> bool:
-        """S12: all tombstones, or equal in every column."""
+        """S12: all tombstones, or equal in every column, as they are stored."""
         return all(self.rules.is_tombstone(row) for row in rows) or len({self.rules.content(row) for row in rows}) == 1
 
     def torn_rows(self, changes: list[Change]) -> list[Key]:
@@ -409,7 +441,8 @@ class Evaluation:
     def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
         """Stale rows of the batch, and stale moves, which are not in it."""
         written = {id(row) for row in batch}
-        return [change for change in changes if change.stale and (change.is_move or id(change.row) in written)]
+        stale = [change for change in changes if change.stale and not change.withheld]
+        return [change for change in stale if change.is_move or id(change.row) in written]
 
     # Counts (S30a) ------------------------------------------------------------------------------------------
 
@@ -426,7 +459,7 @@ class Evaluation:
             inserted=len(alive) - len(came_from) - len(replaced),
             updated=len(came_from) + len(replaced),
             deleted=len(touched - moved - replaced),
-            stale=len(self.stale_changes(changes, batch)),
+            stale=len(self.stale_changes(changes, batch)) + sum(change.withheld for change in changes),
             per_clause=tuple(sum(f.clause == n for f in firings) for n in range(len(self.clauses))),
         )
 

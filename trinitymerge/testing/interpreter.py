@@ -31,7 +31,7 @@ class ModelResult:
         rowsInserted: keys that became live.
         rowsUpdated: live keys whose row was replaced; a moved row is one.
         rowsDeleted: keys that ceased to be live.
-        rowsStale: rows older than what they would have replaced.
+        rowsStale: rows older than what they would have replaced, and the inserts left out with them (S21a).
         rowsAppended: rows of the batch.
         rowsSource: rows of the source.
         perClause: how often each clause fired, in the order of the chain.

@@ -20,6 +20,12 @@ class RowRules:
 
     definition: TableDefinition
 
+    @property
+    def of_tombstones(self) -> frozenset[str]:
+        """The columns that a tombstone says something with (S9)."""
+        own = self.definition
+        return frozenset((*own.primaryKey, *own.watermarkKey, own.tombstone_column))
+
     def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """The primary key (S2)."""
         return tuple(row[name] for name in self.definition.primaryKey)

@@ -1,0 +1,35 @@
+"""The last step of a merge's rows: those of purged keys are left out.
+
+Owns: that step and the column it says so by. How keys are marked is the purge's business.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.expressions import quote
+from trinitymerge.maintenance.purge import mark_purged
+from trinitymerge.merge.program import KEEP
+from trinitymerge.storage.log import Purged
+
+PURGED = HIDDEN_PREFIX + "purged"
+"""Of a row that would be written but for its purged key: true."""
+
+
+def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged | None) -> DataFrame:
+    """Leaves out rows of purged keys: a replayed event must not bring them back.
+
+    Args:
+        rows: what :func:`trinitymerge.merge.settling.settle` gives.
+        definition: of the table.
+        purged: the table's markers; None if nothing was purged.
+
+    Returns:
+        The rows; where keys were purged, ``_tm_keep`` is false on theirs, and :data:`PURGED` says why.
+    """
+    if purged is None:
+        return rows
+    marked = mark_purged(rows, definition, purged, PURGED)
+    others = [quote(n) for n in marked.columns if n not in (KEEP, PURGED)]
+    return marked.selectExpr(*others, f"{KEEP} AND {PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {PURGED} AS {PURGED}")

@@ -1,0 +1,101 @@
+"""What a tombstone is stored as: primary key, watermark and tombstone column, and nothing else (S9).
+
+Owns: the values of the other columns, and reducing rows to that. Merges and compactions use the same expressions, so that
+one tombstone looks like another, whatever wrote it. Knows nothing of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    NumericType,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.expressions import (
+    any_of,
+    fitting,
+    is_tombstone,
+    null_of,
+    physical_type,
+    quote,
+    sql_type,
+    text_literal,
+)
+
+
+def payload(definition: TableDefinition) -> list[Field]:
+    """The stored columns that a tombstone says nothing with."""
+    own = {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
+    return [f for f in definition.stored_fields if f.name not in own]
+
+
+def blank(field: Field) -> str:
+    """What a tombstone holds in a column of the payload, as SQL: null, or the zero value where null is not allowed."""
+    return null_of(field) if field.nullable else zero(field)
+
+
+def bare(definition: TableDefinition, names: Iterable[str]) -> list[str]:
+    """Columns of stored rows, as SQL, with the payload of tombstones blanked.
+
+    Args:
+        definition: of the table.
+        names: the columns to select, all stored ones among them; others are passed on.
+    """
+    blanks = {f.name: blank(f) for f in payload(definition)}
+    dead = is_tombstone(definition)
+    return [
+        f"CASE WHEN {dead} THEN {blanks[n]} ELSE {quote(n)} END AS {quote(n)}" if n in blanks else quote(n)
+        for n in names
+    ]
+
+
+def holds_more(definition: TableDefinition) -> str:
+    """Is a stored row a tombstone with a payload, as one of an older version of this library may be. Never null."""
+    filled = [
+        f"{quote(f.name)} IS NOT NULL"
+        if f.nullable
+        else f"coalesce(CAST({quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)"
+        for f in payload(definition)
+    ]
+    return f"({is_tombstone(definition)} AND ({any_of(filled)}))"
+
+
+def zero(field: Field) -> str:
+    """The zero value of a column's type as SQL, for columns of tombstones that cannot be null (S9)."""
+    kind = physical_type(field)
+    zero = text_literal(fitting("", field)) if field.is_string else _zero(kind)
+    return f"CAST({zero} AS {sql_type(kind)})"
+
+
+_ZEROS = {
+    "string": "''",
+    "binary": "X''",
+    "boolean": "false",
+    "date": "DATE '1970-01-01'",
+    "timestamp": "timestamp_micros(0)",
+    "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
+    "time": "TIME '00:00:00'",
+    "variant": "parse_json('null')",
+}
+
+
+def _zero(kind: DataType) -> str:
+    if isinstance(kind, StructType):
+        return f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})"
+    if isinstance(kind, ArrayType):
+        return "array()"
+    if isinstance(kind, MapType):
+        return "map()"
+    if isinstance(kind, YearMonthIntervalType):
+        return "INTERVAL '0' MONTH"
+    if isinstance(kind, DayTimeIntervalType):
+        return "INTERVAL '0' SECOND"
+    return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")

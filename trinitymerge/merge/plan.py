@@ -23,7 +23,7 @@ from trinitymerge.merge.purged import without_purged
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.sides import Materialised
 from trinitymerge.storage.backend import Backend, Batches
-from trinitymerge.storage.log import Snapshot
+from trinitymerge.storage.entries import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.expressions import quote
 from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.merge.program import KEEP
-from trinitymerge.storage.log import Purged
+from trinitymerge.storage.entries import Purged
 
 PURGED = HIDDEN_PREFIX + "purged"
 """Of a row that would be written but for its purged key: true."""

@@ -109,7 +109,7 @@ def test_S21a_inserts_that_are_not_written_take_no_key_and_contradict_nobody(spa
         merge(values, (1, 15, "x")).execute()
 
 
-def test_S21a_S24_beside_a_late_move_nothing_is_written_and_beside_another_the_insert_takes_the_old_key(spark, values):
+def test_S21a_S24_beside_a_late_move_nothing_is_written_and_another_frees_its_key(spark, values):
     source = frame(spark, VALUES, (1, 5, "x"), (2, 20, "y"), (3, 20, "z"))
 
     def merge(table):
@@ -148,10 +148,10 @@ def test_S21a_S34_what_is_not_written_is_judged_all_the_same(spark, values):
     update = values.merge(source).whenMatched().updateExpr({"v": "source.v"})
     with pytest.raises(NullKeyError, match=r"'id' of 1 row .* \(id=None"):
         update.insertExpr({"id": "CAST(source.v AS INT)", "v": "'x'"}).execute()
-    with pytest.raises(SchemaMismatchError, match="'id' is int, and values of 1 row .* e.g. 'much'"):
+    with pytest.raises(SchemaMismatchError, match=r"'id' is int, and values of 1 row .* e\.g\. 'much'"):
         update.insertExpr({"id": "concat('much', coalesce(source.v, ''))", "v": "'x'"}).execute()
     late = frame(spark, "id INT, ts STRING, v STRING", (1, "late", "x"))
-    with pytest.raises(SchemaMismatchError, match="'ts' is int, .* e.g. 'late'"):
+    with pytest.raises(SchemaMismatchError, match=r"'ts' is int, .* e\.g\. 'late'"):
         values.merge(late).whenMatched().delete().insertExpr({"id": "7"}).execute()
 
 

@@ -12,7 +12,8 @@ from pathlib import Path as FilePath
 
 import pytest
 from helpers import assertRows
-from tables import EVENTS, batch_directories, directory_of, fill, frame, live_rows, new_table
+from lanes import write_table
+from tables import EVENTS, batch_directories, directory_of, fill, frame, live_rows, new_table, sound_paths
 
 from trinitymerge import (
     CorruptTableError,
@@ -27,6 +28,7 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import compaction
 from trinitymerge.merge.paths import Path
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
+from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
 
 HOUR_MS = 3_600_000
@@ -83,6 +85,23 @@ def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
     ranges = sorted((keys[0], keys[-1]) for keys in found)
     assert all(left[1] < right[0] for left, right in itertools.pairwise(ranges))
     assert table.toDF().count() == 400
+
+
+IN_FULL = [{"id": 1, "ts": 20, "v": "address", "n": 7, "deleted": True}]
+"""A tombstone as older versions of the library wrote it."""
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_s9_compaction_reduces_tombstones_that_were_written_in_full(spark, tmp_path, alone):
+    fields = [Field("id", "integer"), Field("ts", "long"), Field("v", "string"), Field("n", "long", nullable=False)]
+    definition = TableDefinition.of([*fields, Field("deleted", "boolean")], "id", "ts", "deleted")
+    live = [{"id": n, "ts": 10, "v": "a", "n": 5, "deleted": False} for n in ((2,) if alone else (1, 2))]
+    table = write_table(spark, tmp_path, definition, [live + IN_FULL] if alone else [live, IN_FULL])
+    assert table.compact().tombstones == 1
+    stored = table._backend.scan(Batches.of(table._snapshot()), [Field("_tm_since", "long")])
+    rows = stored.selectExpr("id", "ts", "v", "n", "deleted", "_tm_since IS NOT NULL")
+    assertRows(rows, [(1, 20, None, 0, True, True), (2, 10, "a", 5, False, False)])
+    assert table.compact().skipped == "there is one base and nothing else"
 
 
 @pytest.mark.parametrize("properties", [{}, {TOMBSTONE_RETENTION_HOURS: "none"}])
@@ -597,6 +616,17 @@ def test_a_purged_key_does_not_come_back(spark, tmp_path):
     reopened = TrinityTable.forPath(spark, table.path)
     assert reopened.upsert(events).execute().rowsPurged == 1
     assert all_files_hold(table, "ann") == []
+
+
+def test_a_preview_leaves_purged_keys_out_as_the_merge_does(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id STRING, v STRING"), spark, [("ann", "a"), ("bob", "a")])
+    table.purge(["ann"])
+    replayed = frame(spark, "id STRING, v STRING", ("ann", "b"), ("bob", "b"))
+    merge = table.upsert(replayed)
+    for path in sound_paths(merge):
+        shown = merge._on_path(path).build().preview()
+        assertRows(shown.select("id", "v"), [("bob", "b")])
+    assert merge.execute().rowsPurged == 1
 
 
 def test_purge_looks_at_what_lands_meanwhile(spark, tmp_path, at_point):

@@ -274,6 +274,15 @@ def test_S9_S34_values_that_a_tombstone_does_not_hold_are_not_judged(spark, tmp_
             table.upsert(frame(spark, source, (None, 1, (1,), "c", "w", dead)))._on_path(path).execute()
 
 
+def test_S18_recorded_deletes_have_the_zero_watermark_where_it_cannot_be_null_and_nobody_assigns_it(spark, tmp_path):
+    schema = "id INT, ts INT NOT NULL, at TIMESTAMP"
+    table = fill(new_table(spark, tmp_path, schema, watermarkKey=["ts", "at"]), spark, [(1, 10, None)])
+    for run in on_every_path(table, lambda table: table.delete(frame(spark, "id INT", 1, 7)), spark):
+        assert run.rows == []
+        stored = run.table._backend.scan(Batches.of(run.table._snapshot())).filter("_tm_version = 2")
+        assertRows(stored.select("id", "ts", "at", "_tm_deleted"), [(1, 10, None, True), (7, 0, None, True)])
+
+
 def test_S9_S12_tombstones_of_one_key_never_disagree_whatever_they_bring(spark, events):
     source = frame(spark, EVENTS, (1, 20, "a", True), (1, 20, "b", True))
     for run in on_every_path(events, lambda table: table.upsert(source), spark):

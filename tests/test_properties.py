@@ -42,7 +42,7 @@ from trinitymerge.testing import ModelTable, assertRows
 
 LANES, LANES_OF_A_LONG_BLOCK = 60, 120
 QUICK = range(12)
-REFUSED = [0, 3]
+REFUSED = [12, 16]
 """Programs with refusals of every kind; these take longest, so the others are left to the long profile."""
 LONG = range(1000, 1020)
 MERGES_OF_A_LONG_BLOCK = 260

@@ -32,6 +32,7 @@ from trinitymerge.merge.program import (
     of_actions,
     old_key,
 )
+from trinitymerge.tombstones import zero
 
 _STALE = HIDDEN_PREFIX + "is_stale"
 _WITHHELD = HIDDEN_PREFIX + "is_withheld"
@@ -104,7 +105,7 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
     keys, before = program.definition.watermarkKey, before_watermarks(program.definition)
     unassigned = [[n for n, s in enumerate(program.slots) if isinstance(s.template.values[k], Replaced)] for k in keys]
     row_watermark = [
-        f"CASE WHEN {in_slots(slots)} THEN {b} ELSE {quote(k)} END" if slots else quote(k)
+        f"CASE WHEN {in_slots(slots)} THEN {_or_zero(program, k, b)} ELSE {quote(k)} END" if slots else quote(k)
         for k, b, slots in zip(keys, before, unassigned, strict=True)
     ]
     stale = f"{is_older(row_watermark, before)} AND NOT {of_actions(program, 'absent delete')}"
@@ -127,6 +128,14 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
                 left = f"CASE WHEN {left_stale} THEN {forced[k]} ELSE {left} END"
             final[k] = f"CASE WHEN {of_actions(program, 'leave')} THEN {left} ELSE {mine} END"
     return _with(rows, {**final, _STALE: "false" if forced else stale})
+
+
+def _or_zero(program: Program, name: str, before: str) -> str:
+    """The watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
+    field = program.definition.field(name)
+    if field.nullable or not program.numbers("absent delete"):
+        return before
+    return f"CASE WHEN {of_actions(program, 'absent delete')} THEN coalesce({before}, {zero(field)}) ELSE {before} END"
 
 
 def _withhold(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:

@@ -32,6 +32,7 @@ from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
+from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import check_properties
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import Commit, Snapshot, current_user
@@ -468,27 +469,33 @@ class TrinityTable:
         return purge.purge(self._writable(), keys)
 
     def foreachBatch(
-        self, mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder], appId: str
+        self,
+        mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder],
+        appId: str,
+        onResult: Callable[[MergeResult], object] | None = None,
     ) -> Callable[[DataFrame, int], None]:
-        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36).
+        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36, S36a).
 
-        The merge gets ``withTransaction(appId, batchId)``, so a micro-batch that Spark runs again after a crash does
-        nothing if it was committed.
+        A micro-batch that Spark runs again after a crash does nothing if it was committed: its number equals the last.
+        A smaller number, or another streaming query under the same name, means that the stream has started over; that is
+        an ``InvalidMergeError`` in the stream, for as replays its rows would be lost.
 
         Args:
             mergeFunction: from this table and a micro-batch to a merge that has not been executed.
-            appId: the stream's stable name. A stream that starts over with a new checkpoint directory counts its batches
-                from 0 again and needs a new name.
+            appId: the stream's stable name: one for each checkpoint directory.
+            onResult: called with each merge's result, that of a replay included (its ``skipped`` says so). What it raises
+                fails the micro-batch, but not the merge, which is committed by then.
 
         Example:
-            >>> write = orders.foreachBatch(lambda table, batch: table.upsert(batch), appId="orders-feed")
+            >>> results = []
+            >>> write = orders.foreachBatch(lambda table, batch: table.upsert(batch), "orders-feed", results.append)
             >>> write(orders.toDF(), 0)
             >>> write(orders.toDF(), 0)
-            >>> orders.version
-            2
+            >>> [(result.version, result.skipped) for result in results]
+            [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
         """
         self._writable()
-        return streaming.batch_function(self._in_session, mergeFunction, appId)
+        return streaming.batch_function(self._in_session, mergeFunction, appId, onResult)
 
     def _in_session(self, spark: SparkSession) -> TrinityTable:
         return attrs.evolve(self, backend=ManagedBackend(spark, self.path))

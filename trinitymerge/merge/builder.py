@@ -16,6 +16,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge import writer
 from trinitymerge.merge.analysis import analyse
 from trinitymerge.merge.clauses import (
@@ -148,7 +149,11 @@ class MergeBuilder:
         """
         if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
             raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version))
+        return self._with(transaction=(appId, version), stream=None)
+
+    def _of_stream(self, batch: MicroBatch) -> MergeBuilder:
+        """The merge of a micro-batch: like a transaction, but one that starts over is refused (S36a)."""
+        return self._with(transaction=(batch.app_id, batch.number), stream=batch)
 
     def onStale(self, policy: str) -> MergeBuilder:
         """What to do with rows older than what they would replace (S11).

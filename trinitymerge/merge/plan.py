@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type, quote
+from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge import compiler, keyrange, settling, sides
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
@@ -34,12 +35,14 @@ class Options:
     Attributes:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         transaction: ``(appId, version)`` or None (S36).
+        stream: the micro-batch that the transaction is, or None (S36a).
         max_delete_fraction: share of live rows, or None (S37).
         path: a sound path to take instead of the cheapest, or None.
     """
 
     on_stale: str = "skip"
     transaction: tuple[str, int] | None = None
+    stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
     path: Path | None = None
 

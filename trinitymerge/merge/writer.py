@@ -23,6 +23,7 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooMan
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.purge import mark_purged
+from trinitymerge.maintenance.streaming import check_continues
 from trinitymerge.merge import sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import stored_columns
@@ -98,6 +99,8 @@ def _after(plan: MergePlan, result: MergeResult) -> MergeResult:
 def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
     if plan.options.transaction is None:
         return None
+    if plan.options.stream is not None:
+        check_continues(plan.options.stream, snapshot, plan.backend.path)
     application, version = plan.options.transaction
     last = snapshot.transactions.get(application)
     if last is None or last < version:
@@ -340,6 +343,7 @@ class _Attempt:
             parameters={"clauses": [describe(self.plan.clauses, i) for i in range(len(self.plan.clauses))]},
             added=batches,
             transaction=self.plan.options.transaction,
+            stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
             duration_ms=int(sum(self.seconds.values()) * 1000),

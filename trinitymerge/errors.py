@@ -87,6 +87,16 @@ class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
     """The storage cannot give a guarantee the table needs; the message names the remedy (S33)."""
 
 
+def counted(count: int, noun: str = "row", plural: str = "") -> str:
+    """A number of things, in words.
+
+    Example:
+        >>> counted(1), counted(2500), counted(0, "batch", "batches")
+        ('1 row', '2,500 rows', '0 batches')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence suggesting the nearest known name, or listing what exists.
 

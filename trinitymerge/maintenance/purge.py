@@ -24,6 +24,7 @@ from trinitymerge.errors import (
     CorruptTableError,
     NullKeyError,
     SchemaMismatchError,
+    counted,
     did_you_mean,
 )
 from trinitymerge.expressions import (
@@ -78,8 +79,8 @@ class PurgeResult:
     def __str__(self) -> str:
         doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified)}"
         return (
-            f"version {self.version}: {self.keys:,} keys purged, {self.rowsRemoved:,} rows removed, {self.filesRewritten:,} "
-            f"files rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
+            f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
+            f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
         )
 
 

@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError
+from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, TooManyDeletesError, counted
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.purge import mark_purged
 from trinitymerge.maintenance.streaming import check_continues
-from trinitymerge.merge import sides, validation
+from trinitymerge.merge import ignored, sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import stored_columns
 from trinitymerge.merge.conflicts import Dependence
@@ -62,6 +62,11 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
+    ignored.warn(plan.backend.path, plan.analysis.ignored)
+    return attrs.evolve(_execute(plan), columnsIgnored=plan.analysis.ignored)
+
+
+def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
         snapshot = plan.backend.snapshot()
@@ -261,8 +266,8 @@ class _Attempt:
         live = reader.live(self.plan.backend, Batches.of(self.snapshot)).count()
         if counts.deleted > allowed * live:
             raise TooManyDeletesError(
-                f"The merge would delete {counts.deleted:,} of {live:,} live rows, more than the allowed share of {allowed}. "
-                "Nothing was written. Check the source, or raise maxDeleteFraction.",
+                f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
+                f"of {allowed}. Nothing was written. Check the source, or raise maxDeleteFraction.",
                 deletes=counts.deleted,
                 live=live,
             )

@@ -17,7 +17,6 @@ from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
     CorruptTableError,
-    InvalidDefinitionError,
     TableExistsError,
     TableNotFoundError,
 )
@@ -27,6 +26,7 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.log import Batch, Commit, CommitLog, Snapshot, VersionTaken, now_ms
+from trinitymerge.storage.storable import check_storable
 
 BATCH = HIDDEN_PREFIX + "batch"
 """The partition column: the directory name of a batch carries its id."""
@@ -66,9 +66,9 @@ class ManagedBackend:
 
         Raises:
             TableExistsError: there is a table, or something else, at the path.
-            InvalidDefinitionError: the file format cannot store a column.
+            InvalidDefinitionError: the files cannot keep a column.
         """
-        _check_format(definition)
+        check_storable(definition)
         if self.log.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
@@ -330,14 +330,3 @@ def _version_of(batches: Sequence[Batch]) -> str:
 def _is_hidden(file: FileInfo, directory: str) -> bool:
     """Is a file, or a directory it lies in, one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
-
-
-def _check_format(definition: TableDefinition) -> None:
-    if definition.fileFormat != "orc":
-        return
-    for field in definition.fields:
-        if "`" in field.name:
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' holds a backtick, which Spark's ORC files lose. Rename it or use parquet.",
-                column=field.name,
-            )

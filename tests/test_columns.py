@@ -78,13 +78,15 @@ def test_S7a_a_column_that_can_be_declared_can_be_stored_and_read_back(spark, tm
 def test_S7a_what_cannot_be_stored_is_refused_when_the_table_is_created(spark, tmp_path, file_format):
     kinds = {**REFUSED, **(REFUSED_BY_SPARK_4 if is_spark_4(spark) else {})}
     inside = {nested.format(kind): why for nested in NESTED for kind, why in {**kinds, **REFUSED_INSIDE}.items()}
+    inside = {**kinds, **inside}
     more = {"VARIANT": "ORC files cannot keep", "STRUCT<x: ARRAY<VARIANT>>": "ORC", "GEOGRAPHY(4326)": "ORC"}
     if file_format == "orc" and is_spark_4(spark):
+        inside = {kind: "ORC" if "GEO" in kind else why for kind, why in inside.items()}
         inside |= more
     if is_spark_4(spark):
         inside["MAP<STRUCT<k: VARIANT>, INT>"] = "ORC" if file_format == "orc" else "key is a map or variant"
     inside["MAP<STRUCT<k: MAP<INT, INT>>, INT>"] = "key is a map or variant"
-    for i, (kind, why) in enumerate({**kinds, **inside}.items()):
+    for i, (kind, why) in enumerate(inside.items()):
         with pytest.raises(InvalidDefinitionError, match=rf"Column 'v' \(.*\) .*{why}") as refused:
             new_table(spark, tmp_path / str(i), f"id INT, v {kind}", fileFormat=file_format)
         assert refused.value.column == "v", kind
@@ -126,7 +128,9 @@ def test_S7a_a_table_with_a_collated_column_still_opens(spark, tmp_path, monkeyp
     table.upsert(spark.sql("SELECT 1 AS id, 'ABC' AS v")).execute()
     opened = TrinityTable.forPath(spark, table.path)
     assert live_rows(opened) == [(1, "ABC")]
-    assert opened.compact().version == 2
+    opened.upsert(spark.sql("SELECT 2 AS id, 'abc' AS v")).execute()
+    assert opened.compact().version == 3
+    assert live_rows(opened) == [(1, "ABC"), (2, "abc")]
 
 
 @pytest.fixture
@@ -168,7 +172,7 @@ def test_S7a_collated_keys_and_values_in_the_users_own_expressions(spark, texts,
         spark,
     )
     assert runs[0].rows == [("A", 1, "old", None), ("B", 2, "new", None)]
-    assert merge.whenMatched().delete().build().path == "keyed lookup"
+    assert merge.whenMatched().delete().build().path == "blind append"
     with pytest.raises(
         InvalidMergeError, match=r"The merge condition: .* collations differ: compare plain text, e.g. CAST"
     ):

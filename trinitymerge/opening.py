@@ -6,6 +6,7 @@ the source of a merge. No table is touched here.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError
+from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
 from trinitymerge.expressions import text_literal
 from trinitymerge.merge.frames import spark_text
 from trinitymerge.properties import check_properties
@@ -103,9 +104,14 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
     text = moment.isoformat() if isinstance(moment, datetime.date) else moment
     micros = None
     if isinstance(text, str):
-        query = f"SELECT unix_micros(try_cast(t AS TIMESTAMP_LTZ)) FROM VALUES ({text_literal(text)}) AS v(t)"
+        # One row beside the text: alone it would take a job, and text in VALUES must be a literal as it stands.
+        query = f"SELECT unix_micros(try_cast({text_literal(text)} AS TIMESTAMP_LTZ)) FROM VALUES (0)"
         micros = spark.sql(query).collect()[0][0]
     if micros is None:
+        with contextlib.suppress(ValueError, TypeError):  # ISO's shorter forms, such as 2024-05-01T13:30Z
+            iso = datetime.datetime.fromisoformat(cast(str, moment))
+            if iso.tzinfo is not None:
+                return milliseconds(spark, iso)
         raise ValueError(
             f"timestampAsOf takes a datetime, or text that Spark reads as a timestamp, such as '2024-05-01', "
             f"'2024-05-01 13:30:00' or '2024-05-01T13:30:00+02:00', got {moment!r}."
@@ -166,13 +172,13 @@ def check_source(spark: SparkSession, source: Any) -> DataFrame:
     """
     if not _is_dataframe(source):
         raise InvalidMergeError(
-            f"The source of a merge must be a Spark DataFrame or a TrinityTable, got {_kind(source)}.{_remedy(source)}"
+            f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{how_to_convert(source)}"
         )
     theirs, ours = _is_connect(source), _is_connect(spark)
     if theirs != ours:
         kinds = ("a classic Spark session", "Spark Connect")
         raise InvalidMergeError(
-            f"The source is a DataFrame of {kinds[theirs]} ({_kind(source)}), and the table was opened in {kinds[ours]}. "
+            f"The source is a DataFrame of {kinds[theirs]} ({kind_of(source)}), and the table was opened in {kinds[ours]}. "
             "Make the source in the session the table was opened in, or open the table in the source's: "
             "TrinityTable.forPath(source.sparkSession, path)."
         )
@@ -186,27 +192,3 @@ def _is_dataframe(value: Any) -> bool:
 
 def _is_connect(value: Any) -> bool:
     return ".connect." in type(value).__module__
-
-
-def _kind(value: Any) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__name__}"
-
-
-def _remedy(value: Any) -> str:
-    package = type(value).__module__.split(".")[0]
-    if package == "pandas" and type(value).__name__ == "DataFrame":
-        return " Convert it first: spark.createDataFrame(df)."
-    if package == "polars":
-        return " Convert it first: spark.createDataFrame(df.to_pandas())" + (
-            ", after collect()." if type(value).__name__ == "LazyFrame" else "."
-        )
-    if package == "pyarrow":
-        return " Convert it first: spark.createDataFrame(table.to_pandas())."
-    if package == "pyspark" and hasattr(value, "to_spark"):
-        return " Convert it first: df.to_spark()."
-    if isinstance(value, str):
-        return " Read it first: spark.table(name) or spark.read.parquet(path)."
-    if isinstance(value, (list, tuple)):
-        return " Make one of the rows first: spark.createDataFrame(rows, schema)."
-    return ""

@@ -26,6 +26,9 @@ from trinitymerge.errors import (
     SchemaMismatchError,
     counted,
     did_you_mean,
+    how_to_convert,
+    is_foreign_frame,
+    kind_of,
 )
 from trinitymerge.expressions import (
     declared_length,
@@ -163,8 +166,9 @@ def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
-    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
-        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {type(keys).__name__}.")
+    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable) or is_foreign_frame(keys):
+        remedy = how_to_convert(keys) if is_foreign_frame(keys) else ""
+        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
     names = definition.primaryKey
     rows = [_row_of(key, names) for key in keys]
     try:

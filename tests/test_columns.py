@@ -87,9 +87,11 @@ def test_S7a_what_cannot_be_stored_is_refused_when_the_table_is_created(spark, t
         inside["MAP<STRUCT<k: VARIANT>, INT>"] = "ORC" if file_format == "orc" else "key is a map or variant"
     inside["MAP<STRUCT<k: MAP<INT, INT>>, INT>"] = "key is a map or variant"
     for i, (kind, why) in enumerate(inside.items()):
-        with pytest.raises(InvalidDefinitionError, match=rf"Column 'v' \(.*\) .*{why}") as refused:
+        parsed = is_spark_4(spark) or "INTERVAL" not in kind  # PySpark 3.5 has no calendar intervals
+        message = rf"Column 'v' \(.*\) .*{why}" if parsed else "schema cannot be parsed: .* INTERVAL DAY TO SECOND"
+        with pytest.raises(InvalidDefinitionError, match=message) as refused:
             new_table(spark, tmp_path / str(i), f"id INT, v {kind}", fileFormat=file_format)
-        assert refused.value.column == "v", kind
+        assert not parsed or refused.value.column == "v", kind
         assert not (tmp_path / str(i)).exists()
 
 

@@ -13,14 +13,13 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
 from trinitymerge.expressions import text_literal
-from trinitymerge.merge.frames import spark_text
+from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.properties import check_properties
 from trinitymerge.storage.log import Commit
 from trinitymerge.storage.parquet import ManagedBackend
@@ -59,8 +58,13 @@ def definition_of(schema: str | StructType, *arguments: Any) -> TableDefinition:
             )
         try:
             schema = cast(StructType, _parse_ddl(schema))
+        except AssertionError:  # PySpark 3.5, when the JVM names a type it has no class for
+            raise InvalidDefinitionError(
+                "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
+                "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
+            ) from None
         except Exception as error:
-            if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
+            if not is_sparks(error):
                 raise
             raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
     if not isinstance(schema, StructType):

@@ -54,6 +54,7 @@ TABLE_SCHEMA = """
 FIXED = ["flight_id", "carrier", "flight", "origin", "dest", "tailnum", "scheduled"]
 FIGURES = ["dep_delay", "arr_delay", "air_time"]
 COLUMNS = [*FIXED, "status", *FIGURES, "updated_at"]
+SHOWN = ["flight_id", "status", *FIGURES, "updated_at"]
 
 
 # The data set -----------------------------------------------------------------------------------------------
@@ -246,7 +247,14 @@ def run_in(spark: SparkSession, days: int, path: str, work_dir: Path) -> bool:
         results = [table.insert(schedule(flights)).execute()]
     print(results[0], flush=True)
 
-    print("\nEvery day's merge, in words:\n")
+    flights_told = story(delivered)
+    print("\nTwo flights, as the schedule has them:", flush=True)
+    show(table, flights_told)
+    print("and what the feed will say of them, batch by batch:", flush=True)
+    told = delivered.filter(F.col("flight_id").isin(flights_told)).orderBy("flight_id", "batch", "updated_at")
+    told.select("batch", "op", *SHOWN).show(40, truncate=False)
+
+    print("Every day's merge, in words:\n")
     daily_merge(table, delivered.filter("batch = 1").drop("batch")).build().explain()
     print()
     for day in range(1, days + 1):
@@ -254,7 +262,11 @@ def run_in(spark: SparkSession, days: int, path: str, work_dir: Path) -> bool:
         with steps.step(f"merge the events delivered on {day} February"):
             results.append(daily_merge(table, events).execute())
         print(results[-1], flush=True)
+        if results[-1].hint.startswith("compact()"):
+            print(f"  so: {table.compact()}", flush=True)
 
+    print("\nThe two flights now; late corrections and repeated events have changed nothing:", flush=True)
+    show(table, flights_told)
     with steps.step("read the table"):
         actual = table.toDF().drop("cancelled").cache()
         live = actual.count()
@@ -264,6 +276,24 @@ def run_in(spark: SparkSession, days: int, path: str, work_dir: Path) -> bool:
     actual.unpersist()
     flights.unpersist()
     return correct
+
+
+def story(delivered: DataFrame) -> list[str]:
+    """Two flights that much is said of, late news included: one that landed and one that was cancelled."""
+    said = delivered.filter(in_schedule()).groupBy("flight_id")
+    said = said.agg(F.collect_set("status").alias("said"), F.count("*").alias("events"))
+    late = said.filter(F.array_contains("said", "boarding")).orderBy(F.desc("events"), "flight_id")
+    return [
+        row.flight_id
+        for status in ("landed", "cancelled")
+        for row in late.filter(F.array_contains("said", status)).take(1)
+    ]
+
+
+def show(table: TrinityTable, flights: list[str]) -> None:
+    """Some rows of the table; a cancelled flight has none."""
+    rows = table.toDF().filter(F.col("flight_id").isin(flights)).orderBy("flight_id")
+    rows.select(*SHOWN).show(truncate=False)
 
 
 def agrees(actual: DataFrame, expected: DataFrame) -> bool:
@@ -299,7 +329,10 @@ def print_summary(table: TrinityTable, path: str, results: list, live: int, step
     }.items():
         print(f"  {name:16}{value:>12,}")
     merges = [s for name, s in steps.seconds.items() if name.startswith("merge")]
-    print(f"\n  one merge: {min(merges):.1f} to {max(merges):.1f} s; {sum(steps.seconds.values()):.0f} s in all")
+    print(
+        f"\n  one merge: {min(merges):.1f} to {max(merges):.1f} s, {sum(merges):.0f} s together; the whole demo: "
+        f"{sum(steps.seconds.values()):.0f} s"
+    )
 
 
 def session() -> SparkSession:

@@ -261,6 +261,27 @@ MUTANTS = (
         ["test_properties.py::test_S36_a_replayed_transaction_changes_nothing[0]"],
     ),
     Mutant(
+        "a stream that starts over is taken for a replay (S36a)",
+        "maintenance/streaming.py",
+        "elif last is not None and batch.number < last:",
+        "elif last is not None and batch.number < 0:",
+        ["test_streaming.py::test_S36a_a_micro_batch_with_a_smaller_number_is_refused_and_an_equal_one_is_a_replay"],
+    ),
+    Mutant(
+        "a column that part of a longer name mentions is left out unnoticed (S22a)",
+        "merge/ignored.py",
+        'rf"(?<!\\w){quoted}(?!\\w)"',
+        'rf"{quoted}"',
+        ["test_columns.py::test_S22a_a_mention_in_the_merge_condition_counts_and_a_longer_name_does_not"],
+    ),
+    Mutant(
+        "history's times go through text of the session's zone (S40)",
+        "opening.py",
+        '"timestamp_millis(ms) AS timestamp"',
+        '"to_timestamp_ltz(from_unixtime(ms / 1000)) AS timestamp"',
+        ["test_times.py::test_S40_history_and_timestampAsOf_agree_in_every_zone[UTC-Europe/Berlin]"],
+    ),
+    Mutant(
         "an empty source empties the table (S37)",
         "merge/plan.py",
         "once.rows if once else None, joined.keys)",

@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> merge -> maintenance -> reader -> storage -> statistics -> tombstones -> expressions -> observation -> jvm
+    table -> opening -> merge -> maintenance -> reader -> storage -> statistics -> tombstones -> expressions -> observation -> jvm
           -> properties -> definition -> errors
 
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -31,6 +31,7 @@ LAYERS = [
     "reader",
     "maintenance",
     "merge",
+    "opening",
     "table",
     "__init__",
 ]

@@ -498,7 +498,7 @@ def test_s38_rows_older_than_what_was_forgotten_are_counted(spark, tmp_path):
     source = frame(spark, "id INT, v STRING", (2, "b"))
     result = table.merge(source).whenMatched("target.v <> source.v").updateExpr({"v": "source.v"}).execute()
     assert (result.path, result.rowsBelowHorizon) == ("keyed lookup", 1)
-    assert "\n  1 rows are older than forgotten tombstones" in str(result)
+    assert "\n  1 row older than tombstones that are forgotten" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_a_purged_key_does_not_come_back(spark, tmp_path):
     events = frame(spark, "id STRING, ts INT, v STRING", ("ann", 99, "replayed"), ("bob", 99, "b"))
     result = table.upsert(events).execute()
     assert (result.rowsPurged, result.rowsAppended, result.rowsSource) == (1, 1, 2)
-    assert "1 rows of purged keys left out" in str(result)
+    assert "1 row of purged keys left out" in str(result)
     result = table.upsert(events.filter("id = 'ann'")).execute()
     assert (result.skipped, result.rowsPurged) == ("every row is of a purged key", 1)
     assert table.delete(frame(spark, "id STRING, ts INT", ("ann", 100))).execute().rowsAppended == 0

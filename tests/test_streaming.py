@@ -1,6 +1,7 @@
 """S36: a file stream, killed with its JVM and started again from its checkpoint, merges every micro-batch exactly once.
 
-Each row adds to a counter, so a micro-batch that is merged twice, or not at all, shows.
+Each row adds to a counter, so a micro-batch that is merged twice, or not at all, shows. S36a: one that starts over with a
+new checkpoint directory is refused, instead of losing its rows as replays.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections import Counter
 
 import pytest
 from processes import kill, start, was_killed
-from tables import live_rows, new_table
+from pyspark.errors import StreamingQueryException
+from tables import frame, live_rows, new_table
 
-from trinitymerge import TrinityTable
+from trinitymerge import InvalidMergeError, TrinityTable
+from trinitymerge.storage.log import Snapshot
 
 FILES = 6
 
@@ -80,3 +83,99 @@ def test_s36_a_stream_killed_at_random_moments_counts_each_batch_once(spark, tmp
         kill(process)
     assert not was_killed(start(table.path, STREAM, None, tmp_path))
     check_exactly_once(spark, table, feed)
+
+
+# Streams that start over (S36a) ---------------------------------------------------------------------------------------
+
+
+def run_stream(spark, table, directory, checkpoint, on_result=None, app_id="feed"):
+    """A file stream in this session, from its checkpoint until all files there are have been merged."""
+    rows = spark.readStream.schema("id INT, n INT").option("maxFilesPerTrigger", 1).json(str(directory / "feed"))
+    write = table.foreachBatch(lambda table, batch: table.upsert(batch), app_id, onResult=on_result)
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(directory / checkpoint))
+    query = query.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return str(query.id)
+
+
+def test_S36a_a_stream_with_a_new_checkpoint_directory_is_refused_and_loses_nothing_silently(spark, tmp_path):
+    table, results = new_table(spark, tmp_path, "id INT, n INT"), []
+    (tmp_path / "feed").mkdir()
+    for i in range(2):
+        (tmp_path / "feed" / f"{i}.json").write_text(f'{{"id": {i}, "n": 1}}')
+    first = run_stream(spark, table, tmp_path, "checkpoint", results.append)
+    assert [(r.version, r.skipped) for r in results] == [(1, ""), (2, "")]
+    assert table._backend.snapshot().streams == {"feed": first}
+    assert table._backend.history()[0].stream == first
+    rows = live_rows(table)
+    with pytest.raises(StreamingQueryException, match="Give the stream a new appId") as refused:
+        run_stream(spark, table, tmp_path, "checkpoint-2")
+    assert "another streaming query" in str(refused.value)
+    assert f"id {first}, last number 1" in str(refused.value)
+    assert (table.version, live_rows(table)) == (2, rows)
+    (tmp_path / "feed" / "new.json").write_text('{"id": 7, "n": 7}')
+    assert run_stream(spark, table, tmp_path, "checkpoint") == first  # the old one goes on where it was
+    assert table.version == 3
+    run_stream(spark, table, tmp_path, "checkpoint-2", app_id="feed-2")
+    assert table._backend.snapshot().transactions == {"feed": 2, "feed-2": 2}
+
+
+def test_S36a_a_micro_batch_with_a_smaller_number_is_refused_and_an_equal_one_is_a_replay(spark, tmp_path):
+    table, results = new_table(spark, tmp_path, "id INT, n INT"), []
+    write = table.foreachBatch(lambda table, batch: table.upsert(batch), "feed", onResult=results.append)
+    write(frame(spark, "id INT, n INT", (1, 1)), 5)
+    write(frame(spark, "id INT, n INT", (2, 2)), 5)
+    assert [r.skipped for r in results] == ["", "transaction 5 of 'feed' was committed before (last is 5)"]
+    lost = frame(spark, "id INT, n INT", *[(i, i) for i in range(30)])
+    with pytest.raises(InvalidMergeError, match=r"Micro-batch 0 of stream 'feed' .* had committed number 5") as refused:
+        write(lost, 0)
+    assert (refused.value.appId, refused.value.batchId, refused.value.last) == ("feed", 0, 5)
+    assert (table.version, live_rows(table), len(results)) == (1, [(1, 1)], 2)
+    assert table.upsert(lost).withTransaction("feed", 0).execute().skipped  # S36 knows no streams
+    table.upsert(lost).withTransaction("feed", 6).execute()
+    with pytest.raises(InvalidMergeError, match="had committed number 6"):
+        write(lost, 5)
+
+
+@pytest.mark.parametrize("number", [3, 4, 5])
+def test_S36a_another_query_under_the_same_name_is_refused_at_any_number(spark, tmp_path, monkeypatch, number):
+    table, ids = new_table(spark, tmp_path, "id INT, n INT"), iter(["one", None, "one", "two"])
+    monkeypatch.setattr("trinitymerge.maintenance.streaming.streaming_query_id", lambda spark: next(ids))
+    write = table.foreachBatch(lambda table, batch: table.upsert(batch), "feed")
+    row = frame(spark, "id INT, n INT", (1, 1))
+    for earlier in (2, 3, 4):  # where Spark does not tell, the number alone decides, and the id stays known
+        write(row, earlier)
+    with pytest.raises(InvalidMergeError, match=r"\(id two\) than those that .* \(id one, last number 4\)"):
+        write(row, number)
+    assert table.version == 3
+
+
+def test_S36a_the_query_that_was_faster_is_seen_by_the_one_that_was_slower(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id INT, n INT")
+    write = table.foreachBatch(lambda table, batch: table.upsert(batch), "feed")
+    row = frame(spark, "id INT, n INT", (1, 1))
+    at_point("validate.done", lambda: write(row, 3))
+    with pytest.raises(InvalidMergeError, match="Micro-batch 2 of stream 'feed'"):
+        write(row, 2)
+    assert table.version == 1
+
+
+def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, n INT")
+    old = table._backend.snapshot().to_json()
+    del old["streams"]
+    snapshot = Snapshot.from_json(old)
+    assert snapshot.streams == {}
+    assert snapshot.apply(snapshot.next_commit("MERGE", transaction=("a", 1))).streams == {}
+    with pytest.raises(ValueError, match="ids of streaming queries"):
+        Snapshot.from_json({**old, "streams": {"a": 1}})
+    with pytest.raises(ValueError, match="beside a transaction"):
+        snapshot.next_commit("MERGE", stream="one")
+
+
+def test_foreachBatch_refuses_arguments_of_another_kind(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, n INT")
+    with pytest.raises(InvalidMergeError, match="onResult takes a function of one MergeResult, got str"):
+        table.foreachBatch(len, "feed", "print")
+    with pytest.raises(InvalidMergeError, match="has not been executed, got MergeResult"):
+        table.foreachBatch(lambda table, batch: table.upsert(batch).execute(), "feed")(table.toDF(), 0)

@@ -193,7 +193,7 @@ def test_deleteWhere(spark, people):
     assert table.deleteWhere("age > 35").execute().rowsDeleted == 1
     assert [row[0] for row in live_rows(table)] == [1, 3]  # null is not true
     assert table.deleteWhere("age > 1000").execute().skipped == "no clause applied to any row"
-    assert table.deleteWhere(None).execute().rowsDeleted == 2
+    assert table.deleteWhere("true").execute().rowsDeleted == 2
     assert live_rows(table) == []
 
 
@@ -252,7 +252,7 @@ def test_result_prints_in_a_terminal_and_in_a_notebook(spark, people):
     result = table.update(frame(spark, "id INT, name STRING, age INT", (1, "<b>", 1), (9, "x", 1))).execute()
     assert isinstance(result, MergeResult)
     assert str(result).startswith(
-        "version 2: 0 inserted, 1 updated, 0 deleted, 0 stale (1 rows appended from 2 source rows; "
+        "version 2: 0 inserted, 1 updated, 0 deleted, 0 stale (1 row appended from 2 source rows; "
     )
     assert "keyed lookup" in str(result)
     html = result._repr_html_()

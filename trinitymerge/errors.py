@@ -91,6 +91,53 @@ class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
     """The storage cannot give a guarantee the table needs; the message names the remedy (S33)."""
 
 
+def counted(count: int, noun: str = "row", plural: str = "") -> str:
+    """A number of things, in words.
+
+    Example:
+        >>> counted(1), counted(2500), counted(0, "batch", "batches")
+        ('1 row', '2,500 rows', '0 batches')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, with its package: two libraries' DataFrames must not read alike.
+
+    Example:
+        >>> kind_of(1), kind_of(difflib.SequenceMatcher())
+        ('int', 'difflib.SequenceMatcher')
+    """
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+
+
+def is_foreign_frame(value: Any) -> bool:
+    """Is it a table of another library, which Python would take for its column names."""
+    module, name = type(value).__module__, type(value).__name__
+    package = module.split(".")[0]
+    return (
+        (package in ("pandas", "polars") and name.endswith("Frame"))
+        or package == "pyarrow"
+        or module.startswith("pyspark.pandas.")
+    )
+
+
+def how_to_convert(value: Any) -> str:
+    """How to make a Spark DataFrame of something, as a sentence that starts with a blank; nothing where nobody knows."""
+    if is_foreign_frame(value):
+        package = type(value).__module__.split(".")[0]
+        if package == "pyspark":
+            return " Convert it first: df.to_spark()."
+        lazy = "collect()." if type(value).__name__ == "LazyFrame" else ""
+        return f" Convert it first: spark.createDataFrame({'df' if package == 'pandas' else f'df.{lazy}to_pandas()'})."
+    if isinstance(value, str):
+        return " Read it first: spark.table(name) or spark.read.parquet(path)."
+    return (
+        " Make one of the rows first: spark.createDataFrame(rows, schema)." if isinstance(value, (list, tuple)) else ""
+    )
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence suggesting the nearest known name, or listing what exists.
 

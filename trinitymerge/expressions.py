@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 
@@ -118,6 +118,19 @@ def physical_schema(fields: Iterable[Field]) -> StructType:
     for field in fields:
         schema = schema.add(field.name, physical_type(field), True)
     return schema
+
+
+def without_collations(kind: DataType) -> DataType:
+    """A type with plain strings in place of collated ones, which Spark 4 has."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(without_collations(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(without_collations(kind.keyType), without_collations(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(f.name, without_collations(f.dataType), f.nullable, f.metadata) for f in kind.fields]
+        )
+    return StringType() if type(kind) is StringType else kind
 
 
 def declared_length(field: Field) -> tuple[str, int] | None:

@@ -1,6 +1,6 @@
 """What only Spark's JVM can tell, or tells faster; without one (Spark Connect) the answer is None or takes the public way.
 
-Every caller must be right whatever the answer, and may only be faster with it.
+Every caller must be right whatever the answer: with it, it may only be faster, or notice a mistake of the user's earlier.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 
 @attrs.frozen
@@ -39,6 +39,12 @@ def count_input_files(df: DataFrame) -> int:
     """How many files a DataFrame reads, without fetching their names where that can be spared."""
     frame: Any = getattr(df, "_jdf", None)
     return len(df.inputFiles() if frame is None else frame.inputFiles())
+
+
+def streaming_query_id(spark: SparkSession) -> str | None:
+    """The id of the streaming query whose micro-batch this thread works on: its checkpoint directory's own, for good."""
+    context: Any = getattr(spark, "_sc", None)
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def observed(observation: Observation, name: str) -> Any:

@@ -8,47 +8,33 @@ Owns: opening and creating tables, and the names users call. It holds no logic o
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import attrs
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, types
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge import reader
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import (
-    InvalidDefinitionError,
-    InvalidMergeError,
-    ReadOnlyTableError,
-    TableExistsError,
-)
+from trinitymerge import opening, reader
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, TableExistsError
 from trinitymerge.maintenance import compaction, health, purge, retention, streaming
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
-from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
-from trinitymerge.merge.frames import spark_text
-from trinitymerge.properties import check_properties
+from trinitymerge.merge import companions
+from trinitymerge.merge.arguments import ExpressionMap
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.result import MergeResult
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Commit, Snapshot, current_user
+from trinitymerge.storage.entries import Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
-
-# PySpark 3.5 has the parser of DDL text under its private name only.
-_parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
 
 _DEFAULT_ALIAS = "target"
 
-_HISTORY = (
-    "version BIGINT, timestamp TIMESTAMP, operation STRING, parameters STRING, metrics MAP<STRING, STRING>, user STRING, "
-    "durationMs BIGINT, batchesAdded INT, batchesRemoved INT, rowsAdded BIGINT, bytesAdded BIGINT"
-)
 
-
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TrinityTable:
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
@@ -115,7 +101,7 @@ class TrinityTable:
             >>> t.version
             0
         """
-        definition = _definition(
+        definition = opening.definition_of(
             schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
         )
         backend = ManagedBackend(spark, path)
@@ -146,7 +132,7 @@ class TrinityTable:
             >>> TrinityTable.createIfNotExists(spark, f"{tmp_path}/t3", "id INT", primaryKey="id").version
             0
         """
-        definition = _definition(
+        definition = opening.definition_of(
             schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
         )
         backend = ManagedBackend(spark, path)
@@ -159,7 +145,7 @@ class TrinityTable:
         found = backend.snapshot().definition
         if found != definition:
             raise TableExistsError(
-                f"The table at {backend.path} has another definition: {_difference(found, definition)}. Open it with "
+                f"The table at {backend.path} has another definition: {opening.difference(found, definition)}. Open it with "
                 "TrinityTable.forPath, or choose another path.",
                 path=backend.path,
             )
@@ -171,7 +157,7 @@ class TrinityTable:
         spark: SparkSession,
         path: str,
         versionAsOf: int | None = None,
-        timestampAsOf: str | datetime.datetime | None = None,
+        timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
         """Opens a table; nothing but its path is needed (S7, S40).
 
@@ -179,11 +165,14 @@ class TrinityTable:
             spark: the session.
             path: as given to :meth:`create`.
             versionAsOf: open that version, read only.
-            timestampAsOf: open the newest version committed at or before that time, read only; ISO text or a datetime
-                (without a time zone: the machine's).
+            timestampAsOf: open the newest version committed at or before that time, read only; a datetime, or text as
+                Spark reads timestamps. Without a time zone of its own it is in the session's
+                (``spark.sql.session.timeZone``), as ``history().show()`` prints times. What ``collect()`` gives is in the
+                Python process's zone: if that is another, open by ``versionAsOf``.
 
         Raises:
             TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
+            ValueError: ``timestampAsOf`` is no point in time, or is given beside ``versionAsOf``.
             CorruptTableError: a file of its log is torn, foreign or missing.
 
         Example:
@@ -195,7 +184,7 @@ class TrinityTable:
             raise ValueError("Give versionAsOf or timestampAsOf, not both.")
         backend.snapshot()
         if timestampAsOf is not None:
-            versionAsOf = backend.version_at(_milliseconds(timestampAsOf))
+            versionAsOf = backend.version_at(opening.milliseconds(spark, timestampAsOf))
         if versionAsOf is not None:
             retention.require_files(backend, backend.snapshot_at(versionAsOf))
         return cls(backend, pinned=versionAsOf)
@@ -264,8 +253,8 @@ class TrinityTable:
             >>> [r["operation"] for r in orders.history().collect()]
             ['MERGE', 'CREATE']
         """
-        rows = [_history_row(c) for c in self._backend.history() if self._pinned is None or c.version <= self._pinned]
-        return self._backend.spark.createDataFrame(rows, _HISTORY)
+        commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
+        return opening.history_frame(self._backend.spark, commits)
 
     def _snapshot(self) -> Snapshot:
         return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
@@ -285,10 +274,7 @@ class TrinityTable:
         """
         if isinstance(source, TrinityTable):
             source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
-        if not _is_dataframe(source):
-            raise InvalidMergeError(
-                f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}."
-            )
+        source = opening.check_source(self._backend.spark, source)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
@@ -314,7 +300,7 @@ class TrinityTable:
             >>> orders.upsert(orders.toDF()).execute().rowsAppended
             2
         """
-        return self.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()
+        return companions.upsert(self.merge(source))
 
     def update(self, source: DataFrame | TrinityTable) -> MergeBuilder:
         """Updates rows whose primary key exists, all columns; other source rows are left out.
@@ -323,7 +309,7 @@ class TrinityTable:
             >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
             1
         """
-        return self.merge(source).whenMatched().updateAll()
+        return companions.update(self.merge(source))
 
     def delete(self, source: DataFrame | TrinityTable) -> MergeBuilder:
         """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
@@ -332,7 +318,7 @@ class TrinityTable:
             >>> orders.delete(spark.sql("SELECT '1' AS order_id, timestamp'2030-01-01' AS ts")).execute().rowsAppended
             1
         """
-        return self.merge(source).whenMatched().delete()
+        return companions.delete(self.merge(source))
 
     def insert(self, source: DataFrame | TrinityTable, deduplicate: bool = False) -> MergeBuilder:
         """Inserts rows.
@@ -345,27 +331,28 @@ class TrinityTable:
             >>> orders.insert(orders.toDF(), deduplicate=True).execute().rowsInserted
             0
         """
-        if deduplicate:
-            return self.merge(source).whenNotMatched().insertAll()
-        return self.merge(source, "1 = 0").whenNotMatched().insertAll()
+        return companions.insert(self.merge(source) if deduplicate else self.merge(source, "1 = 0"))
 
     def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
-        """Updates the live rows for which a condition is true (S22).
+        """Updates the live rows for which a condition is true; all of them if it is None (S22).
 
         Example:
             >>> orders.updateWhere("amount > 9", {"amount": "amount * 2"}).execute().rowsUpdated
             1
         """
-        return self._builder(None).whenNotMatchedAndExistsOnlyOnTarget(condition).updateExpr(map)
+        return companions.update_where(self._builder(None), condition, map)
 
-    def deleteWhere(self, condition: str | Column | None) -> MergeBuilder:
-        """Deletes the live rows for which a condition is true (S9).
+    def deleteWhere(self, condition: str | Column) -> MergeBuilder:
+        """Deletes the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes them all.
+
+        Raises:
+            InvalidMergeError: there is no condition: a filter that happened to be None would empty the table.
 
         Example:
             >>> orders.deleteWhere("amount < 6").execute().rowsDeleted
             1
         """
-        return self._builder(None).whenNotMatchedAndExistsOnlyOnTarget(condition).delete()
+        return companions.delete_where(self._builder(None), condition)
 
     # Maintenance ----------------------------------------------------------------------------------------------------
 
@@ -468,27 +455,33 @@ class TrinityTable:
         return purge.purge(self._writable(), keys)
 
     def foreachBatch(
-        self, mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder], appId: str
+        self,
+        mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder],
+        appId: str,
+        onResult: Callable[[MergeResult], object] | None = None,
     ) -> Callable[[DataFrame, int], None]:
-        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36).
+        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36, S36a).
 
-        The merge gets ``withTransaction(appId, batchId)``, so a micro-batch that Spark runs again after a crash does
-        nothing if it was committed.
+        A micro-batch that Spark runs again after a crash does nothing if it was committed: its number equals the last.
+        A smaller number, or another streaming query under the same name, means that the stream has started over; that is
+        an ``InvalidMergeError`` in the stream, for as replays its rows would be lost.
 
         Args:
             mergeFunction: from this table and a micro-batch to a merge that has not been executed.
-            appId: the stream's stable name. A stream that starts over with a new checkpoint directory counts its batches
-                from 0 again and needs a new name.
+            appId: the stream's stable name: one for each checkpoint directory.
+            onResult: called with each merge's result, that of a replay included (its ``skipped`` says so). What it raises
+                fails the micro-batch, but not the merge, which is committed by then.
 
         Example:
-            >>> write = orders.foreachBatch(lambda table, batch: table.upsert(batch), appId="orders-feed")
+            >>> results = []
+            >>> write = orders.foreachBatch(lambda table, batch: table.upsert(batch), "orders-feed", results.append)
             >>> write(orders.toDF(), 0)
             >>> write(orders.toDF(), 0)
-            >>> orders.version
-            2
+            >>> [(result.version, result.skipped) for result in results]
+            [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
         """
         self._writable()
-        return streaming.batch_function(self._in_session, mergeFunction, appId)
+        return streaming.batch_function(self._in_session, mergeFunction, appId, onResult)
 
     def _in_session(self, spark: SparkSession) -> TrinityTable:
         return attrs.evolve(self, backend=ManagedBackend(spark, self.path))
@@ -508,58 +501,6 @@ class TrinityTable:
         at = "" if self._pinned is None else f", version {self._pinned}"
         return f"TrinityTable({self.path}{at})"
 
-
-def _is_dataframe(value: Any) -> bool:
-    """Classic and Spark Connect DataFrames share no base class on Spark 3.5."""
-    return isinstance(value, DataFrame) or (hasattr(value, "sparkSession") and hasattr(value, "sameSemantics"))
-
-
-def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:
-    if isinstance(schema, str):
-        try:
-            schema = cast(StructType, _parse_ddl(schema))
-        except PySparkException as error:
-            raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
-    if not isinstance(schema, StructType):
-        raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
-    definition = TableDefinition.of([Field.from_json(f) for f in schema.jsonValue()["fields"]], *arguments)
-    check_properties(definition.properties)
-    return definition
-
-
-def _difference(found: TableDefinition, wanted: TableDefinition) -> str:
-    for name in (
-        "primaryKey",
-        "watermarkKey",
-        "tombstoneKey",
-        "tombstoneStringValue",
-        "fileFormat",
-        "properties",
-        "comment",
-    ):
-        if getattr(found, name) != getattr(wanted, name):
-            return f"its {name} is {getattr(found, name)!r}, not {getattr(wanted, name)!r}"
-    ours, theirs = [f"{f.name} {f.text}" for f in found.fields], [f"{f.name} {f.text}" for f in wanted.fields]
-    return f"its columns are {', '.join(ours)}, not {', '.join(theirs)}"
-
-
-def _milliseconds(moment: str | datetime.datetime) -> int:
-    if isinstance(moment, str):
-        moment = datetime.datetime.fromisoformat(moment)
-    return round(moment.timestamp() * 1_000_000) // 1000
-
-
-def _history_row(commit: Commit) -> tuple[Any, ...]:
-    return (
-        commit.version,
-        datetime.datetime.fromtimestamp(commit.timestamp_ms / 1000),
-        commit.operation,
-        json.dumps(dict(commit.parameters)),
-        {k: str(v) for k, v in commit.metrics.items() if v is not None},
-        commit.user,
-        commit.duration_ms,
-        len(commit.added),
-        len(commit.removed),
-        sum(b.rows for b in commit.added),
-        sum(b.bytes for b in commit.added),
-    )
+    def __repr__(self) -> str:
+        """One line: path, version and keys."""
+        return opening.shown(self._backend, self._pinned)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.errors import ConcurrentCommitError, counted
 from trinitymerge.expressions import any_of, is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
@@ -79,8 +79,8 @@ class CompactionResult:
         if self.skipped:
             return f"version {self.version}: nothing compacted, {self.skipped}"
         return (
-            f"version {self.version}: {self.batches:,} batches became one base of {self.rows:,} rows; {self.rowsRemoved:,} "
-            f"rows removed, {self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
+            f"version {self.version}: {counted(self.batches, 'batch', 'batches')} became one base of {counted(self.rows)}; "
+            f"{counted(self.rowsRemoved)} removed, {self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
         )
 
 

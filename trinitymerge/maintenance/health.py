@@ -10,6 +10,7 @@ import html
 import attrs
 
 from trinitymerge import reader
+from trinitymerge.errors import counted
 from trinitymerge.maintenance.compaction import pending, why_compact
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
@@ -63,7 +64,7 @@ class TableHealth:
         return [
             ("version", f"{self.version}"),
             ("live rows", f"{self.liveRows:,}"),
-            ("stored rows", f"{self.storedRows:,} ({self.tombstones:,} tombstones)"),
+            ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
             ("batches", f"{self.batches:,} ({self.pendingBatches:,} pending)"),
             ("read amplification", f"{self.readAmplification:.2f}"),
             ("files", f"{self.files:,} ({_size(self.bytes)})"),

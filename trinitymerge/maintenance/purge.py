@@ -24,7 +24,11 @@ from trinitymerge.errors import (
     CorruptTableError,
     NullKeyError,
     SchemaMismatchError,
+    counted,
     did_you_mean,
+    how_to_convert,
+    is_foreign_frame,
+    kind_of,
 )
 from trinitymerge.expressions import (
     declared_length,
@@ -79,8 +83,8 @@ class PurgeResult:
     def __str__(self) -> str:
         doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified)}"
         return (
-            f"version {self.version}: {self.keys:,} keys purged, {self.rowsRemoved:,} rows removed, {self.filesRewritten:,} "
-            f"files rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
+            f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
+            f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
         )
 
 
@@ -163,8 +167,9 @@ def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
-    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
-        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {type(keys).__name__}.")
+    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable) or is_foreign_frame(keys):
+        remedy = how_to_convert(keys) if is_foreign_frame(keys) else ""
+        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
     names = definition.primaryKey
     rows = [_row_of(key, names) for key in keys]
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError
+from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
@@ -159,7 +159,7 @@ class RestoreResult:
         if self.skipped:
             return f"version {self.version}: nothing restored, {self.skipped}"
         return (
-            f"version {self.version} equals version {self.restored}: {self.batchesAdded:,} batches are back, "
+            f"version {self.version} equals version {self.restored}: {counted(self.batchesAdded, 'batch is', 'batches are')} back, "
             f"{self.batchesRemoved:,} are out"
         )
 

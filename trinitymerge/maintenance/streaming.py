@@ -1,6 +1,7 @@
-"""Merging the micro-batches of a stream exactly once (S36).
+"""Merging the micro-batches of a stream exactly once (S36, S36a).
 
-Owns: the function handed to ``DataStreamWriter.foreachBatch``. What a micro-batch means is the user's merge.
+Owns: the function handed to ``DataStreamWriter.foreachBatch``, and which micro-batches may not be taken for replays. What a
+micro-batch means is the user's merge.
 """
 
 from __future__ import annotations
@@ -8,23 +9,72 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.jvm import streaming_query_id
+from trinitymerge.storage.entries import Snapshot
+
+
+@attrs.frozen
+class MicroBatch:
+    """Which part of which stream a merge is.
+
+    Attributes:
+        app_id: the stream's stable name.
+        number: of the micro-batch, counted by the stream's checkpoint directory.
+        query_id: that directory's own id; None where Spark does not tell.
+    """
+
+    app_id: str
+    number: int
+    query_id: str | None = None
 
 
 class Merge(Protocol):
     """What a merge builder can do, as far as streams care."""
 
-    def withTransaction(self, appId: str, version: int) -> Merge:
-        """See ``MergeBuilder.withTransaction``."""
+    def _of_stream(self, batch: MicroBatch) -> Merge:
+        """See ``MergeBuilder._of_stream``."""
 
     def execute(self) -> Any:
         """See ``MergeBuilder.execute``."""
 
 
+def check_continues(batch: MicroBatch, snapshot: Snapshot, path: str) -> None:
+    """Refuses a micro-batch of a stream that has started over: as a replay it would be dropped, rows and all (S36a).
+
+    Raises:
+        InvalidMergeError: another streaming query has written under this name, or this one had come further.
+    """
+    last = snapshot.transactions.get(batch.app_id)
+    writer = snapshot.streams.get(batch.app_id)
+    if writer is not None and batch.query_id is not None and writer != batch.query_id:
+        what = (
+            f"Micro-batch {batch.number} of stream '{batch.app_id}' comes from another streaming query (id "
+            f"{batch.query_id}) than those that {path} has committed under this appId so far (id {writer}, last number "
+            f"{last})"
+        )
+    elif last is not None and batch.number < last:
+        what = f"Micro-batch {batch.number} of stream '{batch.app_id}' came after {path} had committed number {last}"
+    else:
+        return
+    raise InvalidMergeError(
+        f"{what}: the stream has started over, for instance with a new checkpoint directory, and counts from 0 again, so its "
+        "batches cannot be told from replays. Nothing was written. Give the stream a new appId, and what it delivers will be "
+        "merged; or start it with the checkpoint directory it had.",
+        appId=batch.app_id,
+        batchId=batch.number,
+        last=last,
+    )
+
+
 def batch_function(
-    table_in: Callable[[SparkSession], Any], merge_function: Callable[[Any, DataFrame], Merge], app_id: str
+    table_in: Callable[[SparkSession], Any],
+    merge_function: Callable[[Any, DataFrame], Any],
+    app_id: str,
+    on_result: Callable[[Any], object] | None,
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``DataStreamWriter.foreachBatch``.
 
@@ -32,6 +82,7 @@ def batch_function(
         table_in: opens the table in a session: a stream runs in a session of its own.
         merge_function: from the table and a micro-batch to a merge.
         app_id: the stream's stable name.
+        on_result: called with the result of each merge; None for nobody.
 
     Raises:
         InvalidMergeError: the arguments are of the wrong kind.
@@ -40,14 +91,18 @@ def batch_function(
         raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")
     if not isinstance(app_id, str) or not app_id:
         raise InvalidMergeError(f"appId must be the stream's stable name, got {app_id!r}.")
+    if on_result is not None and not callable(on_result):
+        raise InvalidMergeError(f"onResult takes a function of one MergeResult, got {type(on_result).__name__}.")
 
     def run(batch: DataFrame, batch_id: int) -> None:
-        merge = merge_function(table_in(batch.sparkSession), batch)
-        if not hasattr(merge, "withTransaction"):
+        merge: Merge = merge_function(table_in(batch.sparkSession), batch)
+        if not hasattr(merge, "_of_stream"):
             raise InvalidMergeError(
                 f"The merge function of stream '{app_id}' must return a merge builder that has not been executed, got "
                 f"{type(merge).__name__}."
             )
-        merge.withTransaction(app_id, int(batch_id)).execute()
+        result = merge._of_stream(MicroBatch(app_id, int(batch_id), streaming_query_id(batch.sparkSession))).execute()
+        if on_result is not None:
+            on_result(result)
 
     return run

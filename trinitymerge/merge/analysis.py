@@ -18,13 +18,10 @@ from pyspark.sql.types import DataType, DecimalType, NumericType, StructType
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
-    all_of,
-    declared_length,
     find_name,
     fitting,
     null_of,
     physical_type,
-    quote,
     sql_type,
     text_literal,
     tombstone_value,
@@ -40,9 +37,12 @@ from trinitymerge.merge.clauses import (
     WhenOnlyOnTarget,
     describe,
 )
-from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, expression, source_copy
+from trinitymerge.merge.frames import Source, Target, as_column, expression, source_copy
+from trinitymerge.merge.ignored import ignored_columns
 from trinitymerge.merge.inspection import Inspector
-from trinitymerge.merge.names import key_text, name_parts
+from trinitymerge.merge.names import column_text, key_text, name_parts
+from trinitymerge.merge.pairing import primary_key_equality
+from trinitymerge.merge.structs import with_field
 from trinitymerge.tombstones import zero
 
 # Where the value of one column of a written row comes from: a closed union -------------------------------------------
@@ -143,6 +143,7 @@ class Analysis:
         condition: of the merge; never None where there is a source.
         by_name: the condition is equality on the primary key by name, not given by the user.
         clauses: in order.
+        ignored: source columns that the merge has no use for (S22a).
     """
 
     target: Target
@@ -151,6 +152,7 @@ class Analysis:
     condition: str | Column | None
     by_name: bool
     clauses: tuple[ClausePlan, ...]
+    ignored: tuple[str, ...] = ()
 
     @property
     def definition(self) -> TableDefinition:
@@ -180,14 +182,20 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
     """
     joined = target.empty if source is None else target.empty.crossJoin(source.frame)
     by_name = source is not None and condition is None
-    inspector = Inspector(target, source, joined, _expressions(condition, clauses))
+    given = tuple(_expressions(condition, clauses))
+    inspector = Inspector(target, source, joined, given)
     if source is not None and by_name:
-        condition = primary_key_equality(target, source)
+        condition = primary_key_equality(target, source, clauses[0].call)
     elif source is not None:
         inspector.check_boolean("The merge condition", condition)
     resolver = _Resolver(target, source, joined, clauses, inspector)
     plans = tuple(map(resolver.clause, range(len(clauses))))
-    return Analysis(target, source, joined, condition, by_name, plans)
+    if source is not None and not by_name:
+        resolver.stable.append(("The merge condition", condition))
+    inspector.check_deterministic(resolver.stable)
+    texts = [column_text(e) if isinstance(e, Column) else e for e in given]
+    ignored = ignored_columns(source, target.definition, texts, clauses) if source is not None else ()
+    return Analysis(target, source, joined, condition, by_name, plans, ignored)
 
 
 def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
@@ -196,24 +204,6 @@ def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | 
     for values in (getattr(action, "values", None) for clause in clauses for action in clause.actions):
         if isinstance(values, Assignments):
             yield from (expression(value) for _, value in values.items)
-
-
-def primary_key_equality(target: Target, source: Source) -> str:
-    """The condition of a merge that was given none (S30).
-
-    Raises:
-        InvalidMergeError: the source lacks a primary-key column.
-    """
-    pairs = []
-    for key in target.definition.primaryKey:
-        i = source.index(key)
-        if i is None:
-            raise InvalidMergeError(
-                f"The merge has no condition, so it pairs rows by the primary key, but the source has no column '{key}'."
-                f"{did_you_mean(key, source.schema.names)} Rename the source's column or pass a condition."
-            )
-        pairs.append(f"{target.column(key)} = {_as_char(source_copy(i), target.definition.field(key))}")
-    return all_of(pairs)
 
 
 class _Resolver:
@@ -230,14 +220,23 @@ class _Resolver:
         self.target, self.source, self.joined, self.clauses = target, source, joined, clauses
         self.definition = target.definition
         self.inspector = inspector
+        self.stable: list[tuple[str, str | Column]] = []
+        """What must give the same answer however often it is asked, and how to call it."""
 
     def clause(self, position: int) -> ClausePlan:
         clause = self.clauses[position]
         if clause.condition is not None:
-            self.inspector.check_boolean(f"The condition of {describe(self.clauses, position)}", clause.condition)
+            where = f"The condition of {describe(self.clauses, position)}"
+            self.inspector.check_boolean(where, clause.condition)
+            self.stable.append((where, clause.condition))
         templates = tuple(self._template(position, action) for action in clause.actions)
         reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
         return ClausePlan(clause, clause.condition, reads_target, templates)
+
+    def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
+        """A clause and its action as errors name them; a shorthand has no action of its own."""
+        clause = describe(self.clauses, position)
+        return clause if self.clauses[position].call else f"{clause}{between}{_method(action)}"
 
     # Templates ------------------------------------------------------------------------------------------------------
 
@@ -285,9 +284,8 @@ class _Resolver:
         i = None if self.source is None else self.source.index(field.name)
         if i is None or self.source is None:
             return None
-        kind = self.source.schema.fields[i].dataType
-        alone = quote(self.source.schema.names[i])
-        return Given(source_copy(i), alone, kind, self._storing(position, kind, field))
+        kind = self.source.plain_type(i)
+        return Given(source_copy(i), self.source.plain(i), kind, self._storing(position, kind, field))
 
     def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
         if isinstance(action.values, All):
@@ -295,7 +293,7 @@ class _Resolver:
         return self._explicit(position, action, action.values)
 
     def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Given]:
-        excepted = {self._column_name(position, action, n) for n in values.exceptColumns}
+        excepted = {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
         optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
         assigned, lacking = {}, []
         for field in self.definition.fields:
@@ -308,10 +306,14 @@ class _Resolver:
                 lacking.append(field.name)
         if lacking:
             known = () if self.source is None else self.source.schema.names
+            remedy = (
+                f"Add them, or use merge() with {action.name}All(exceptColumns=[...])."
+                if self.clauses[position].call
+                else f"Add them, name them in exceptColumns, or use {action.name}Expr."
+            )
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}: {action.name}All takes every column from the source, which has no "
-                f"{', '.join(lacking)}. Source columns: {', '.join(known)}. Add them, name them in exceptColumns, or use "
-                f"{action.name}Expr.",
+                f"{self._where(position, action, ': ')} takes every column from the source, which has no "
+                f"{', '.join(lacking)}. Source columns: {', '.join(known)}. {remedy}",
                 clause=position + 1,
                 columns=lacking,
             )
@@ -326,7 +328,7 @@ class _Resolver:
             earlier = [*((n, ()) for n in whole), *((n, p) for n, paths in nested.items() for p in paths)]
             if any(n == name and (p[: len(path)] == path or path[: len(p)] == p) for n, p in earlier):
                 raise InvalidMergeError(
-                    f"{describe(self.clauses, position)}: {action.name}Expr assigns '{'.'.join((name, *path))}' twice. "
+                    f"{self._where(position, action, ': ')} assigns '{'.'.join((name, *path))}' twice. "
                     "Keep one of them.",
                     clause=position + 1,
                     column=name,
@@ -344,13 +346,15 @@ class _Resolver:
                 column=name,
             )
         for name, fields in nested.items():
-            whole[name] = self._changed_struct(position, name, fields)
+            whole[name] = self._changed_struct(position, action, name, fields)
         return self._typed(position, action, whole)
 
     def _typed(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:
             return {}
-        types = self.inspector.types(f"{describe(self.clauses, position)}, {action.name}Expr", values)
+        types = self.inspector.types(self._where(position, action), values)
+        keys = [name for name in values if name in self.definition.primaryKey]
+        self.stable += [(f"{self._where(position, action)}, column '{k}'", values[k]) for k in keys]
         only_source = not self.inspector.reads_target(*values.values())
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
@@ -369,14 +373,16 @@ class _Resolver:
             )
         return way
 
-    def _changed_struct(self, position: int, name: str, fields: Mapping[tuple[str, ...], str | Column]) -> Column:
+    def _changed_struct(
+        self, position: int, action: Update | Insert, name: str, fields: Mapping[tuple[str, ...], str | Column]
+    ) -> Column:
         """The target's struct with some of its fields replaced (S22)."""
         kind = physical_type(self.definition.field(name))
         struct = F.expr(self.target.column(name))
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
-            where = f"{describe(self.clauses, position)}, updateExpr, column '{'.'.join((name, *path))}'"
-            with analysis_errors(where):
+            where = f"{self._where(position, action)}, column '{'.'.join((name, *path))}'"
+            with self.inspector.errors(where, value):
                 value_type = self.joined.select(as_column(value)).schema.fields[0].dataType
             way = storing(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
             if way not in (Storing.AS_IS, Storing.WIDENED):
@@ -386,7 +392,7 @@ class _Resolver:
                     clause=position + 1,
                     column=name,
                 )
-            struct = _with_field(struct, kind, path, as_column(value).cast(field_type), self._case_sensitive)
+            struct = with_field(struct, kind, path, as_column(value).cast(field_type), self._case_sensitive)
         return struct
 
     def _field_type(self, position: int, name: str, kind: DataType, path: tuple[str, ...]) -> DataType:
@@ -404,6 +410,11 @@ class _Resolver:
 
     # Names ----------------------------------------------------------------------------------------------------------
 
+    def _only_source(self, name: str) -> bool:
+        """Is it a source column that the table does not have: one that is left out on purpose (S22a)."""
+        in_table = find_name(name, self.definition.names, self._case_sensitive) is not None
+        return not in_table and self.source is not None and self.source.index(name) is not None
+
     @property
     def _case_sensitive(self) -> bool:
         return self.source.case_sensitive if self.source is not None else False
@@ -415,7 +426,7 @@ class _Resolver:
         name, path = self._column_path(position, action, text)
         if path:
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}, {_method(action)}: exceptColumns takes whole columns, and '{text}' is a "
+                f"{self._where(position, action)}: exceptColumns takes whole columns, and '{text}' is a "
                 f"field of '{name}'. Use {action.name}Expr for single fields.",
                 clause=position + 1,
             )
@@ -438,8 +449,7 @@ class _Resolver:
         ):
             wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}, {_method(action)}: the table has no column '{wanted}'."
-                + did_you_mean(wanted, names),
+                f"{self._where(position, action)}: the table has no column '{wanted}'." + did_you_mean(wanted, names),
                 clause=position + 1,
                 column=wanted,
             )
@@ -462,33 +472,9 @@ class _Resolver:
             )
 
 
-def _as_char(value: str, field: Field) -> str:
-    """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
-    kind, n = declared_length(field) or ("", 0)
-    if kind != "char":
-        return value
-    text = f"CAST({value} AS STRING)"
-    return f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END"
-
-
 def _method(action: Update | Insert) -> str:
     """The call that added an action, as its user wrote it."""
     return action.name + ("All" if isinstance(action.values, All) else "Expr")
-
-
-def _with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
-    """A struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
-    assert isinstance(kind, StructType)
-    name = find_name(path[0], kind.names, case_sensitive) or path[0]
-    whole = F.coalesce(struct, F.expr(_null_struct(kind)))
-    if len(path) > 1:
-        value = _with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
-    return whole.withField(quote(name), value)
-
-
-def _null_struct(kind: StructType) -> str:
-    fields = (f"{text_literal(f.name)}, CAST(NULL AS {sql_type(f.dataType)})" for f in kind.fields)
-    return f"named_struct({', '.join(fields)})"
 
 
 def alive(definition: TableDefinition) -> str:

@@ -7,21 +7,20 @@ on: editors complete legal chains, type checkers refuse illegal ones.
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge import writer
 from trinitymerge.merge.analysis import analyse
+from trinitymerge.merge.arguments import ExpressionMap, assignments_of, condition_of, names_of, text_of, texts_of
 from trinitymerge.merge.clauses import (
     Action,
     All,
-    Assignments,
     Clause,
     Delete,
     Insert,
@@ -34,9 +33,10 @@ from trinitymerge.merge.clauses import (
     check_clauses,
     check_reachable,
     describe,
+    heading,
+    outline,
 )
 from trinitymerge.merge.frames import Source, Target
-from trinitymerge.merge.names import column_text, key_text
 from trinitymerge.merge.paths import Path, check_forced, judge
 from trinitymerge.merge.plan import MergePlan, Options
 from trinitymerge.merge.result import MergeResult
@@ -44,13 +44,8 @@ from trinitymerge.storage.backend import Backend
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
 
-_LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
-ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
-"""From column to value; as a list of pairs where a key is a Column, which no dict can hold."""
-
-
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class MergeBuilder:
     """A merge of a source into a table, clause by clause (CarbonData, merge guide; S17-S37).
 
@@ -61,7 +56,9 @@ class MergeBuilder:
     - for each source row without a pair, the ``whenNotMatched`` clauses likewise (S18);
     - for each live target row without a pair, the ``whenNotMatchedAndExistsOnlyOnTarget`` clauses likewise (S19).
 
-    A null condition is not true (S20). Conditions and values are SQL text or Columns over the target's and the source's
+    A null condition is not true (S20): ``A.x <> B.x`` misses changes from and to null, ``NOT (A.x <=> B.x)`` does not.
+
+    Conditions and values are SQL text or Columns over the target's and the source's
     alias (by default ``target`` and ``source``); a plain Python None, bool, number, date, datetime or Decimal is a
     literal as a value, a ``str`` is always SQL.
 
@@ -78,7 +75,7 @@ class MergeBuilder:
         ...                    "('9', 1.0, timestamp'2024-01-02', 'I') AS t(order_id, amount, ts, op)")
         >>> result = (orders.alias("A").merge(source.alias("B"), "A.order_id = B.order_id")
         ...     .whenMatched("B.op = 'D'").delete()
-        ...     .whenMatched("A.amount <> B.amount").updateExpr({"amount": "B.amount", "ts": "B.ts"})
+        ...     .whenMatched("NOT (A.amount <=> B.amount)").updateExpr({"amount": "B.amount", "ts": "B.ts"})
         ...     .whenNotMatched("B.op <> 'D'").insertExpr({"order_id": "B.order_id", "amount": "B.amount", "ts": "B.ts"})
         ...     .execute())
         >>> result.rowsUpdated, result.rowsInserted, result.rowsDeleted
@@ -106,7 +103,7 @@ class MergeBuilder:
         Raises:
             InvalidMergeError: an earlier clause of this kind has no condition, so this one could never run (S28).
         """
-        return MatchedClause(self, WhenMatched(_condition(condition)))
+        return MatchedClause(self, WhenMatched(condition_of(condition)))
 
     def whenNotMatched(self, condition: str | Column | None = None) -> NotMatchedClause:
         """Begins a clause for source rows without a pair (S18); target columns are null there (S30).
@@ -120,7 +117,7 @@ class MergeBuilder:
         Raises:
             InvalidMergeError: an earlier clause of this kind has no condition (S28).
         """
-        return NotMatchedClause(self, WhenNotMatched(_condition(condition)))
+        return NotMatchedClause(self, WhenNotMatched(condition_of(condition)))
 
     def whenNotMatchedAndExistsOnlyOnTarget(self, condition: str | Column | None = None) -> TargetOnlyClause:
         """Begins a clause for live target rows without a pair (S19); source columns are null there (S30).
@@ -134,7 +131,7 @@ class MergeBuilder:
         Raises:
             InvalidMergeError: an earlier clause of this kind has no condition (S28).
         """
-        return TargetOnlyClause(self, WhenOnlyOnTarget(_condition(condition)))
+        return TargetOnlyClause(self, WhenOnlyOnTarget(condition_of(condition)))
 
     whenNotMatchedBySource = whenNotMatchedAndExistsOnlyOnTarget
 
@@ -149,7 +146,11 @@ class MergeBuilder:
         """
         if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
             raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version))
+        return self._with(transaction=(appId, version), stream=None)
+
+    def _of_stream(self, batch: MicroBatch) -> MergeBuilder:
+        """The merge of a micro-batch: like a transaction, but one that starts over is refused (S36a)."""
+        return self._with(transaction=(batch.app_id, batch.number), stream=batch)
 
     def onStale(self, policy: str) -> MergeBuilder:
         """What to do with rows older than what they would replace (S11).
@@ -179,6 +180,17 @@ class MergeBuilder:
         plain = MergeBuilder(self._backend, self._alias, self._source, self._condition, self._clauses)
         return attrs.evolve(plain, options=attrs.evolve(self._options, **options))
 
+    def __repr__(self) -> str:
+        """The clauses, and that nothing has happened yet."""
+        source = "" if self._source is None else " of a source"
+        lines = [
+            f"Merge{source} into {self._backend.path} that has not been executed: call execute(), or build() to look closer"
+        ]
+        for position, clause in enumerate(self._clauses):
+            actions = "".join(f".{outline(action)}" for action in clause.actions)
+            lines.append(f"  {position + 1}. {clause.call or heading(clause) + actions}")
+        return "\n".join(lines if self._clauses else [*lines, "  no clause yet"])
+
     # Running --------------------------------------------------------------------------------------------------------
 
     def build(self) -> MergePlan:
@@ -196,7 +208,7 @@ class MergeBuilder:
         target = Target(self._backend.spark, snapshot.definition, self._alias)
         source = None
         if self._source is not None:
-            texts = [*_texts(self._clauses), _text(self._condition)]
+            texts = [*texts_of(self._clauses), text_of(self._condition)]
             source = Source.of(self._source, texts, self._backend.spark, snapshot.definition.names)
         analysis = analyse(target, source, self._condition, self._clauses)
         paths = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
@@ -253,7 +265,7 @@ class MisplacedCallError(InvalidMergeError, AttributeError):
     """A method that exists, but not here; an AttributeError, so that ``hasattr`` and notebooks can probe a chain."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _ClauseStart:
     """A clause that has no action yet."""
 
@@ -263,6 +275,11 @@ class _ClauseStart:
     def __attrs_post_init__(self) -> None:
         clauses = (*self._builder._clauses, self._clause)
         check_reachable(clauses, len(clauses) - 1)
+
+    def __repr__(self) -> str:
+        """The clause, what it lacks, and the merge it belongs to."""
+        position = len(self._builder._clauses) + 1
+        return f"{self._builder!r}\n  {position}. {heading(self._clause)} has no action: add {allowed_actions(self._clause)}"
 
     def _then(self, action: Action, kind: Callable[..., _Next]) -> _Next:
         b = self._builder
@@ -293,7 +310,7 @@ class NotMatchedClause(_ClauseStart):
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
         """
-        return self._then(Insert(_assignments("insertExpr", values)), MergeBuilder)
+        return self._then(Insert(assignments_of("insertExpr", values)), MergeBuilder)
 
     def insertAll(self, exceptColumns: Iterable[str] = ()) -> MergeBuilder:
         """Inserts every target column from the source column of the same name (S23).
@@ -301,7 +318,7 @@ class NotMatchedClause(_ClauseStart):
         Args:
             exceptColumns: target columns to leave null.
         """
-        return self._then(Insert(All(_names("insertAll", exceptColumns))), MergeBuilder)
+        return self._then(Insert(All(names_of("insertAll", exceptColumns))), MergeBuilder)
 
 
 class TargetOnlyClause(_ClauseStart):
@@ -313,7 +330,7 @@ class TargetOnlyClause(_ClauseStart):
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
         """
-        return self._then(Update(_assignments("updateExpr", values)), TargetActions)
+        return self._then(Update(assignments_of("updateExpr", values)), TargetActions)
 
     def delete(self) -> TargetActions:
         """Deletes the target row, by a tombstone (S9)."""
@@ -325,7 +342,7 @@ class TargetOnlyClause(_ClauseStart):
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
         """
-        return self._then(Insert(_assignments("insertExpr", values)), TargetActions)
+        return self._then(Insert(assignments_of("insertExpr", values)), TargetActions)
 
 
 class MatchedClause(TargetOnlyClause):
@@ -337,7 +354,7 @@ class MatchedClause(TargetOnlyClause):
         Args:
             exceptColumns: target columns that keep their value.
         """
-        return self._then(Update(All(_names("updateAll", exceptColumns))), TargetActions)
+        return self._then(Update(All(names_of("updateAll", exceptColumns))), TargetActions)
 
 
 class TargetActions(MergeBuilder):
@@ -349,7 +366,7 @@ class TargetActions(MergeBuilder):
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
         """
-        return self._and(Insert(_assignments("insertExpr", values)))
+        return self._and(Insert(assignments_of("insertExpr", values)))
 
     def updateExpr(self, values: ExpressionMap) -> TargetActions:
         """Changes the target row besides the clause's inserts (S22).
@@ -357,7 +374,7 @@ class TargetActions(MergeBuilder):
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
         """
-        return self._and(Update(_assignments("updateExpr", values)))
+        return self._and(Update(assignments_of("updateExpr", values)))
 
     def delete(self) -> TargetActions:
         """Deletes the target row besides the clause's inserts (S9)."""
@@ -368,64 +385,3 @@ class TargetActions(MergeBuilder):
         clauses = (*before, attrs.evolve(last, actions=(*last.actions, action)))
         check_actions(clauses, len(clauses) - 1)
         return attrs.evolve(self, clauses=clauses)
-
-
-# Arguments ------------------------------------------------------------------------------------------------------------
-
-
-def _condition(condition: Any) -> Any:
-    if condition is None or isinstance(condition, (str, Column)):
-        return condition
-    raise InvalidMergeError(
-        f"A clause condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r}). "
-        "Leave it out for 'always'."
-    )
-
-
-def _assignments(method: str, values: Any) -> Assignments:
-    pairs = _pairs(values)
-    if not pairs:
-        raise InvalidMergeError(
-            f"{method} takes a map from column to expression with at least one entry, got {values!r}."
-        )
-    for key, value in pairs:
-        if not isinstance(key, (str, Column)):
-            raise InvalidMergeError(f"{method}: a map key must be a column name or a Column, got {key!r}.")
-        if not isinstance(value, (str, Column, *_LITERALS)):
-            raise InvalidMergeError(
-                f"{method}, column '{key_text(key)}': a value must be SQL text, a Column or a plain Python literal, got "
-                f"{type(value).__name__}. Use pyspark.sql.functions.lit for other literals."
-            )
-    return Assignments(pairs)
-
-
-def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
-    """The entries of a map, or of a list of pairs: Columns cannot be keys of a dict."""
-    if isinstance(values, Mapping):
-        return tuple(values.items())
-    pairs = tuple(values) if isinstance(values, (list, tuple)) else ()
-    return pairs if all(isinstance(p, tuple) and len(p) == 2 for p in pairs) else ()
-
-
-def _names(method: str, names: Any) -> tuple[str, ...]:
-    if isinstance(names, str):
-        return (names,)
-    found = tuple(names) if isinstance(names, Iterable) else ()
-    if not isinstance(names, Iterable) or not all(isinstance(n, str) for n in found):
-        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {names!r}.")
-    return found
-
-
-def _texts(clauses: tuple[Clause, ...]) -> list[str]:
-    """The text of every expression of a clause list, to see which aliases it uses."""
-    texts = [_text(c.condition) for c in clauses]
-    for clause in clauses:
-        for action in clause.actions:
-            values = getattr(action, "values", None)
-            if isinstance(values, Assignments):
-                texts += [_text(v) for _, v in values.items]
-    return texts
-
-
-def _text(value: Any) -> str:
-    return column_text(value) if isinstance(value, Column) else str(value)

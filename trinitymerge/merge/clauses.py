@@ -85,6 +85,8 @@ def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
 class _ClauseBase:
     condition: Expression | None = attrs.field(default=None, eq=_comparable)
     actions: tuple[Action, ...] = attrs.field(default=(), converter=_actions)
+    call: str | None = attrs.field(default=None, eq=False)
+    """The shorthand that stands for this clause, if that is what the user wrote."""
 
 
 @attrs.frozen
@@ -117,13 +119,45 @@ def describe(clauses: tuple[Clause, ...], position: int) -> str:
     Example:
         >>> print(describe((WhenMatched("B.op = 'D'", [Delete()]),), 0))
         clause 1, whenMatched("B.op = 'D'")
+        >>> print(describe((WhenOnlyOnTarget("amount < 0", [Delete()], call='deleteWhere("amount < 0")'),), 0))
+        deleteWhere("amount < 0")
     """
     clause = clauses[position]
-    condition = "" if clause.condition is None else _condition_text(clause.condition)
-    return f"clause {position + 1}, {clause.name}({condition})"
+    return clause.call or f"clause {position + 1}, {heading(clause)}"
 
 
-def _condition_text(condition: Expression) -> str:
+def heading(clause: Clause) -> str:
+    """A clause's kind and condition.
+
+    Example:
+        >>> print(heading(WhenMatched("B.op = 'D'", [Delete()])))
+        whenMatched("B.op = 'D'")
+    """
+    return f"{clause.name}({'' if clause.condition is None else condition_text(clause.condition)})"
+
+
+def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> str:
+    """Several clauses as errors name them; a shorthand that stands for several only once."""
+    return " and ".join(dict.fromkeys(describe(clauses, p) for p in positions))
+
+
+def outline(action: Action) -> str:
+    """The call that adds an action, without its values.
+
+    Example:
+        >>> print(outline(Update(Assignments({"amount": "B.amount"}))), outline(Insert(All(["note"]))))
+        updateExpr(amount) insertAll(exceptColumns: note)
+    """
+    if isinstance(action, Delete):
+        return "delete()"
+    if isinstance(action.values, All):
+        excepted = ", ".join(action.values.exceptColumns)
+        return f"{action.name}All({f'exceptColumns: {excepted}' if excepted else ''})"
+    return f"{action.name}Expr({', '.join(str(k) for k, _ in action.values.items)})"
+
+
+def condition_text(condition: Expression) -> str:
+    """A condition as messages show it."""
     return f'"{condition}"' if isinstance(condition, str) else str(condition)
 
 

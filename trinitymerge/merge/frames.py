@@ -19,11 +19,11 @@ import attrs
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote
+from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote, sql_type, without_collations
 
 try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
     from pyspark.logger import PySparkLogger
@@ -179,7 +179,7 @@ class Source:
     def over(self, df: DataFrame) -> Source:
         """The same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
-        copies = [f"{quote(self.schema.names[i])} AS {source_copy(i)}" for i in found if i is not None]
+        copies = [f"{self.plain(i)} AS {source_copy(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
             return attrs.evolve(self, frame=df.selectExpr("*", f"true AS {IN_SOURCE}", *copies), df=df)
 
@@ -187,6 +187,15 @@ class Source:
         """Position of the column that ``name`` means, or None when the source has none (S30)."""
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
+
+    def plain(self, i: int) -> str:
+        """The i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
+        name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType
+        return name if kind == self.plain_type(i) else f"CAST({name} AS {sql_type(self.plain_type(i))})"
+
+    def plain_type(self, i: int) -> DataType:
+        """The type of :meth:`plain`."""
+        return without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:
         """Can the expressions be computed from the source alone."""
@@ -246,13 +255,13 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def analysis_errors(where: str) -> Iterator[None]:
-    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``."""
+def analysis_errors(where: str, hint: Callable[[BaseException], str] = lambda error: "") -> Iterator[None]:
+    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``; a hint may end them."""
     try:
         with quiet():
             yield
     except (AnalysisException, ParseException) as error:
-        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}") from None
+        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}{hint(error)}") from None
 
 
 _CAUSE = re.compile(
@@ -301,6 +310,10 @@ def _advice(error: BaseException) -> str:
         return (
             " Conditions and values are computed for one pair of rows at a time: aggregates, window functions and "
             "generators cannot be used; compute them in the source."
+        )
+    if "COLLATION" in text:
+        return (
+            " Their collations differ: compare plain text, e.g. CAST(B.name AS STRING), or name one collation for both."
         )
     if "MISSING_ATTRIBUTES" in text or "CANNOT_RESOLVE_DATAFRAME_COLUMN" in text:
         return (

@@ -7,7 +7,8 @@ fails are they asked one by one, to find out which clause to blame.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
@@ -15,8 +16,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType
 
+from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
+from trinitymerge.merge.hints import hint
+
+_NOTHING = HIDDEN_PREFIX + "nothing"
 
 Expression: TypeAlias = "str | Column"
 
@@ -39,6 +44,17 @@ class Inspector:
         likely = [t for t in self._types if not alias.search(t)]
         self._reads = dict.fromkeys(likely, False) if likely and self._only_source(likely) else {}
 
+    @contextmanager
+    def errors(self, where: str, value: Expression | None = None) -> Iterator[None]:
+        """Spark's analysis errors as ours, with what may have been meant (see :mod:`trinitymerge.merge.hints`).
+
+        Args:
+            where: how the message begins.
+            value: what was to be assigned; None where it is a condition.
+        """
+        with analysis_errors(where, lambda error: hint(error, value, self._target, self._source)):
+            yield
+
     def _types_of_all(self, texts: Sequence[str]) -> dict[str, DataType]:
         """The types of texts that can all be used; nothing where one cannot."""
         if not texts:
@@ -60,7 +76,7 @@ class Inspector:
         Raises:
             InvalidMergeError: beginning with ``where``.
         """
-        with analysis_errors(where):
+        with self.errors(where):
             kind = self._known(condition)
             if kind is None:
                 kind = self._joined.select(as_column(condition).alias("c")).schema.fields[0].dataType
@@ -70,6 +86,39 @@ class Inspector:
                 )
             if self._known(condition) is None:
                 self._joined.filter(as_column(condition)).schema  # noqa: B018
+
+    def check_deterministic(self, expressions: Sequence[tuple[str, Expression]]) -> None:
+        """Refuses conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
+
+        They are computed more than once: by several steps of a merge, and again by a task that is repeated.
+
+        Args:
+            expressions: what each is, as the message begins, and the expression.
+
+        Raises:
+            InvalidMergeError: naming the first.
+        """
+        if not expressions or self._is_deterministic([e for _, e in expressions]):
+            return
+        for where, expression in expressions:
+            if not self._is_deterministic([expression]):
+                raise InvalidMergeError(
+                    f"{where} is not deterministic: it may be another one each time it is computed, so rows could be paired, "
+                    "or written, by one answer and counted by another. Write the source to a file or a table with a column "
+                    "for it first, and use that column."
+                )
+
+    def _is_deterministic(self, expressions: Sequence[Expression]) -> bool:
+        """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
+        nothing = self._joined.sparkSession.range(0).selectExpr(f"id AS {_NOTHING}")
+        try:
+            with quiet():
+                self._joined.join(nothing, F.array(*[as_column(e).isNull() for e in expressions])[0]).schema  # noqa: B018
+        except AnalysisException as error:
+            if "NON_DETERMINISTIC" not in str(error).upper():
+                raise
+            return False
+        return True
 
     def types(self, where: str, values: Mapping[str, Expression]) -> list[DataType]:
         """The types of the values of some columns.
@@ -88,7 +137,7 @@ class Inspector:
                 return types
         except InvalidMergeError:
             for name, value in values.items():  # find the culprit
-                with analysis_errors(f"{where}, column '{name}'"):
+                with self.errors(f"{where}, column '{name}'", value):
                     self._joined.select(as_column(value)).schema  # noqa: B018
                     self._joined.filter(as_column(value).isNull()).schema  # noqa: B018
             raise

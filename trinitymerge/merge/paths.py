@@ -18,7 +18,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import LongType
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import declared_length, physical_type, quote, sql_type
+from trinitymerge.expressions import declared_length, physical_type, sql_type
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Replaced, Template, Value
 from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
@@ -121,7 +121,7 @@ def key_match(analysis: Analysis) -> KeyMatch | None:
     rest: list[str] = []
     if analysis.by_name:
         indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
-        sides_by_key = [(source_copy(i), quote(source.schema.names[i])) for i in indexes]
+        sides_by_key = [(source_copy(i), source.plain(i)) for i in indexes]
     else:
         guess = _guess(analysis, source)
         if guess is None:

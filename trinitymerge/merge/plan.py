@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type, quote
+from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge import compiler, keyrange, settling, sides
 from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
-from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, describe
+from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.frames import Source
 from trinitymerge.merge.paths import Path, Paths
 from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
@@ -36,12 +37,14 @@ class Options:
     Attributes:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         transaction: ``(appId, version)`` or None (S36).
+        stream: the micro-batch that the transaction is, or None (S36a).
         max_delete_fraction: share of live rows, or None (S37).
         path: a sound path to take instead of the cheapest, or None.
     """
 
     on_stale: str = "skip"
     transaction: tuple[str, int] | None = None
+    stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
     path: Path | None = None
 
@@ -205,7 +208,7 @@ class MergePlan:
             Path: keyed lookup
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
-        text = "\n".join([self._headline(), *self._clause_lines(), *self._path_lines()])
+        text = "\n".join([self._headline(), *self._clause_lines(), *self._ignored_lines(), *self._path_lines()])
         print(text)
         return text
 
@@ -216,7 +219,7 @@ class MergePlan:
     def _clause_lines(self) -> list[str]:
         lines = []
         for position, plan in enumerate(self.analysis.clauses):
-            head = describe(self.clauses, position).split(", ", 1)[1]
+            head = heading(self.clauses[position])
             does = "; ".join(_words(plan, t) for t in plan.templates)
             lines.append(f"  {position + 1}. {head}: {does}")
         kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
@@ -225,6 +228,10 @@ class MergePlan:
             if clauses and all(p.condition is not None for p in clauses):
                 lines.append(f"     {words} for which no condition is true: nothing")
         return lines
+
+    def _ignored_lines(self) -> list[str]:
+        columns = ", ".join(self.analysis.ignored)
+        return [f"Source columns left out: {columns} (not in the table, and nothing mentions them)"] if columns else []
 
     def _path_lines(self) -> list[str]:
         chosen = self.chosen

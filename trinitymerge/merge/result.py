@@ -10,9 +10,15 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from trinitymerge.errors import counted
+
 
 def _mapping(value: Mapping[str, float]) -> dict[str, float]:
     return dict(value)
+
+
+def _names(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
 
 
 def _counts(values: Iterable[int | None]) -> tuple[int | None, ...]:
@@ -36,6 +42,8 @@ class MergeResult:
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged.
+        columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
+            mentions (S22a).
         skipped: why nothing was committed, or an empty string.
         hint: what would pay next, or what was done besides; usually empty.
         seconds: time per phase.
@@ -58,14 +66,18 @@ class MergeResult:
     path: str = "none"
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
+    columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     skipped: str = ""
     hint: str = attrs.field(default="", eq=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
     batches: int = attrs.field(default=0, eq=False)
 
     def __str__(self) -> str:
+        ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
         if self.skipped:
-            return f"version {self.version}: nothing committed, {self.skipped}"
+            return "\n  ".join(
+                [f"version {self.version}: nothing committed, {self.skipped}", *([ignored] if ignored else [])]
+            )
         known = [
             f"{count:,} {word}"
             for count, word in (
@@ -76,13 +88,16 @@ class MergeResult:
             )
             if count is not None
         ]
-        source = "" if self.rowsSource is None else f" from {self.rowsSource:,} source rows"
-        appended = f"{self.rowsAppended:,} rows appended{source}"
+        source = "" if self.rowsSource is None else f" from {counted(self.rowsSource, 'source row')}"
+        appended = f"{counted(self.rowsAppended)} appended{source}"
         time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
         head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
         notes = [
-            f"{self.rowsBelowHorizon:,} rows are older than forgotten tombstones" if self.rowsBelowHorizon else "",
-            f"{self.rowsPurged:,} rows of purged keys left out" if self.rowsPurged else "",
+            f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"
+            if self.rowsBelowHorizon
+            else "",
+            f"{counted(self.rowsPurged)} of purged keys left out" if self.rowsPurged else "",
+            ignored,
             self.hint,
         ]
         return "\n  ".join([f"version {self.version}: {head}", *(n for n in notes if n)])
@@ -90,6 +105,7 @@ class MergeResult:
     def _repr_html_(self) -> str:
         shown = attrs.asdict(self)
         shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
+        shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"

@@ -20,9 +20,11 @@ from trinitymerge.errors import (
     NullKeyError,
     SchemaMismatchError,
     StaleRowsError,
+    counted,
 )
 from trinitymerge.expressions import all_of, any_of, is_tombstone, physical_type, quote
-from trinitymerge.merge.clauses import Clause, describe
+from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
+from trinitymerge.merge.names import key_text, name_parts
 from trinitymerge.merge.paths import Path
 from trinitymerge.merge.program import CLAUSE, EFFECT, KEEP, MISFIT, SLOT, UNDECIDED, Program
 from trinitymerge.merge.settling import (
@@ -169,7 +171,7 @@ def check_observed(program: Program, observed: Observed, staged: StagedRows, cla
         if observed[f"null_{i}"]:
             rows = staged().filter(f"{quote(field.name)} IS NULL")
             raise SchemaMismatchError(
-                f"Column '{field.name}' must not be null, but is in {_rows(observed[f'null_{i}'])} of the merge: "
+                f"Column '{field.name}' must not be null, but is in {counted(observed[f'null_{i}'])} of the merge: "
                 f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",
                 column=field.name,
             )
@@ -179,7 +181,7 @@ def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, 
     rows = staged.filter(_any_null(definition.primaryKey))
     nulls = [k for k in definition.primaryKey if rows.filter(f"{quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
-        f"There is a null in primary-key column {_listed(nulls)} of {_rows(count)} to be written, from "
+        f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
         f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Nothing was written. Filter such rows out of "
         "the source, or add a clause condition that leaves them out.",
         columns=nulls,
@@ -193,7 +195,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     values = dict.fromkeys(e.split("\t", 1)[1] for e in examples if e.startswith(name + "\t"))
     field = definition.field(name)
     raise SchemaMismatchError(
-        f"Column '{name}' is {field.text}, and values of {_rows(observed['misfits'])} of the merge do not fit, e.g. "
+        f"Column '{name}' is {field.text}, and values of {counted(observed['misfits'])} of the merge do not fit, e.g. "
         f"{', '.join(repr(v) for v in values)}. Nothing was written. Correct the values, cast them explicitly, or filter "
         "the rows out.",
         column=name,
@@ -278,16 +280,20 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
     if not found:
         return
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
-    where = " and ".join(describe(clauses, p - 1) for p in sorted({p for r in found for p in r[CLAUSE]}))
-    listed = "; ".join(f"{_key_text(definition, k)} ({r[_N]} rows)" for k, r in zip(keys, found, strict=True))
+    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
+    listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[_N])})" for k, r in zip(keys, found, strict=True))
     same = f"equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "no watermark to tell them apart"
     raise AmbiguousMergeError(
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) with {same}: "
-        f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. Keep one row per key in the "
-        "source, or give the table a watermark key that tells which one is fresher.",
+        f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. "
+        f"{_history_advice(definition, clauses) or _ONE_ROW_EACH}",
         keys=keys,
         columns=definition.primaryKey,
     )
+
+
+_UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."
+_ONE_ROW_EACH = "Keep one row per key in the source, or give the table a watermark key that tells which one is fresher."
 
 
 def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
@@ -309,9 +315,9 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
     rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
     raise DuplicateKeyError(
-        f"{_rows(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
+        f"{counted(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
         f"nor moves away: {'; '.join(_key_text(definition, k) for k in keys)}, from {_clauses_of(rows, clauses)}. "
-        "Nothing was written. Update such rows instead, or match on the whole primary key.",
+        f"Nothing was written. {_history_advice(definition, clauses) or _UPDATE_INSTEAD}",
         keys=keys,
     )
 
@@ -319,7 +325,7 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
 def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
     """Raises the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
     count, withheld = observed["stale"], observed["withheld"]
-    beside = f" The inserts beside them ({_rows(withheld)}) would not be written either." if withheld else ""
+    beside = f" The inserts beside them ({counted(withheld)}) would not be written either." if withheld else ""
     names = definition.watermarkKey
     theirs = latest.selectExpr(
         *[f"{quote(k)} AS {HIDDEN_PREFIX}k{i}" for i, k in enumerate(definition.primaryKey)],
@@ -334,7 +340,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         for r in found
     ]
     raise StaleRowsError(
-        f"The merge has {_rows(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}.{beside} "
+        f"The merge has {counted(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}.{beside} "
         'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
         "let them win.",
         keys=[tuple(r[k] for k in definition.primaryKey) for r in found],
@@ -343,10 +349,6 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:
@@ -372,7 +374,26 @@ def _shown(rows: DataFrame, definition: TableDefinition) -> str:
 
 def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
     positions = sorted(r[0] for r in rows.select(CLAUSE).distinct().collect())
-    return " and ".join(describe(clauses, p - 1) for p in positions)
+    return describe_all(clauses, (p - 1 for p in positions))
+
+
+def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:
+    """What to do if a merge closes rows by changing their key: the shape of a type 2 dimension with a flag in its key."""
+    assigned = [
+        (name_parts(key_text(key)) or ("",))[-1].lower()
+        for clause in clauses
+        for action in clause.actions
+        if isinstance(action, Update) and isinstance(action.values, Assignments)
+        for key, _ in action.values.items
+    ]
+    changed = [k for k in definition.primaryKey if k.lower() in assigned]
+    return (
+        f"The merge changes {_listed(changed)}, a part of the primary key, and two rows come to share one. In a table that keeps "
+        "the history of its rows, a flag is no part of the key, for all closed rows of one thing have it in common: use what "
+        "tells them apart, such as the date from which a row holds (valid_from)."
+        if changed
+        else ""
+    )
 
 
 def _listed(names: Any) -> str:

@@ -17,10 +17,17 @@ import attrs
 from pyspark.errors import PythonException
 
 from trinitymerge import reader
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError, TooManyDeletesError
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    FilesVacuumedError,
+    InvalidMergeError,
+    TooManyDeletesError,
+    counted,
+)
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
-from trinitymerge.merge import sides, validation
+from trinitymerge.maintenance.streaming import check_continues
+from trinitymerge.merge import ignored, sides, validation
 from trinitymerge.merge.clauses import describe
 from trinitymerge.merge.compiler import stored_columns
 from trinitymerge.merge.conflicts import Dependence, requirements
@@ -58,6 +65,11 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
+    ignored.warn(plan.backend.path, plan.analysis.ignored)
+    return attrs.evolve(_execute(plan), columnsIgnored=plan.analysis.ignored)
+
+
+def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
         snapshot = plan.backend.snapshot()
@@ -95,6 +107,8 @@ def _after(plan: MergePlan, result: MergeResult) -> MergeResult:
 def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
     if plan.options.transaction is None:
         return None
+    if plan.options.stream is not None:
+        check_continues(plan.options.stream, snapshot, plan.backend.path)
     application, version = plan.options.transaction
     last = snapshot.transactions.get(application)
     if last is None or last < version:
@@ -243,8 +257,8 @@ class _Attempt:
         live = reader.live(self.plan.backend, Batches.of(self.snapshot)).count()
         if counts.deleted > allowed * live:
             raise TooManyDeletesError(
-                f"The merge would delete {counts.deleted:,} of {live:,} live rows, more than the allowed share of {allowed}. "
-                "Nothing was written. Check the source, or raise maxDeleteFraction.",
+                f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
+                f"of {allowed}. Nothing was written. Check the source, or raise maxDeleteFraction.",
                 deletes=counts.deleted,
                 live=live,
             )
@@ -325,6 +339,7 @@ class _Attempt:
             parameters={"clauses": [describe(self.plan.clauses, i) for i in range(len(self.plan.clauses))]},
             added=batches,
             transaction=self.plan.options.transaction,
+            stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
             duration_ms=int(sum(self.seconds.values()) * 1000),

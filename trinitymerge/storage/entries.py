@@ -62,6 +62,11 @@ def _check_resets_horizon(commit: Any, _field: object, value: Any) -> None:
         raise ValueError(f"the horizon is both reset and set to {list(commit.horizon)}")
 
 
+def _check_stream(commit: Any, _field: object, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or commit.transaction is None):
+        raise ValueError(f"stream is {value!r}, which is not the id of a streaming query beside a transaction")
+
+
 def _count() -> Any:
     return attrs.field(validator=_check_count)
 
@@ -161,6 +166,7 @@ class Commit:
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
         transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
+        stream: the id of the streaming query whose micro-batch the transaction is, where Spark tells it (S36a).
         horizon: the largest watermark the table has forgotten so far, in the form of :attr:`Batch.watermark_max`; empty
             where the watermark's type has no such form. Set by a compaction that forgets tombstones, and by a restore to
             a version that had forgotten some. None leaves the table's horizon as it is.
@@ -188,6 +194,7 @@ class Commit:
     transaction: tuple[str, int] | None = attrs.field(
         default=None, converter=_tuple_or_none, validator=_check_transaction
     )
+    stream: str | None = attrs.field(default=None, validator=_check_stream)
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
     resets_horizon: bool = attrs.field(default=False, validator=_check_resets_horizon)
     purged: Purged | None = None
@@ -233,6 +240,7 @@ class Snapshot:
         definition_version: the version that last changed it.
         batches: what to read, in commit order; the ``version`` of each is set.
         transactions: the latest version per ``appId`` (S36).
+        streams: the id of the streaming query per ``appId``, as far as known (S36a).
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
@@ -246,6 +254,7 @@ class Snapshot:
     definition_version: int = 0
     batches: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
+    streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
     purged: Purged | None = None
     reader_protocol: int = PROTOCOL
@@ -304,6 +313,7 @@ class Snapshot:
             definition_version=commit.version if commit.definition else self.definition_version,
             batches=batches,
             transactions=self._with_transaction(commit.transaction),
+            streams=self._with_stream(commit),
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
@@ -341,6 +351,11 @@ class Snapshot:
         application, version = transaction
         return {**self.transactions, application: max(version, self.transactions.get(application, version))}
 
+    def _with_stream(self, commit: Commit) -> Mapping[str, str]:
+        if commit.stream is None or commit.transaction is None:
+            return self.streams
+        return {**self.streams, commit.transaction[0]: commit.stream}
+
     def to_json(self) -> dict[str, Any]:
         """The snapshot as a checkpoint holds it, without the envelope."""
         data = _to_json(self, _SNAPSHOT_FIELDS)
@@ -365,6 +380,8 @@ class Snapshot:
                 raise ValueError(f"{name} is {values[name]!r}, which is not a whole number")
         for transaction in values.get("transactions", {}).items():
             _check_transaction(None, None, transaction)
+        if not all(isinstance(stream, str) for stream in values.get("streams", {}).values()):
+            raise ValueError("streams do not map names of applications to ids of streaming queries")
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
         values["purged"] = Purged.from_json(values.get("purged"))

@@ -17,7 +17,6 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
     FilesVacuumedError,
-    InvalidDefinitionError,
     TableExistsError,
     TableNotFoundError,
 )
@@ -28,6 +27,7 @@ from trinitymerge.storage.backend import BATCH, VERSION, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.storable import check_storable
 
 _READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false"}
 """A table must not lose rows silently, whatever the session is set to."""
@@ -64,9 +64,9 @@ class ManagedBackend:
 
         Raises:
             TableExistsError: there is a table, or something else, at the path.
-            InvalidDefinitionError: the file format cannot store a column.
+            InvalidDefinitionError: the files cannot keep a column.
         """
-        _check_format(definition)
+        check_storable(definition)
         if self.log.files.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
@@ -332,14 +332,3 @@ def _version_of(batches: Sequence[Batch]) -> str:
 def _is_hidden(file: FileInfo, directory: str) -> bool:
     """Is a file, or a directory it lies in, one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
-
-
-def _check_format(definition: TableDefinition) -> None:
-    if definition.fileFormat != "orc":
-        return
-    for field in definition.fields:
-        if "`" in field.name:
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' holds a backtick, which Spark's ORC files lose. Rename it or use parquet.",
-                column=field.name,
-            )

@@ -241,9 +241,9 @@ class TableMerge:
         >>> def pipeline(table):
         ...     return (table.alias("A").merge(changes.alias("B"), "A.order_id = B.order_id")
         ...         .whenMatched("B.op = 'D'").delete()
-        ...         .whenMatched("A.amount <> B.amount").updateExpr({"amount": "B.amount"}))
+        ...         .whenMatched("NOT (A.amount <=> B.amount)").updateExpr({"amount": "B.amount"}))
         >>> [found.clause for found in clauseOrderDependence(TableMerge(orders, pipeline))]
-        ['clause 2, whenMatched("A.amount <> B.amount")']
+        ['clause 2, whenMatched("NOT (A.amount <=> B.amount)")']
     """
 
     table: Any

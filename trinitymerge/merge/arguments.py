@@ -1,0 +1,97 @@
+"""What users pass to the calls of a merge, checked at the call (S28).
+
+Owns: conditions, maps and lists of names, from whatever was given. Asks nobody about tables: names and types are checked when
+the merge is built.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.clauses import Assignments, Clause
+from trinitymerge.merge.names import column_text, key_text
+
+_LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
+
+ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
+"""From column to value; as a list of pairs where a key is a Column, which no dict can hold."""
+
+
+def condition_of(condition: Any) -> Any:
+    """The condition of a clause.
+
+    Raises:
+        InvalidMergeError: it is neither text nor a Column nor None.
+    """
+    if condition is None or isinstance(condition, (str, Column)):
+        return condition
+    raise InvalidMergeError(
+        f"A clause condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r}). "
+        "Leave it out for 'always'."
+    )
+
+
+def assignments_of(method: str, values: Any) -> Assignments:
+    """The map of a call.
+
+    Raises:
+        InvalidMergeError: it is no map, or an entry of it cannot be an assignment; begins with the method's name.
+    """
+    pairs = _pairs(values)
+    if not pairs:
+        raise InvalidMergeError(
+            f"{method} takes a map from column to expression with at least one entry, got {values!r}."
+        )
+    for key, value in pairs:
+        if not isinstance(key, (str, Column)):
+            raise InvalidMergeError(f"{method}: a map key must be a column name or a Column, got {key!r}.")
+        if not isinstance(value, (str, Column, *_LITERALS)):
+            raise InvalidMergeError(
+                f"{method}, column '{key_text(key)}': a value must be SQL text, a Column or a plain Python literal, got "
+                f"{type(value).__name__}. Use pyspark.sql.functions.lit for other literals."
+            )
+    return Assignments(pairs)
+
+
+def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
+    """The entries of a map, or of a list of pairs: Columns cannot be keys of a dict."""
+    if isinstance(values, Mapping):
+        return tuple(values.items())
+    pairs = tuple(values) if isinstance(values, (list, tuple)) else ()
+    return pairs if all(isinstance(p, tuple) and len(p) == 2 for p in pairs) else ()
+
+
+def names_of(method: str, names: Any) -> tuple[str, ...]:
+    """The ``exceptColumns`` of a call: a name or names.
+
+    Raises:
+        InvalidMergeError: they are no names; begins with the method's name.
+    """
+    if isinstance(names, str):
+        return (names,)
+    found = tuple(names) if isinstance(names, Iterable) else ()
+    if not isinstance(names, Iterable) or not all(isinstance(n, str) for n in found):
+        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {names!r}.")
+    return found
+
+
+def texts_of(clauses: tuple[Clause, ...]) -> list[str]:
+    """The text of every expression of a clause list, to see which aliases it uses."""
+    texts = [text_of(c.condition) for c in clauses]
+    for clause in clauses:
+        for action in clause.actions:
+            values = getattr(action, "values", None)
+            if isinstance(values, Assignments):
+                texts += [text_of(v) for _, v in values.items]
+    return texts
+
+
+def text_of(value: Any) -> str:
+    """The text of an expression."""
+    return column_text(value) if isinstance(value, Column) else str(value)

@@ -1,0 +1,71 @@
+"""Source columns that a merge has no use for (S22a).
+
+Owns: which they are, and the warning about them. A new column of a feed that vanishes without a word is lost for good; one
+that is left out on purpose must not be complained about. So whatever could be a mention counts as one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import find_name
+from trinitymerge.merge.clauses import All, Clause
+from trinitymerge.merge.frames import Source
+
+_STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
+"""All columns at once, or a Column whose text Spark has cut."""
+
+_logger = logging.getLogger(__name__)
+_warned: set[tuple[str, frozenset[str]]] = set()
+
+
+def ignored_columns(
+    source: Source, definition: TableDefinition, texts: Sequence[str], clauses: Sequence[Clause]
+) -> tuple[str, ...]:
+    """The source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
+
+    Args:
+        source: the source side.
+        definition: of the target.
+        texts: of every condition and value of the merge.
+        clauses: of the merge.
+
+    Returns:
+        Their names, in the source's order; nothing for merges that take no column by its name.
+    """
+    taken = [values for c in clauses for a in c.actions if isinstance(values := getattr(a, "values", None), All)]
+    if not taken or any(_STAR.search(text) for text in texts):
+        return ()
+    excepted = {name.casefold() for values in taken for name in values.exceptColumns}
+    return tuple(
+        name
+        for name in source.schema.names
+        if find_name(name, definition.names, source.case_sensitive) is None
+        and name.casefold() not in excepted
+        and not any(_mentions(text, name) for text in texts)
+    )
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Could a text be about a column: does the name stand in it, as a word."""
+    quoted = re.escape(name.replace("`", "``"))
+    return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def warn(path: str, columns: Sequence[str]) -> None:
+    """Says so in the log, once in a process for a table and a set of columns."""
+    seen = (path, frozenset(columns))
+    if not columns or seen in _warned:
+        return
+    _warned.add(seen)
+    _logger.warning(
+        "%s: the merge leaves out source column%s %s: the table has no such column, and nothing in the merge mentions %s. "
+        "Drop %s from the source, or list %s in exceptColumns, if that is meant.",
+        path,
+        "s" if len(columns) > 1 else "",
+        ", ".join(columns),
+        *(("them",) * 3 if len(columns) > 1 else ("it",) * 3),
+    )

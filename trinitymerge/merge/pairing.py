@@ -1,0 +1,44 @@
+"""How rows are paired where the user has not said how: equality on the primary key, by name (S30).
+
+Owns: that condition as SQL. What a condition implies is judged in :mod:`trinitymerge.merge.paths`.
+"""
+
+from __future__ import annotations
+
+from trinitymerge.definition import Field
+from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.expressions import all_of, declared_length
+from trinitymerge.merge.frames import Source, Target, source_copy
+
+
+def primary_key_equality(target: Target, source: Source, call: str | None = None) -> str:
+    """The condition of a merge that was given none (S30).
+
+    Args:
+        target: the target side.
+        source: the source side.
+        call: the shorthand that stands for the merge, if any.
+
+    Raises:
+        InvalidMergeError: the source lacks a primary-key column.
+    """
+    pairs = []
+    for key in target.definition.primaryKey:
+        i = source.index(key)
+        if i is None:
+            raise InvalidMergeError(
+                f"{f'{call}' if call else 'The merge has no condition, so it'} pairs rows by the primary key, but the source "
+                f"has no column '{key}'.{did_you_mean(key, source.schema.names)} Rename the source's column or "
+                f"{'use merge() with' if call else 'pass'} a condition."
+            )
+        pairs.append(f"{target.column(key)} = {_as_char(source_copy(i), target.definition.field(key))}")
+    return all_of(pairs)
+
+
+def _as_char(value: str, field: Field) -> str:
+    """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
+    kind, n = declared_length(field) or ("", 0)
+    if kind != "char":
+        return value
+    text = f"CAST({value} AS STRING)"
+    return f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END"

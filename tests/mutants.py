@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "a base is taken to be older than what came after it, whatever the watermarks (S13)",
         "reader.py",
-        "return in_order(delta.watermark_min, definition) >= in_order(base.watermark_max, definition)",
+        "return is_at_least(delta.watermark_min, base.watermark_max, definition)",
         "return True",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),

@@ -33,6 +33,7 @@ from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
 from trinitymerge.properties import check_properties
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import Commit, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
@@ -42,9 +43,20 @@ _parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_strin
 
 _DEFAULT_ALIAS = "target"
 
+# Not as DDL: the session decides what TIMESTAMP means there, and whether "user" is a word of its own.
 _HISTORY = (
-    "version BIGINT, timestamp TIMESTAMP, operation STRING, parameters STRING, metrics MAP<STRING, STRING>, user STRING, "
-    "durationMs BIGINT, batchesAdded INT, batchesRemoved INT, rowsAdded BIGINT, bytesAdded BIGINT"
+    StructType()
+    .add("version", types.LongType())
+    .add("timestamp", types.TimestampType())
+    .add("operation", types.StringType())
+    .add("parameters", types.StringType())
+    .add("metrics", types.MapType(types.StringType(), types.StringType()))
+    .add("user", types.StringType())
+    .add("durationMs", types.LongType())
+    .add("batchesAdded", types.IntegerType())
+    .add("batchesRemoved", types.IntegerType())
+    .add("rowsAdded", types.LongType())
+    .add("bytesAdded", types.LongType())
 )
 
 
@@ -225,7 +237,8 @@ class TrinityTable:
         snapshot = self._snapshot()
         if self._pinned is not None:
             retention.require_files(self._backend, snapshot)
-        return reader.live(self._backend, Batches.of(snapshot))
+        with held(self._backend.spark, LITERAL_NAMES):
+            return reader.live(self._backend, Batches.of(snapshot))
 
     def alias(self, name: str) -> TrinityTable:
         """The same table under an alias, for merge expressions (default: ``target``).

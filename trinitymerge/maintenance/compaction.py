@@ -21,7 +21,8 @@ from trinitymerge.errors import ConcurrentCommitError
 from trinitymerge.expressions import is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
-from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.statistics import Watermark, in_order, is_at_least, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.log import Batch, Commit, OutcomeUnknown, Snapshot, current_user, now_ms
@@ -192,10 +193,11 @@ def compact(backend: ManagedBackend) -> CompactionResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
     forget = _Forget.of(snapshot.definition)
-    try:
-        return _compact(backend, snapshot, forget, start)
-    except _RowsBelowHorizonError:
-        return _compact(backend, backend.snapshot(), _Forget(None), start)
+    with held(backend.spark, LITERAL_NAMES):
+        try:
+            return _compact(backend, snapshot, forget, start)
+        except _RowsBelowHorizonError:
+            return _compact(backend, backend.snapshot(), _Forget(None), start)
 
 
 def _compact(backend: ManagedBackend, snapshot: Snapshot, forget: _Forget, start: float) -> CompactionResult:
@@ -284,9 +286,11 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
     found, before = watermark_of(observed, "max", definition, "horizon"), snapshot.horizon
-    if found is None or before == ():
+    if found is None or in_order(found, definition) is None or before == ():
         return ()
-    return found if before is None else max(found, before, key=lambda w: in_order(w, definition))
+    if before is None or is_at_least(found, before, definition):
+        return found
+    return before if is_at_least(before, found, definition) else ()
 
 
 # Committing -----------------------------------------------------------------------------------------------------------
@@ -320,6 +324,4 @@ def _require_above_horizon(definition: TableDefinition, commit: Commit, landed: 
 
 def is_above(definition: TableDefinition, batch: Batch, horizon: Watermark) -> bool:
     """Is no row of a batch older than a horizon, by the batch's statistics."""
-    if not horizon or batch.watermark_min is None:
-        return False
-    return in_order(batch.watermark_min, definition) >= in_order(horizon, definition)
+    return bool(horizon) and is_at_least(batch.watermark_min, horizon, definition)

@@ -21,6 +21,7 @@ from trinitymerge.merge.paths import Path, Paths
 from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.sides import Materialised
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 
 if TYPE_CHECKING:
@@ -119,10 +120,11 @@ class MergePlan:
         path = self.chosen
         if path is Path.BLIND and not self.paths.certain:
             path = Path.KEYED
-        compiled = self.compile(path, Batches.of(self.backend.snapshot()))
-        stored = [quote(f.name) for f in self.definition.stored_fields]
-        rows = compiled.rows.filter(KEEP)
-        return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
+        with held(self.backend.spark, LITERAL_NAMES):
+            compiled = self.compile(path, Batches.of(self.backend.snapshot()))
+            stored = [quote(f.name) for f in self.definition.stored_fields]
+            rows = compiled.rows.filter(KEEP)
+            return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
 
     def compile(self, path: Path, batches: Batches) -> Compiled:
         """The rows a path appends to a snapshot.

@@ -35,6 +35,7 @@ from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import compact_after_batches
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -61,6 +62,11 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
+    with held(plan.backend.spark, LITERAL_NAMES):
+        return _execute(plan)
+
+
+def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
         snapshot = plan.backend.snapshot()

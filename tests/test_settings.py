@@ -8,8 +8,6 @@ other; `make test-long` runs each one alone, too.
 from __future__ import annotations
 
 import datetime as dt
-import json
-import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,17 +16,12 @@ from decimal import Decimal
 import pytest
 from helpers import assertRows
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
-from tables import directory_of, frame, live_rows, new_table
+from pyspark.sql.types import TimestampNTZType, TimestampType
+from tables import frame, new_table
 
-from trinitymerge import TrinityTable
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import column
 from trinitymerge.reader import resolve
 from trinitymerge.settings import held
-from trinitymerge.statistics import encoded, in_order, is_at_least, is_below
-from trinitymerge.storage.entries import Batch, seal, unseal
-from trinitymerge.storage.log import LOG_DIRECTORY
 
 
 @contextmanager
@@ -59,7 +52,18 @@ AFTER_GAP, IN_GAP = dt.datetime(2024, 3, 10, 3, 15), dt.datetime(2024, 3, 10, 2,
 def row(key, t=T, w=AFTER_GAP, va=0, gone=False):
     """A row whose other values say whether they have been tampered with."""
     ancient, text = dt.date(1500, 3, 1), key + b" \xff.\t\\"
-    return (bytearray(key), t, w, Decimal("0.000000012"), bytearray(text), va, ancient, bytearray(b"\xff\x00A"), "c ", gone)
+    return (
+        bytearray(key),
+        t,
+        w,
+        Decimal("0.000000012"),
+        bytearray(text),
+        va,
+        ancient,
+        bytearray(b"\xff\x00A"),
+        "c ",
+        gone,
+    )
 
 
 def rows_of(spark, *rows):
@@ -92,7 +96,12 @@ def life(spark, directory, file_format):
     same_key = "A.`k.1` = B.`k.1` AND A.t = B.t"
     late = {"w": IN_GAP, "va": 7}
     changes = rows_of(
-        spark, row(ff, w=T, va=10), row(fe, w=T, gone=True), row(b"a", **late), row(b"new", w=T), row(odd, gone=True, w=T)
+        spark,
+        row(ff, w=T, va=10),
+        row(fe, w=T, gone=True),
+        row(b"a", **late),
+        row(b"new", w=T),
+        row(odd, gone=True, w=T),
     ).alias("B")
     merge = (
         table.merge(changes, same_key)
@@ -107,7 +116,6 @@ def life(spark, directory, file_format):
     result = merge.execute()
     assert result.path == "keyed lookup"
     seen["counts"] = [(result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale)]
-    seen["keyed"] = shown(table.toDF())
     moves = rows_of(spark, row(b"a", va=3), row(b"new", w=T, va=4)).alias("B")
     (
         table.merge(moves, same_key)
@@ -120,13 +128,12 @@ def life(spark, directory, file_format):
         .execute()
     )
     seen["full"] = shown(table.toDF())
-    seen["filtered"] = shown(table.toDF().filter((column("t") == T + MICRO) & column("v.").isNotNull()))
+    seen["filtered"] = shown(table.toDF().filter((F.unix_micros("t") % 1000 == 457) & column("v.").isNotNull()))
     table.compact()
     seen["compacted"] = shown(table.toDF())
     table.upsert(rows_of(spark, row(ff, **late), row(fe, **late))).execute()  # older than what compaction has kept
     seen["late"] = shown(table.toDF())
     table.restore(1)
-    seen["restored"] = shown(table.toDF())
     assert table.purge(load.filter(column("va") == 1).select(column("k.1"), column("t"))).rowsRemoved == 1
     assert table.upsert(rows_of(spark, row(ff, w=T), row(b"last", w=T))).execute().rowsPurged == 1
     seen["purged"] = shown(table.toDF())
@@ -235,20 +242,10 @@ def assert_as_usual(spark, tmp_path, usual, settings, file_format):
     expected = usual(file_format)
     with session(spark, settings):
         found = life(spark, tmp_path, file_format)
+    assert set(found) == set(expected)
     for stage, rows in expected.items():
-        assertRows(_Collected(found[stage]), rows) if isinstance(rows[0], tuple) else None
-        assert found[stage] == rows, stage
-
-
-class _Collected:
-    """Rows that have been collected, for `assertRows`."""
-
-    def __init__(self, rows):
-        self.rows = rows
-        self.columns = [f"_{i}" for i in range(len(rows[0]) if rows else 0)]
-
-    def collect(self):
-        return self.rows
+        missing, surplus = [r for r in rows if r not in found[stage]], [r for r in found[stage] if r not in rows]
+        assert (missing, surplus) == ([], []), f"{stage}: expected and actual rows differ"
 
 
 @pytest.mark.parametrize(
@@ -265,3 +262,138 @@ def test_S7_settings_of_the_session_change_no_row(spark, tmp_path, usual, settin
 def test_S7_each_setting_alone_changes_no_row(spark, tmp_path, usual, setting, file_format):
     needs = {"spark.sql.ansi.enabled": "true"} if ".ansi." in setting else {}
     assert_as_usual(spark, tmp_path, usual, {**needs, setting: ALONE[setting]}, file_format)
+
+
+# One by one -----------------------------------------------------------------------------------------------------------
+
+
+def test_S8_timestamps_keep_their_digits_whatever_the_session_writes(spark, tmp_path):
+    table = new_table(spark, tmp_path, "k INT, t TIMESTAMP_LTZ", primaryKey="t", watermarkKey="k")
+    rows = [(1, T), (2, T + MICRO), (3, dt.datetime(1500, 1, 1))]
+    with session(spark, {PARQUET + "outputTimestampType": "TIMESTAMP_MILLIS"}):
+        table.upsert(frame(spark, "k INT, t TIMESTAMP_LTZ", *rows)).execute()
+        assert spark.conf.get(PARQUET + "outputTimestampType") == "TIMESTAMP_MILLIS"
+    assertRows(table.toDF(), rows)
+
+
+def test_S8_dates_that_another_calendar_lacks_are_kept(spark, tmp_path):
+    for mode in ("LEGACY", "EXCEPTION"):
+        table = new_table(spark, tmp_path, "d DATE, n INT", primaryKey="d")
+        rows = [(dt.date(1582, 10, 10), 1), (dt.date(1582, 10, 15), 2), (dt.date(1, 1, 1), 3)]
+        with session(spark, {PARQUET + "datetimeRebaseModeInWrite": mode}):
+            table.upsert(frame(spark, "d DATE, n INT", *rows)).execute()
+        assertRows(table.toDF(), rows)
+
+
+def test_S13_batches_with_timestamps_of_both_forms_are_one_table(spark, tmp_path, monkeypatch):
+    def as_before(rows, file_format, path):
+        with session(spark, {PARQUET + "outputTimestampType": "INT96"}):
+            rows.write.format(file_format).save(path)
+
+    schema = "k INT, t TIMESTAMP_LTZ, n INT"
+    table = new_table(spark, tmp_path, schema, primaryKey=["t", "k"], watermarkKey="n")
+    with monkeypatch.context() as older:
+        older.setattr("trinitymerge.storage.parquet.write", as_before)
+        table.upsert(frame(spark, schema, *[(k, T + k * MICRO, 0) for k in range(6)])).execute()
+    table.upsert(frame(spark, schema, (1, T + MICRO, 1))).execute()
+    merge = table.merge(frame(spark, "k INT, t TIMESTAMP_LTZ", (1, T + MICRO), (2, T + 2 * MICRO)))
+    assert merge.whenMatched().updateExpr({"n": "target.n + 1"}).execute().rowsUpdated == 2
+    expected = [(k, T + k * MICRO, {1: 2, 2: 1}.get(k, 0)) for k in range(6)]
+    assertRows(table.toDF(), expected)
+    assertRows(table.toDF().filter(column("t") == T + MICRO), expected[1:2])
+    table.compact()
+    assertRows(table.toDF(), expected)
+
+
+def test_S7_the_session_decides_what_TIMESTAMP_means_when_a_table_is_created_and_never_again(spark, tmp_path):
+    pacific = {"spark.sql.session.timeZone": "America/Los_Angeles"}
+    ntz = {**pacific, "spark.sql.timestampType": "TIMESTAMP_NTZ"}
+    with session(spark, ntz):
+        without = new_table(spark, tmp_path, "k INT, t TIMESTAMP", primaryKey="k")
+        zoned = new_table(spark, tmp_path, "k INT, t TIMESTAMP_LTZ, s STRUCT<a: ARRAY<TIMESTAMP_LTZ>>", primaryKey="k")
+        source = frame(spark, "k INT, t TIMESTAMP_LTZ, s STRUCT<a: ARRAY<TIMESTAMP_LTZ>>", (1, T, ([T],)))
+        assert zoned.upsert(source).build().preview().schema["t"].dataType == TimestampType()
+        zoned.upsert(source).execute()
+        zoned.merge(frame(spark, "k INT", 2)).whenNotMatched().insertExpr({"k": "source.k"}).execute()
+        assert zoned.history().schema["timestamp"].dataType == TimestampType()
+        assertRows(zoned.toDF(), [(1, T, ([T],)), (2, None, None)])
+    assert [without.toDF().schema["t"].dataType, zoned.toDF().schema["t"].dataType] == [
+        TimestampNTZType(),
+        TimestampType(),
+    ]
+    assertRows(zoned.toDF(), [(1, T, ([T],)), (2, None, None)])
+
+
+def test_S30_names_are_no_patterns(spark, tmp_path):
+    with session(spark, {"spark.sql.parser.quotedRegexColumnNames": "true"}):
+        rows = frame(spark, "k INT, `v.` STRING, va STRING", (1, "a", "b"))
+        table = new_table(spark, tmp_path, rows.schema, primaryKey="k").alias("A")
+        table.upsert(rows).execute()
+        merge = table.merge(rows.alias("B"), "A.k = B.k AND A.`v.` = 'a'").whenMatched("B.`v.` = 'a'")
+        assert merge.updateExpr({"`v.`": "concat(A.`v.`, B.va)"}).execute().rowsUpdated == 1
+        assert table.toDF().columns == ["k", "v.", "va"]
+        assertRows(table.toDF(), [(1, "ab", "b")])
+        assertRows(resolve(rows, "k", "v."), [(1, "a", "b")])
+        assert (table.health().liveRows, table.purge([1]).rowsRemoved) == (1, 2)
+        assert spark.conf.get("spark.sql.parser.quotedRegexColumnNames") == "true"
+
+
+def test_S7_reserved_words_get_in_nobodys_way(spark, tmp_path):
+    with session(spark, {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.enforceReservedKeywords": "true"}):
+        table = new_table(spark, tmp_path, "`order` INT, `user` STRING, `end` TIMESTAMP", primaryKey="order")
+        table.insert(spark.sql("SELECT 1 AS `order`, 'a' AS `user`, current_timestamp() AS `end`")).execute()
+        assert [r["user"] for r in table.toDF().collect()] == ["a"]
+        assert [r.operation for r in table.history().collect()] == ["MERGE", "CREATE"]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_S36_purged_decimal_stays_away_whatever_text_the_session_makes_of_it(spark, tmp_path, ansi):
+    keys = [Decimal(n) for n in ("0.000000001", "-0.000000012", "0.000000000", "-12.500000000", "1.000000000")]
+    schema = "k DECIMAL(20,9), n INT"
+    rows = frame(spark, schema, *[(k, 1) for k in keys])
+    table = new_table(spark, tmp_path, schema, primaryKey="k")
+    table.upsert(rows).execute()
+    with session(spark, {"spark.sql.ansi.enabled": ansi}):
+        assert table.purge(keys[:4]).rowsRemoved == 4
+    with session(spark, {"spark.sql.ansi.enabled": "false" if ansi == "true" else "true"}):
+        assert table.upsert(rows).execute().rowsPurged == 4
+    assertRows(table.toDF(), [(keys[4], 1)])
+
+
+NAME = "spark.sql.shuffle.partitions"
+
+
+def test_held_settings_come_back_when_the_last_holder_leaves(spark):
+    before, inside, leave = spark.conf.get(NAME), threading.Event(), threading.Event()
+
+    def other():
+        with held(spark, {NAME: "7"}):
+            inside.set()
+            leave.wait(10)
+
+    with held(spark, {NAME: "7", "spark.sql.no.such.setting": "1"}):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert inside.wait(10)
+    assert spark.conf.get(NAME) == "7"  # the other one still needs it
+    leave.set()
+    thread.join()
+    assert spark.conf.get(NAME) == before
+
+
+def test_held_settings_that_were_not_set_are_not_set_afterwards(spark):
+    name = PARQUET + "writeLegacyFormat"
+    assert spark.conf.get(name, None) is None
+    with held(spark, {name: "true"}):
+        assert spark.conf.get(name) == "true"
+    assert spark.conf.get(name, None) is None
+
+
+def test_what_the_user_sets_meanwhile_stays(spark):
+    before = spark.conf.get(NAME)
+    try:
+        with held(spark, {NAME: "7"}):
+            spark.conf.set(NAME, "5")
+        assert spark.conf.get(NAME) == "5"
+    finally:
+        spark.conf.set(NAME, before)

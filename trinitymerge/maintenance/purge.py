@@ -88,8 +88,7 @@ class PurgeResult:
 
 
 def hash_of_key(definition: TableDefinition, salt: str) -> str:
-    """The marker of a row's primary key, as SQL over stored columns: the same on every Spark version, whatever
-    the session is set to."""
+    """The marker of a row's primary key, as SQL over stored columns: whatever Spark's version and settings, the same."""
     parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
     return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
 

@@ -340,10 +340,12 @@ def test_S30_names_are_no_patterns(spark, tmp_path):
 
 def test_S7_reserved_words_get_in_nobodys_way(spark, tmp_path):
     with session(spark, {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.enforceReservedKeywords": "true"}):
-        table = new_table(spark, tmp_path, "`order` INT, `user` STRING, `end` TIMESTAMP", primaryKey="order")
-        table.insert(spark.sql("SELECT 1 AS `order`, 'a' AS `user`, current_timestamp() AS `end`")).execute()
-        assert [r["user"] for r in table.toDF().collect()] == ["a"]
-        assert [r.operation for r in table.history().collect()] == ["MERGE", "CREATE"]
+        schema = "`order` INT, `user` STRING, `end` TIMESTAMP"
+        table = new_table(spark, tmp_path, schema, primaryKey="order", tombstoneKey="end")
+        table.insert(spark.sql("SELECT id AS `order`, 'a' AS `user` FROM range(2)")).execute()
+        table.delete(spark.sql("SELECT 1 AS `order`")).execute()
+        assertRows(table.toDF(), [(0, "a", None)])
+        assert [r.operation for r in table.history().collect()] == ["MERGE", "MERGE", "CREATE"]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

@@ -116,9 +116,33 @@ MUTANTS = (
     Mutant(
         "a base is taken to be older than what came after it, whatever the watermarks (S13)",
         "reader.py",
-        "return in_order(delta.watermark_min, definition) >= in_order(base.watermark_max, definition)",
+        "return is_at_least(delta.watermark_min, base.watermark_max, definition)",
         "return True",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "statistics take a time without zone for a moment in the session's zone (S3)",
+        "statistics.py",
+        'return f"CAST({_microseconds(text)} AS STRING)"',
+        "return f\"CAST(timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {text}) AS STRING)\"",
+        ["test_statistics.py::test_S13_older_row_in_a_gap_of_the_sessions_zone_loses"],
+    ),
+    Mutant(
+        "text that JSON cannot hold is trusted in statistics (S3, S31)",
+        "statistics.py",
+        "return value is None or _UNREADABLE not in str(value)",
+        "return True",
+        [
+            "test_statistics.py::test_S3_text_that_is_not_valid_compares_by_its_bytes",
+            "test_statistics.py::test_S31_key_that_is_not_valid_text_is_found[two]",
+        ],
+    ),
+    Mutant(
+        "timestamps are cut to milliseconds in files (S8)",
+        "storage/formats.py",
+        '_TIMESTAMPS: "TIMESTAMP_MICROS"',
+        '_TIMESTAMPS: "TIMESTAMP_MILLIS"',
+        ["test_settings.py::test_S8_timestamps_keep_their_digits_whatever_the_session_writes"],
     ),
     Mutant(
         "the watermark of a tombstone that hides the key is not carried over (S10.3)",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 
@@ -140,14 +140,14 @@ def declared_length(field: Field) -> tuple[str, int] | None:
 
 
 def sql_type(kind: DataType) -> str:
-    """A type as SQL, field names quoted."""
+    """A type as SQL, field names quoted; it means the same whatever ``spark.sql.timestampType`` says."""
     if isinstance(kind, ArrayType):
         return f"ARRAY<{sql_type(kind.elementType)}>"
     if isinstance(kind, MapType):
         return f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
     if isinstance(kind, StructType):
         return f"STRUCT<{', '.join(f'{quote(f.name)}: {sql_type(f.dataType)}' for f in kind.fields)}>"
-    return kind.simpleString()
+    return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
 def null_of(field: Field) -> str:

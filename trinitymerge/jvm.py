@@ -6,6 +6,7 @@ Every caller must be right whatever the answer: with it, it may only be faster, 
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import attrs
@@ -33,6 +34,14 @@ def estimate(df: DataFrame) -> Estimate | None:
     plan = frame.queryExecution().optimizedPlan()
     runs_python = re.search("Python|Pandas|Arrow", plan.toString()) is not None
     return Estimate(int(str(plan.stats().sizeInBytes())), runs_python)
+
+
+def session_key(spark: SparkSession) -> Hashable:
+    """What tells sessions apart: there may be several Python objects for one."""
+    java: Any = getattr(spark, "_jsparkSession", None)
+    if java is not None:
+        return int(java.hashCode())
+    return getattr(spark, "session_id", None) or id(spark)
 
 
 def count_input_files(df: DataFrame) -> int:

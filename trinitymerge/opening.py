@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
-from trinitymerge.expressions import text_literal
+from trinitymerge.expressions import quote, text_literal
 from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.properties import check_properties
 from trinitymerge.storage.entries import Commit
@@ -34,9 +34,20 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`"
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
+# Not as DDL: the session decides what TIMESTAMP means there, and whether "user" is a word of its own.
 _HISTORY = (
-    "version BIGINT, ms BIGINT, operation STRING, parameters STRING, metrics MAP<STRING, STRING>, user STRING, "
-    "durationMs BIGINT, batchesAdded INT, batchesRemoved INT, rowsAdded BIGINT, bytesAdded BIGINT"
+    StructType()
+    .add("version", types.LongType())
+    .add("timestamp", types.LongType())
+    .add("operation", types.StringType())
+    .add("parameters", types.StringType())
+    .add("metrics", types.MapType(types.StringType(), types.StringType()))
+    .add("user", types.StringType())
+    .add("durationMs", types.LongType())
+    .add("batchesAdded", types.IntegerType())
+    .add("batchesRemoved", types.IntegerType())
+    .add("rowsAdded", types.LongType())
+    .add("bytesAdded", types.LongType())
 )
 
 
@@ -129,8 +140,8 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
 def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
     """One row per commit. Times travel as numbers: as naive datetimes they would be what this machine's zone makes of them."""
     rows = spark.createDataFrame([_history_row(c) for c in commits], _HISTORY)
-    names = [f.split()[0] for f in re.sub(r"<[^>]*>", "", _HISTORY).split(", ")]
-    return rows.selectExpr(*["timestamp_millis(ms) AS timestamp" if n == "ms" else n for n in names])
+    in_time = "timestamp_millis(`timestamp`) AS `timestamp`"
+    return rows.selectExpr(*[in_time if n == "timestamp" else quote(n) for n in _HISTORY.names])
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:

@@ -15,7 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
-from trinitymerge.statistics import in_order
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.statistics import is_at_least
 from trinitymerge.storage.backend import VERSION, Batches, Scanner
 from trinitymerge.storage.entries import Batch
 
@@ -62,8 +63,9 @@ def resolve(
         order.append(f"{is_tombstone(definition)} DESC")
     keys = {*definition.primaryKey, *definition.watermarkKey}
     order += [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in df.schema.fields if f.name not in keys]
-    latest = _first_per_key(df, definition, order)
-    return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
+    with held(df.sparkSession, LITERAL_NAMES):
+        latest = _first_per_key(df, definition, order)
+        return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
 def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataFrame:
@@ -182,9 +184,7 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     """Is every declared watermark of the delta at least every one of the base (the delta is the later commit)."""
     if not definition.watermarkKey:
         return True
-    if delta.watermark_min is None or base.watermark_max is None:
-        return False
-    return in_order(delta.watermark_min, definition) >= in_order(base.watermark_max, definition)
+    return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
 def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:

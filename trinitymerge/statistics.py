@@ -2,6 +2,10 @@
 
 Owns: the JSON form of watermark values in the log, the aggregates that gather it, the order of such values in Python,
 and comparing rows with one in SQL. Knows nothing of how rows come about.
+
+Two forms do not say what was meant. What is not valid UTF-8 becomes U+FFFD on its way into JSON, so text that holds one may
+be other text. A ``timestamp_ntz`` used to be a number that depended on the time zone of the session that wrote it; now it is
+text with a number that does not. Nothing is concluded from a value of such a form: the rows are asked.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from pyspark.sql.types import (
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import any_of, is_older, physical_type, quote, sql_type, text_literal
 
+_UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+
 Watermark = tuple[Any, ...]
 """One value per watermark column, in the form :func:`encoded` gives."""
 
@@ -45,7 +51,7 @@ def encoded(text: str, kind: DataType) -> str | None:
     if isinstance(kind, TimestampType):
         return f"unix_micros({text})"
     if isinstance(kind, TimestampNTZType):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {text})"
+        return f"CAST({_microseconds(text)} AS STRING)"
     if isinstance(kind, DecimalType):
         return f"CAST({text} AS STRING)"
     if isinstance(kind, BinaryType):
@@ -53,12 +59,30 @@ def encoded(text: str, kind: DataType) -> str | None:
     return text if isinstance(kind, StringType) else None
 
 
+def _microseconds(text: str) -> str:
+    """A ``timestamp_ntz`` as microseconds since 1970 by the wall clock, as SQL.
+
+    Spark's functions for that cast it to a timestamp first, in the session's time zone: two times become one where clocks
+    are put forward. The parts of a date and time do not. A decimal holds the ends of the type's range, too.
+    """
+    seconds = f"hour({text}) * 3600 + minute({text}) * 60 + extract(SECOND FROM {text})"
+    day = f"CAST(unix_date(CAST({text} AS DATE)) AS DECIMAL(20, 0))"
+    return f"CAST({day} * 86400000000L + CAST(({seconds}) * 1000000 AS BIGINT) AS DECIMAL(20, 0))"
+
+
+def is_told(value: Any, kind: DataType) -> bool:
+    """Does an encoded value say which value it was."""
+    if isinstance(kind, StringType):
+        return value is None or _UNREADABLE not in str(value)
+    return value is None or not isinstance(kind, TimestampNTZType) or isinstance(value, str)
+
+
 def decoded(value: Any, kind: DataType) -> str | None:
     """An encoded value as SQL of its own type, folded to a literal that files can be filtered by.
 
-    None for null, and for types that are not worth it.
+    None for null, for what the value does not tell, and for types that are not worth it.
     """
-    if value is None:
+    if value is None or not is_told(value, kind):
         return None
     if isinstance(kind, IntegralType):
         return f"CAST({int(value)}L AS {sql_type(kind)})"
@@ -106,22 +130,37 @@ def watermark_of(
     return tuple(values[n] for n in names) if names and all(n in values for n in names) else None
 
 
-def in_order(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...]:
-    """A watermark as Python can compare it, in S3's order: null is smallest, decimals are numbers."""
-    return tuple(
-        (value is not None, 0 if value is None else decimal.Decimal(value) if isinstance(kind, DecimalType) else value)
-        for value, kind in zip(watermark, _kinds(definition), strict=True)
-    )
+def in_order(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...] | None:
+    """A watermark as Python can compare it, in S3's order; None where it does not say which one it was."""
+    kinds = _kinds(definition)
+    if len(watermark) != len(kinds) or not all(map(is_told, watermark, kinds)):
+        return None
+    return tuple((value is not None, _in_order(value, kind)) for value, kind in zip(watermark, kinds, strict=True))
+
+
+def _in_order(value: Any, kind: DataType) -> Any:
+    """Null is smallest; decimals are numbers, and so are times without a zone."""
+    if value is None:
+        return 0
+    return decimal.Decimal(value) if isinstance(kind, (DecimalType, TimestampNTZType)) else value
+
+
+def is_at_least(left: Watermark | None, right: Watermark | None, definition: TableDefinition) -> bool:
+    """Is it known that a watermark is not smaller than another one."""
+    if left is None or right is None:
+        return False
+    mine, other = in_order(left, definition), in_order(right, definition)
+    return mine is not None and other is not None and mine >= other
 
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     """Is a row's declared watermark smaller than a recorded one, as SQL; None when that cannot be told."""
     kinds = _kinds(definition)
-    if len(bound) != len(kinds):
+    if in_order(bound, definition) is None:
         return None
     rows, bounds = [], []
     for name, kind, value in zip(definition.watermarkKey, kinds, bound, strict=True):
-        row = quote(name) if isinstance(kind, DecimalType) else encoded(quote(name), kind)
+        row = _comparable(quote(name), kind)
         if row is None:
             return None
         rows.append(row)
@@ -129,10 +168,18 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     return is_older(rows, bounds)
 
 
+def _comparable(name: str, kind: DataType) -> str | None:
+    """A row's watermark column as SQL that compares with :func:`_literal`."""
+    if isinstance(kind, DecimalType):
+        return name
+    return _microseconds(name) if isinstance(kind, TimestampNTZType) else encoded(name, kind)
+
+
 def _literal(value: Any, kind: DataType) -> str:
     """An encoded value as SQL; nothing read from a log can be anything but a literal."""
-    if isinstance(kind, DecimalType):
-        return f"CAST({'NULL' if value is None else text_literal(str(value))} AS {sql_type(kind)})"
+    if isinstance(kind, (DecimalType, TimestampNTZType)):
+        number = "DECIMAL(20, 0)" if isinstance(kind, TimestampNTZType) else sql_type(kind)
+        return f"CAST({'NULL' if value is None else text_literal(str(value))} AS {number})"
     if isinstance(kind, (StringType, BinaryType)):
         return "CAST(NULL AS STRING)" if value is None else text_literal(str(value))
     return "CAST(NULL AS BIGINT)" if value is None else f"{int(value)}L"

@@ -27,6 +27,7 @@ from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
@@ -214,7 +215,8 @@ class TrinityTable:
         snapshot = self._snapshot()
         if self._pinned is not None:
             retention.require_files(self._backend, snapshot)
-        return reader.live(self._backend, Batches.of(snapshot))
+        with held(self._backend.spark, LITERAL_NAMES):
+            return reader.live(self._backend, Batches.of(snapshot))
 
     def alias(self, name: str) -> TrinityTable:
         """The same table under an alias, for merge expressions (default: ``target``).

@@ -95,7 +95,7 @@ def _zero(kind: DataType) -> str:
     if isinstance(kind, MapType):
         return "map()"
     if isinstance(kind, YearMonthIntervalType):
-        return "INTERVAL '0' MONTH"
+        return "make_ym_interval()"  # a literal could mean a calendar interval
     if isinstance(kind, DayTimeIntervalType):
-        return "INTERVAL '0' SECOND"
+        return "make_dt_interval()"
     return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")

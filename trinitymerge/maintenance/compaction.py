@@ -22,7 +22,8 @@ from trinitymerge.errors import ConcurrentCommitError, counted
 from trinitymerge.expressions import any_of, is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
-from trinitymerge.statistics import Watermark, in_order, watermark_metrics, watermark_of
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.statistics import Watermark, in_order, is_at_least, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
@@ -193,7 +194,8 @@ def compact(backend: Maintained) -> CompactionResult:
     snapshot = backend.snapshot()
     for forget in (_Forget.of(snapshot.definition), _Forget(None)):
         try:
-            return _compact(backend, snapshot, forget, start)
+            with held(backend.spark, LITERAL_NAMES):
+                return _compact(backend, snapshot, forget, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
             if not isinstance(requirement, (Holds, OnlyAppends)):
@@ -288,9 +290,11 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
     found, before = watermark_of(observed, "max", definition, "horizon"), snapshot.horizon
-    if found is None or before == ():
+    if found is None or in_order(found, definition) is None or before == ():
         return ()
-    return found if before is None else max(found, before, key=lambda w: in_order(w, definition))
+    if before is None or is_at_least(found, before, definition):
+        return found
+    return before if is_at_least(before, found, definition) else ()
 
 
 # Committing -----------------------------------------------------------------------------------------------------------
@@ -306,6 +310,4 @@ def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
 
 def is_above(definition: TableDefinition, batch: Batch, horizon: Watermark) -> bool:
     """Is no row of a batch older than a horizon, by the batch's statistics."""
-    if not horizon or batch.watermark_min is None:
-        return False
-    return in_order(batch.watermark_min, definition) >= in_order(horizon, definition)
+    return bool(horizon) and is_at_least(batch.watermark_min, horizon, definition)

@@ -12,6 +12,7 @@ import attrs
 from trinitymerge import reader
 from trinitymerge.errors import counted
 from trinitymerge.maintenance.compaction import pending, why_compact
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
 
@@ -83,7 +84,8 @@ class TableHealth:
 def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     """Counts the live rows (one read of the table) and looks at the files (one listing)."""
     batches = snapshot.batches
-    live = reader.live(backend, Batches.of(snapshot)).count()
+    with held(backend.spark, LITERAL_NAMES):
+        live = reader.live(backend, Batches.of(snapshot)).count()
     stored = sum(b.rows for b in batches)
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)

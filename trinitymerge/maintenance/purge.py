@@ -15,7 +15,7 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, TimestampType
+from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge import reader
 from trinitymerge.definition import TableDefinition
@@ -41,6 +41,7 @@ from trinitymerge.expressions import (
     sql_type,
 )
 from trinitymerge.observation import Gathering
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import BATCH, Maintained
@@ -92,7 +93,7 @@ class PurgeResult:
 
 
 def hash_of_key(definition: TableDefinition, salt: str) -> str:
-    """The marker of a row's primary key, as SQL over stored columns: the same on every Spark version and time zone."""
+    """The marker of a row's primary key, as SQL over stored columns: whatever Spark's version and settings, the same."""
     parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
     return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
 
@@ -102,7 +103,14 @@ def _text_of(definition: TableDefinition, key: str) -> str:
     if isinstance(kind, BinaryType):
         return quote(key)
     value = f"unix_micros({quote(key)})" if isinstance(kind, TimestampType) else quote(key)
-    return f"CAST({value} AS STRING)"
+    text = f"CAST({value} AS STRING)"
+    return _plain(value, text, kind.scale) if isinstance(kind, DecimalType) else text
+
+
+def _plain(value: str, text: str, scale: int) -> str:
+    """The text of a decimal without exponent: where ANSI mode is off Spark writes small ones as ``1E-9``."""
+    digits = f"lpad(translate(substring_index({text}, 'E', 1), '-.', ''), {scale}, '0')"
+    return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
 
 
 def mark_purged(rows: DataFrame, definition: TableDefinition, purged: Purged, marker: str) -> DataFrame:
@@ -268,6 +276,11 @@ def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
+    with held(backend.spark, LITERAL_NAMES):
+        return _purge(backend, keys)
+
+
+def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
     found = keys_to_purge(backend.spark, snapshot.definition, keys)

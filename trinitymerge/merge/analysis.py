@@ -494,7 +494,7 @@ def dead(definition: TableDefinition) -> str:
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
         return text_literal(tombstone_value(definition))
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return f"CAST(current_timestamp() AS {sql_type(kind)})"
+        return f"CAST(now() AS {sql_type(kind)})"  # current_timestamp may be a reserved word
     if field.is_string:
         return text_literal(fitting("true", field))
     if isinstance(kind, NumericType):

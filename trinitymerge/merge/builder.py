@@ -40,7 +40,9 @@ from trinitymerge.merge.frames import Source, Target
 from trinitymerge.merge.paths import Path, check_forced, judge
 from trinitymerge.merge.plan import MergePlan, Options
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
+from trinitymerge.storage.entries import Snapshot
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
 
@@ -204,7 +206,10 @@ class MergeBuilder:
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
         check_clauses(self._clauses)
-        snapshot = self._backend.snapshot()
+        with held(self._backend.spark, LITERAL_NAMES):
+            return self._plan(self._backend.snapshot())
+
+    def _plan(self, snapshot: Snapshot) -> MergePlan:
         target = Target(self._backend.spark, snapshot.definition, self._alias)
         source = None
         if self._source is not None:

@@ -23,6 +23,7 @@ from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
 from trinitymerge.merge.purged import without_purged
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.sides import Materialised
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Snapshot
 
@@ -124,10 +125,11 @@ class MergePlan:
         path = self.chosen
         if path is Path.BLIND and not self.paths.certain:
             path = Path.KEYED
-        compiled = self.compile(path, self.backend.snapshot())
-        stored = [quote(f.name) for f in self.definition.stored_fields]
-        rows = compiled.rows.filter(KEEP)
-        return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
+        with held(self.backend.spark, LITERAL_NAMES):
+            compiled = self.compile(path, self.backend.snapshot())
+            stored = [quote(f.name) for f in self.definition.stored_fields]
+            rows = compiled.rows.filter(KEEP)
+            return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
 
     def compile(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.

@@ -40,6 +40,7 @@ from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import compact_after_batches
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -66,7 +67,8 @@ def execute(plan: MergePlan) -> MergeResult:
         TrinityMergeError: the batch was refused; nothing was written.
     """
     ignored.warn(plan.backend.path, plan.analysis.ignored)
-    return attrs.evolve(_execute(plan), columnsIgnored=plan.analysis.ignored)
+    with held(plan.backend.spark, LITERAL_NAMES):
+        return attrs.evolve(_execute(plan), columnsIgnored=plan.analysis.ignored)
 
 
 def _execute(plan: MergePlan) -> MergeResult:

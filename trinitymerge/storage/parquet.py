@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
@@ -22,25 +23,22 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
+from trinitymerge.settings import held
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import BATCH, VERSION, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
+from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.storable import check_storable
-
-_READ_OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false"}
-"""A table must not lose rows silently, whatever the session is set to."""
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
 
 _DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
 
-_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-
-
 _SPARK_LISTS_ALONE = 32
+_LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
 
 
 class ManagedBackend:
@@ -163,9 +161,7 @@ class ManagedBackend:
 
     def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         paths, schema = [escape_glob(self.batch_path(i)) for i in ids], physical_schema(fields)
-        reader = self.spark.read.format(definition.fileFormat).schema(schema)
-        for name, value in _READ_OPTIONS.items():
-            reader = reader.option(name, value)
+        reader = reader_of(self.spark, definition.fileFormat).schema(schema)
         try:
             with self._listing_on_driver(len(paths)):
                 return reader.option("basePath", f"{self.path}/data").load(paths)
@@ -217,16 +213,9 @@ class ManagedBackend:
     @contextmanager
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
         """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
-        if not self.files.is_local or directories <= _SPARK_LISTS_ALONE:
+        as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE
+        with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
             yield
-            return
-        conf, name = self.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.threshold"
-        before = conf.get(name, str(_SPARK_LISTS_ALONE))
-        conf.set(name, str(max(directories, int(before or 0))))
-        try:
-            yield
-        finally:
-            conf.set(name, str(before))
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
@@ -235,7 +224,7 @@ class ManagedBackend:
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
-            rows.write.format(definition.fileFormat).options(**_NO_SUCCESS_FILE).mode("append").save(path)
+            write(rows, definition.fileFormat, path)
             faults.fault("stage.written")
             self.files.sync_dir(path)
             files = self.data_files(batch_id)
@@ -248,7 +237,7 @@ class ManagedBackend:
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
-        reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
+        reader = reader_of(self.spark, staged.file_format).schema(staged.schema)
         try:
             return reader.load(escape_glob(self.batch_path(staged.id)))
         except Exception as error:
@@ -258,8 +247,10 @@ class ManagedBackend:
 
     def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""
-        reader = self.spark.read.format(definition.fileFormat).options(**_READ_OPTIONS)
-        return reader.load(escape_glob(self.batch_path(batch.id)))
+        path, types = escape_glob(self.batch_path(batch.id)), physical_schema(definition.stored_fields)
+        found = reader_of(self.spark, definition.fileFormat).load(path).schema
+        schema = StructType([types[f.name] if f.name in types.names else f for f in found.fields])
+        return reader_of(self.spark, definition.fileFormat).schema(schema).load(path)
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""

@@ -1,0 +1,75 @@
+"""How batches are written to and read from files, whatever the user's session is set to (S8).
+
+Owns: which of Spark's sources handles a file format, and every option that decides what a value becomes in a file or which
+rows a file gives back. Knows nothing of tables.
+
+Settings that change neither are the user's: compression, sizes, which filters reach the files. Calendars need no option to
+read: a file says which one it was written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+from trinitymerge.settings import held
+
+_SOURCES = {
+    "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "orc": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+}
+"""By class: which one a short name means, and by which of its interfaces Spark reads it, are settings."""
+
+_READING = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "orc.force.positional.evolution": "false",
+}
+"""A table must not lose rows or mistake columns silently."""
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_MICROS = {_TIMESTAMPS: "TIMESTAMP_MICROS"}
+"""Spark's other types cut off digits, or cannot be filtered by."""
+
+_WRITING = {**_MICROS, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+_WRITING_HELD = {
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+"""What no option can say. Other calendars have no 10 October 1582: it would become the 15th, or an error."""
+
+_TIMESTAMPS_ARE_AN_OPTION = (4, 3)
+
+
+def reader_of(spark: SparkSession, file_format: str) -> DataFrameReader:
+    """A reader of files of a table's format."""
+    return spark.read.format(_SOURCES[file_format]).options(**_READING)
+
+
+def write(rows: DataFrame, file_format: str, path: str) -> None:
+    """Writes rows into a directory; one Spark job.
+
+    Args:
+        rows: what to write.
+        file_format: ``"parquet"`` or ``"orc"``.
+        path: of the directory.
+    """
+    with _held_for(rows.sparkSession, file_format):
+        rows.write.format(_SOURCES[file_format]).options(**_WRITING).mode("append").save(path)
+
+
+@contextmanager
+def _held_for(spark: SparkSession, file_format: str) -> Iterator[None]:
+    if file_format != "parquet":
+        yield
+        return
+    version = tuple(int(part) for part in spark.version.split(".")[:2])
+    more = {} if version >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
+    with held(spark, {**_WRITING_HELD, **more}):
+        yield

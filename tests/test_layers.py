@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> observation -> jvm
+    table -> merge -> maintenance -> reader -> storage -> statistics -> expressions -> observation -> sessions -> jvm
           -> properties -> definition -> errors
 
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -23,6 +23,7 @@ LAYERS = [
     "definition",
     "properties",
     "jvm",
+    "sessions",
     "observation",
     "expressions",
     "statistics",

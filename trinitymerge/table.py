@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -33,6 +34,7 @@ from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
 from trinitymerge.properties import check_properties
+from trinitymerge.sessions import can_write, is_dataframe
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import Commit, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
@@ -280,12 +282,12 @@ class TrinityTable:
             condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
+            ReadOnlyTableError: this is a past version, or the session is Spark Connect's of PySpark 3.5.
             InvalidMergeError: the arguments are of the wrong kind.
         """
         if isinstance(source, TrinityTable):
             source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
-        if not _is_dataframe(source):
+        if not is_dataframe(source):
             raise InvalidMergeError(
                 f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}."
             )
@@ -303,6 +305,12 @@ class TrinityTable:
             raise ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
                 "versionAsOf or timestampAsOf to write.",
+                path=self.path,
+            )
+        if not can_write(self._backend.spark):
+            raise ReadOnlyTableError(
+                f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
+                "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
                 path=self.path,
             )
         return self._backend
@@ -475,6 +483,9 @@ class TrinityTable:
         The merge gets ``withTransaction(appId, batchId)``, so a micro-batch that Spark runs again after a crash does
         nothing if it was committed.
 
+        On Spark Connect, Spark pickles the function and runs it in a process beside the server: this package must be
+        installed there, and ``mergeFunction`` should use the table and the micro-batch it is given, no others.
+
         Args:
             mergeFunction: from this table and a micro-batch to a merge that has not been executed.
             appId: the stream's stable name. A stream that starts over with a new checkpoint directory counts its batches
@@ -488,10 +499,7 @@ class TrinityTable:
             2
         """
         self._writable()
-        return streaming.batch_function(self._in_session, mergeFunction, appId)
-
-    def _in_session(self, spark: SparkSession) -> TrinityTable:
-        return attrs.evolve(self, backend=ManagedBackend(spark, self.path))
+        return streaming.batch_function(partial(_opened, self.path, self._alias), mergeFunction, appId)
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
@@ -509,9 +517,9 @@ class TrinityTable:
         return f"TrinityTable({self.path}{at})"
 
 
-def _is_dataframe(value: Any) -> bool:
-    """Classic and Spark Connect DataFrames share no base class on Spark 3.5."""
-    return isinstance(value, DataFrame) or (hasattr(value, "sparkSession") and hasattr(value, "sameSemantics"))
+def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
+    """A table in another session: by its path, which can be sent to another process where a session cannot."""
+    return TrinityTable(ManagedBackend(spark, path), alias)
 
 
 def _definition(schema: str | StructType, *arguments: Any) -> TableDefinition:

@@ -37,6 +37,7 @@ from trinitymerge.expressions import (
     sql_type,
 )
 from trinitymerge.observation import Gathering
+from trinitymerge.sessions import is_dataframe
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.filesystem import FileInfo
@@ -131,7 +132,7 @@ def keys_to_purge(spark: SparkSession, definition: TableDefinition, keys: DataFr
         SchemaMismatchError: a key column is missing, or a value is not of its type.
         NullKeyError: a key has a null.
     """
-    given = cast(DataFrame, keys) if hasattr(keys, "sparkSession") else _frame_of(spark, definition, keys)
+    given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys))
     named = [_as_stored(definition, k, _column_of(given, k), i) for i, k in enumerate(definition.primaryKey)]
     try:
         found = given.selectExpr(*named).distinct().localCheckpoint()
@@ -225,6 +226,7 @@ class _Purge:
             self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
         )
         staged = self.backend.stage(gathering.over(rows), self.definition)
+        self.backend.require_still_whole([batch])
         counted = gathering.result()
         if not counted["n"]:
             self.backend.discard(staged)

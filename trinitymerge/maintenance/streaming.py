@@ -29,7 +29,8 @@ def batch_function(
     """A function for ``DataStreamWriter.foreachBatch``.
 
     Args:
-        table_in: opens the table in a session: a stream runs in a session of its own.
+        table_in: opens the table in a session: a stream runs in a session of its own, on Spark Connect in another process,
+            to which this is sent pickled.
         merge_function: from the table and a micro-batch to a merge.
         app_id: the stream's stable name.
 
@@ -43,7 +44,7 @@ def batch_function(
 
     def run(batch: DataFrame, batch_id: int) -> None:
         merge = merge_function(table_in(batch.sparkSession), batch)
-        if not hasattr(merge, "withTransaction"):
+        if not hasattr(type(merge), "withTransaction"):  # of itself a Connect DataFrame has anything, as a column
             raise InvalidMergeError(
                 f"The merge function of stream '{app_id}' must return a merge builder that has not been executed, got "
                 f"{type(merge).__name__}."

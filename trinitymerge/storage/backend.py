@@ -6,7 +6,7 @@ Owns: :class:`Backend`, and the frozen data that crosses it: :class:`Batches` (w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -84,6 +84,13 @@ class Backend(Scanner, Protocol):
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows as a batch nobody can see, in one Spark job."""
+
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """After a job has read batches: were all their files there, as far as that can have changed meanwhile.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """A staged batch with all the columns it was written with."""

@@ -20,9 +20,11 @@ from trinitymerge.errors import (
     InvalidDefinitionError,
     TableExistsError,
     TableNotFoundError,
+    UnsupportedStorageError,
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
+from trinitymerge.sessions import is_connect
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
@@ -162,7 +164,7 @@ class ManagedBackend:
         return self._load(definition, fields, ids) if ids else empty_frame(self.spark, fields)
 
     def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        paths, schema = [escape_glob(self.batch_path(i)) for i in ids], physical_schema(fields)
+        paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
         reader = self.spark.read.format(definition.fileFormat).schema(schema)
         for name, value in _READ_OPTIONS.items():
             reader = reader.option(name, value)
@@ -174,6 +176,19 @@ class ManagedBackend:
                 raise
             missing = re.search(r"_tm_batch=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
+
+    def _places(self, ids: Sequence[str]) -> list[str]:
+        """What Spark is told to read: the directories of batches, or their files where that makes a difference.
+
+        Spark Connect lists a directory whenever a DataFrame is used, and would not miss a file that is gone by then. A
+        file that is named must be there. More than Spark lists by itself would cost a job at every use.
+        """
+        directories = [self.batch_path(i) for i in ids]
+        if is_connect(self.spark):
+            files = [[f.path for f in self.data_files(i)] for i in ids]
+            if all(files) and sum(map(len, files)) <= _SPARK_LISTS_ALONE:
+                return [path for some in files for path in some]
+        return directories
 
     def _what_is_wrong(self, batch: Batch) -> str:
         """How the files of a batch differ from what the log says; an empty string if they do not.
@@ -198,6 +213,17 @@ class ManagedBackend:
             if wrong:
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
 
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks batches once more after a job has read them, where the job itself has listed their directories.
+
+        Files never come back: if all are there now, the job has seen all of them.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+        if is_connect(self.spark):
+            self.require_whole([b for b in batches if b.rows])
+
     def _vacuumed(self, batch_id: str) -> ConcurrentCommitError:
         return ConcurrentCommitError(
             f"A vacuum() of {self.path} has removed files that were about to be committed ({self.batch_path(batch_id)}): "
@@ -217,7 +243,7 @@ class ManagedBackend:
     @contextmanager
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
         """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
-        if not self.files.is_local or directories <= _SPARK_LISTS_ALONE:
+        if not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark):
             yield
             return
         conf, name = self.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -237,7 +263,8 @@ class ManagedBackend:
         try:
             rows.write.format(definition.fileFormat).options(**_NO_SUCCESS_FILE).mode("append").save(path)
             faults.fault("stage.written")
-            self.files.sync_dir(path)
+            with self._written_here(path):
+                self.files.sync_dir(path)
             files = self.data_files(batch_id)
         except BaseException:
             self.files.delete(path)
@@ -245,6 +272,21 @@ class ManagedBackend:
         faults.fault("stage.synced")
         size_bytes = sum(f.size_bytes for f in files)
         return Staged(batch_id, len(files), size_bytes, rows.schema, definition.fileFormat)
+
+    @contextmanager
+    def _written_here(self, path: str) -> Iterator[None]:
+        """A directory that a Connect server has just written must be visible to this process as well."""
+        try:
+            yield
+        except FileNotFoundError:
+            if not is_connect(self.spark):
+                raise
+            raise UnsupportedStorageError(
+                f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
+                "other characters than these. Nothing was committed. Use a path that both see under the same name (a shared "
+                "mount, plain letters), or a classic session.",
+                path=path,
+            ) from None
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""

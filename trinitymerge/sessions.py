@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from pyspark.sql import DataFrame, SparkSession
+import pyspark
+from pyspark.sql import DataFrame
 
 
 def is_connect(spark: Any) -> bool:
@@ -17,12 +18,21 @@ def is_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def can_write(spark: Any) -> bool:
-    """Can the session evaluate rows once and hand over what a job observes; Connect can since PySpark 4.0.
+def analysed(df: DataFrame) -> DataFrame:
+    """The same DataFrame, whose analysis errors are raised here: a classic one is analysed already."""
+    if is_connect(df):
+        df.schema  # noqa: B018 - asks the server
+    return df
 
-    Since then its sessions are ``pyspark.sql.SparkSession`` too.
-    """
-    return isinstance(spark, SparkSession) or not is_connect(spark)
+
+def share_frames(one: Any, other: Any) -> bool:
+    """Can DataFrames of two sessions be used in one query: a Connect server keeps its sessions apart."""
+    return not (is_connect(one) and is_connect(other)) or one.session_id == other.session_id
+
+
+def can_write(spark: Any) -> bool:
+    """Can the session evaluate rows once and hand over what a job observes; Connect can since PySpark 4.0."""
+    return not is_connect(spark) or int(pyspark.__version__.split(".")[0]) >= 4
 
 
 def is_dataframe(value: object) -> TypeGuard[DataFrame]:

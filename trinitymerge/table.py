@@ -34,7 +34,7 @@ from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.merge.builder import ExpressionMap, MergeBuilder
 from trinitymerge.merge.frames import spark_text
 from trinitymerge.properties import check_properties
-from trinitymerge.sessions import can_write, is_dataframe
+from trinitymerge.sessions import can_write, is_dataframe, share_frames
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.log import Commit, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
@@ -290,6 +290,11 @@ class TrinityTable:
         if not is_dataframe(source):
             raise InvalidMergeError(
                 f"The source of a merge must be a DataFrame or a TrinityTable, got {type(source).__name__}."
+            )
+        if not share_frames(source.sparkSession, self._backend.spark):
+            raise InvalidMergeError(
+                f"The source belongs to another Spark Connect session than the table ({self.path}), and a server keeps "
+                "sessions apart. Open the table in the source's: TrinityTable.forPath(source.sparkSession, path)."
             )
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(

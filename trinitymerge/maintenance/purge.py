@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, TimestampType
 
@@ -163,7 +163,7 @@ def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
-    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+    if isinstance(keys, (str, bytes, Mapping, Column)) or not isinstance(keys, Iterable):
         raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {type(keys).__name__}.")
     names = definition.primaryKey
     rows = [_row_of(key, names) for key in keys]

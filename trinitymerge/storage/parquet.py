@@ -24,7 +24,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
-from trinitymerge.sessions import is_connect
+from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import VERSION, Batches, Staged
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
@@ -161,16 +161,24 @@ class ManagedBackend:
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
         fields = [*fields, Field(BATCH, "string")]
-        return self._load(definition, fields, ids) if ids else empty_frame(self.spark, fields)
+        if not ids:
+            return empty_frame(self.spark, fields)
+        with self._naming_what_is_gone():
+            return analysed(self._load(definition, fields, ids))
 
     def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
         reader = self.spark.read.format(definition.fileFormat).schema(schema)
         for name, value in _READ_OPTIONS.items():
             reader = reader.option(name, value)
+        with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
+            return reader.option("basePath", f"{self.path}/data").load(paths)
+
+    @contextmanager
+    def _naming_what_is_gone(self) -> Iterator[None]:
+        """Spark's error for a missing directory becomes one that says what it means for the table."""
         try:
-            with self._listing_on_driver(len(paths)):
-                return reader.option("basePath", f"{self.path}/data").load(paths)
+            yield
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
@@ -198,6 +206,8 @@ class ManagedBackend:
         """
         files = self.data_files(batch.id)
         size = sum(f.size_bytes for f in files)
+        if not files and not self.files.exists(self.batch_path(batch.id)):
+            return "is gone"
         if len(files) != batch.files:
             return f"has {len(files)} of {batch.files} files"
         return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
@@ -257,7 +267,7 @@ class ManagedBackend:
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
-        path = self.batch_path(batch_id)
+        path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
@@ -271,7 +281,7 @@ class ManagedBackend:
             raise
         faults.fault("stage.synced")
         size_bytes = sum(f.size_bytes for f in files)
-        return Staged(batch_id, len(files), size_bytes, rows.schema, definition.fileFormat)
+        return Staged(batch_id, len(files), size_bytes, schema, definition.fileFormat)
 
     @contextmanager
     def _written_here(self, path: str) -> Iterator[None]:
@@ -292,7 +302,7 @@ class ManagedBackend:
         """The staged rows, as they were written."""
         reader = self.spark.read.format(staged.file_format).schema(staged.schema).options(**_READ_OPTIONS)
         try:
-            return reader.load(escape_glob(self.batch_path(staged.id)))
+            return analysed(reader.load(escape_glob(self.batch_path(staged.id))))
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise

@@ -1,6 +1,6 @@
 """One small Spark session for all tests, and a directory where relative paths land.
 
-The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote` it is a Spark Connect
+The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
 session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
 """
 
@@ -25,7 +25,7 @@ settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--remote", action="store_true", help="run on Spark Connect what can; see tests/connect.py")
+    parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

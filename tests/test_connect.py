@@ -179,15 +179,10 @@ def test_s36_the_function_of_a_stream_can_be_sent_to_another_process(spark, tabl
 # Where tables are -----------------------------------------------------------------------------------------------------
 
 
-def test_local_paths_need_no_jvm_and_other_storage_is_refused(tmp_path):
-    session = remote_session()
-    for path in ("relative", str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
-        assert isinstance(filesystem_for(session, path), LocalFileSystem)
-    for path in ("s3a://bucket/t", "hdfs://host/t", "abfss://a@b/t", "viewfs:///t"):
-        with pytest.raises(
-            UnsupportedStorageError, match=r"Spark Connect session does not have\. Use a classic session"
-        ):
-            filesystem_for(session, path)
+@pytest.mark.parametrize("path", ["s3a://bucket/t", "hdfs://host/t", "abfss://a@b/t", "viewfs:///t"])
+def test_storage_beyond_the_jvm_is_refused_with_what_to_do(path):
+    with pytest.raises(UnsupportedStorageError, match=r"Spark Connect session does not have\. Use a classic session"):
+        filesystem_for(remote_session(), path)
 
 
 def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tmp_path):

@@ -17,11 +17,14 @@ help:       ## this list
 demo:       java .venv/.examples  ## a month of New York's flights as change events, merged and checked (ARGS="--days 3")
 	@$(BIN)/python examples/flights_cdc.py $(ARGS)
 
-test:       java .venv/.dev  ## the test suite (ARGS="-k stale" for a part)
+# Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
+test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)
 	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
+	@$(BIN)/python -m pytest -q --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
 test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
 	@$(BIN)/python -m pytest -q --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
+	@$(BIN)/python -m pytest -q --durations=3 --remote all $(ARGS) || test $$? -eq 5
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)

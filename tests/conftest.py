@@ -1,7 +1,7 @@
 """One small Spark session for all tests, and a directory where relative paths land.
 
-The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. Hypothesis has two profiles:
-the default, and `long` for `make test-long`.
+The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
+session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import connect
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -23,8 +24,17 @@ settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--remote"):
+        connect.select(config, items)
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The shared session. Tests that need other settings restore what they set."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -42,6 +52,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if request.config.getoption("--remote"):
+        session = connect.start(config)
+        yield session
+        session.stop()
+        return
     builder = SparkSession.builder.master("local[2]").appName("trinitymerge tests")
     for name, value in config.items():
         builder = builder.config(name, value)
@@ -52,8 +67,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def work_dir(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def work_dir(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """A temporary working directory: relative paths land there, whether Python or Spark opens them."""
+    if request.config.getoption("--remote"):  # the library makes paths absolute; Spark itself is handed no others
+        monkeypatch.chdir(tmp_path)
+        yield tmp_path
+        return
     context = spark.sparkContext
     hadoop = context._jvm.org.apache.hadoop.fs
     local = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())

@@ -338,7 +338,7 @@ def test_s33_a_conditional_create_that_hadoop_lacks_is_refused(spark: SparkSessi
 
 
 def test_without_a_gateway_local_paths_work_and_others_are_refused(tmp_path: Path) -> None:
-    connect = SimpleNamespace()
+    connect = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
     assert isinstance(filesystem_for(connect, str(tmp_path)), LocalFileSystem)
     with pytest.raises(UnsupportedStorageError, match="classic session"):
         filesystem_for(connect, "hdfs://name/t")

@@ -1,7 +1,7 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
     table -> opening -> merge -> maintenance -> reader -> storage -> statistics -> tombstones -> expressions -> settings
-          -> observation -> jvm -> properties -> definition -> errors
+          -> observation -> sessions -> jvm -> properties -> definition -> errors
 
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
 """
@@ -23,6 +23,7 @@ LAYERS = [
     "definition",
     "properties",
     "jvm",
+    "sessions",
     "observation",
     "settings",
     "expressions",

@@ -77,6 +77,7 @@ def test_S32_source_that_is_not_deterministic_never_contradicts_itself(spark, nu
         assert len(rows) == result.rowsUpdated + result.rowsInserted
 
 
+@pytest.mark.classic("counts with an accumulator")
 @pytest.mark.filterwarnings("ignore:.*pandas:Warning")
 def test_S32_source_is_evaluated_once_on_every_path(spark, numbers):
     evaluated = spark.sparkContext.accumulator(0)

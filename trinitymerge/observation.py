@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from trinitymerge import jvm
@@ -32,11 +32,26 @@ class Gathering:
 
     def over(self, df: DataFrame) -> DataFrame:
         """The rows, watched: to be used once."""
-        parts = ", ".join(f"'{name}', {value}" for name, value in self.metrics.items())
-        text = F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false'))")
-        return df.observe(self._observation, text.alias(_METRICS))
+        return df.observe(self._observation, self._text())
 
-    def result(self) -> dict[str, Any]:
-        """The values, null ones included; waits for the job that uses the rows."""
-        found: dict[str, Any] = json.loads(jvm.observed(self._observation, _METRICS))
+    def result(self, rows: DataFrame | None = None) -> dict[str, Any]:
+        """The values, null ones included; waits for the job that uses the rows.
+
+        Args:
+            rows: the same rows, where they are kept: asked if the job has brought no values along, as a checkpoint does
+                not on Spark Connect.
+
+        Raises:
+            RuntimeError: there are no values, and no rows to ask.
+        """
+        text = jvm.observed(self._observation, _METRICS)
+        if text is None and rows is not None:
+            text = rows.agg(self._text()).collect()[0][0]
+        if text is None:
+            raise RuntimeError("Spark has run a job without handing over what was observed in it.")
+        found: dict[str, Any] = json.loads(text)
         return found
+
+    def _text(self) -> Column:
+        parts = ", ".join(f"'{name}', {value}" for name, value in self.metrics.items())
+        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false'))").alias(_METRICS)

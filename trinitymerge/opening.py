@@ -21,6 +21,7 @@ from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, Trini
 from trinitymerge.expressions import quote, text_literal
 from trinitymerge.merge.frames import is_sparks, spark_text
 from trinitymerge.properties import check_properties
+from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.storage.entries import Commit
 from trinitymerge.storage.parquet import ManagedBackend
 
@@ -179,17 +180,17 @@ def shown(backend: ManagedBackend, pinned: int | None) -> str:
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
-def check_source(spark: SparkSession, source: Any) -> DataFrame:
-    """The source of a merge, once it is known to be a DataFrame of this kind of session.
+def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
+    """The source of a merge, once it is known to be a DataFrame that this session can use.
 
     Raises:
         InvalidMergeError: naming what it is, and how to make a DataFrame of it.
     """
-    if not _is_dataframe(source):
+    if not is_dataframe(source):
         raise InvalidMergeError(
             f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{how_to_convert(source)}"
         )
-    theirs, ours = _is_connect(source), _is_connect(spark)
+    theirs, ours = is_connect(source), is_connect(spark)
     if theirs != ours:
         kinds = ("a classic Spark session", "Spark Connect")
         raise InvalidMergeError(
@@ -197,13 +198,9 @@ def check_source(spark: SparkSession, source: Any) -> DataFrame:
             "Make the source in the session the table was opened in, or open the table in the source's: "
             "TrinityTable.forPath(source.sparkSession, path)."
         )
-    return cast(DataFrame, source)
-
-
-def _is_dataframe(value: Any) -> bool:
-    """Classic and Spark Connect DataFrames share no base class on Spark 3.5."""
-    return isinstance(value, DataFrame) or (hasattr(value, "sparkSession") and hasattr(value, "sameSemantics"))
-
-
-def _is_connect(value: Any) -> bool:
-    return ".connect." in type(value).__module__
+    if not share_frames(source.sparkSession, spark):
+        raise InvalidMergeError(
+            f"The source belongs to another Spark Connect session than the table ({path}), and a server keeps sessions "
+            "apart. Open the table in the source's: TrinityTable.forPath(source.sparkSession, path)."
+        )
+    return source

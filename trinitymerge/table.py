@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -27,6 +28,7 @@ from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.sessions import can_write
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Snapshot, current_user
@@ -271,12 +273,12 @@ class TrinityTable:
             condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
+            ReadOnlyTableError: this is a past version, or the session is Spark Connect's of PySpark 3.5.
             InvalidMergeError: the arguments are of the wrong kind.
         """
         if isinstance(source, TrinityTable):
             source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
-        source = opening.check_source(self._backend.spark, source)
+        source = opening.check_source(self._backend.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
@@ -291,6 +293,12 @@ class TrinityTable:
             raise ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
                 "versionAsOf or timestampAsOf to write.",
+                path=self.path,
+            )
+        if not can_write(self._backend.spark):
+            raise ReadOnlyTableError(
+                f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
+                "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
                 path=self.path,
             )
         return self._backend
@@ -468,6 +476,9 @@ class TrinityTable:
         A smaller number, or another streaming query under the same name, means that the stream has started over; that is
         an ``InvalidMergeError`` in the stream, for as replays its rows would be lost.
 
+        On Spark Connect, Spark pickles the function and runs it in a process beside the server: this package must be
+        installed there, and ``mergeFunction`` should use the table and the micro-batch it is given, no others.
+
         Args:
             mergeFunction: from this table and a micro-batch to a merge that has not been executed.
             appId: the stream's stable name: one for each checkpoint directory.
@@ -483,10 +494,7 @@ class TrinityTable:
             [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
         """
         self._writable()
-        return streaming.batch_function(self._in_session, mergeFunction, appId, onResult)
-
-    def _in_session(self, spark: SparkSession) -> TrinityTable:
-        return attrs.evolve(self, backend=ManagedBackend(spark, self.path))
+        return streaming.batch_function(partial(_opened, self.path, self._alias), mergeFunction, appId, onResult)
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
@@ -506,3 +514,8 @@ class TrinityTable:
     def __repr__(self) -> str:
         """One line: path, version and keys."""
         return opening.shown(self._backend, self._pinned)
+
+
+def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
+    """A table in another session: by its path, which can be sent to another process where a session cannot."""
+    return TrinityTable(ManagedBackend(spark, path), alias)

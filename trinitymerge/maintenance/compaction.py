@@ -212,6 +212,7 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: _Forget, start: fl
         return CompactionResult(version=snapshot.version, skipped=why_not)
     staged, observed = _stage(backend, snapshot, forget)
     try:
+        backend.require_still_whole(snapshot.batches)
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, staged, observed, start)
         if not commit.added:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
@@ -41,6 +41,7 @@ from trinitymerge.expressions import (
     sql_type,
 )
 from trinitymerge.observation import Gathering
+from trinitymerge.sessions import is_dataframe
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -144,7 +145,7 @@ def keys_to_purge(spark: SparkSession, definition: TableDefinition, keys: DataFr
         SchemaMismatchError: a key column is missing, or a value is not of its type.
         NullKeyError: a key has a null.
     """
-    given = cast(DataFrame, keys) if hasattr(keys, "sparkSession") else _frame_of(spark, definition, keys)
+    given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys))
     named = [_as_stored(definition, k, _column_of(given, k), i) for i, k in enumerate(definition.primaryKey)]
     try:
         found = given.selectExpr(*named).distinct().localCheckpoint()
@@ -175,7 +176,8 @@ def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
-    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable) or is_foreign_frame(keys):
+    unusable = isinstance(keys, (str, bytes, Mapping, Column)) or not isinstance(keys, Iterable)
+    if unusable or is_foreign_frame(keys):
         remedy = how_to_convert(keys) if is_foreign_frame(keys) else ""
         raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
     names = definition.primaryKey
@@ -239,6 +241,7 @@ class _Purge:
             self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
         )
         staged = self.backend.stage(gathering.over(rows), self.definition)
+        self.backend.require_still_whole([batch])
         counted = gathering.result()
         if not counted["n"]:
             self.backend.discard(staged)

@@ -79,7 +79,8 @@ def batch_function(
     """A function for ``DataStreamWriter.foreachBatch``.
 
     Args:
-        table_in: opens the table in a session: a stream runs in a session of its own.
+        table_in: opens the table in a session: a stream runs in a session of its own, on Spark Connect in another process,
+            to which this is sent pickled.
         merge_function: from the table and a micro-batch to a merge.
         app_id: the stream's stable name.
         on_result: called with the result of each merge; None for nobody.
@@ -95,8 +96,8 @@ def batch_function(
         raise InvalidMergeError(f"onResult takes a function of one MergeResult, got {type(on_result).__name__}.")
 
     def run(batch: DataFrame, batch_id: int) -> None:
-        merge: Merge = merge_function(table_in(batch.sparkSession), batch)
-        if not hasattr(merge, "_of_stream"):
+        merge = merge_function(table_in(batch.sparkSession), batch)
+        if not hasattr(type(merge), "_of_stream"):  # of itself a Connect DataFrame has anything, as a column
             raise InvalidMergeError(
                 f"The merge function of stream '{app_id}' must return a merge builder that has not been executed, got "
                 f"{type(merge).__name__}."

@@ -24,6 +24,7 @@ from pyspark.sql.types import DataType, StructType
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote, sql_type, without_collations
+from trinitymerge.sessions import analysed
 
 try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
     from pyspark.logger import PySparkLogger
@@ -181,7 +182,8 @@ class Source:
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{self.plain(i)} AS {source_copy(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
-            return attrs.evolve(self, frame=df.selectExpr("*", f"true AS {IN_SOURCE}", *copies), df=df)
+            frame = analysed(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
+            return attrs.evolve(self, frame=frame, df=df)
 
     def index(self, name: str) -> int | None:
         """Position of the column that ``name`` means, or None when the source has none (S30)."""
@@ -280,7 +282,7 @@ def spark_text(error: BaseException) -> str:
     text = str(error).split("JVM stacktrace")[0].strip()
     text = ([text, *_CAUSE.findall(text)][-1]).strip()
     if "Traceback (most recent call last)" in text:
-        text = text.splitlines()[-1]
+        text = re.sub(r"\s+SQLSTATE: \w+\s*\Z", "", text).splitlines()[-1]
     first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
     first = re.sub(rf"(?:, |(?<=\[))[`\"]{HIDDEN_PREFIX}\w+[`\"]", "", first)  # suggestions of hidden columns
     first = re.sub(r"\[, ", "[", first)

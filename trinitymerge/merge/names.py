@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<word>[\w.]+)|(?P<other>.)""",
     re.DOTALL,
 )
-_FUNCTION = re.compile(r"^(and|=|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
+_FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
 
 
 def column_text(value: Column) -> str:

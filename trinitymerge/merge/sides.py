@@ -59,7 +59,7 @@ def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Mate
     """
     gathering = Gathering({"rows": "count(1)", **(metrics or {})})
     frame = gathering.over(df).localCheckpoint()
-    observed = gathering.result()
+    observed = gathering.result(frame)
     return Materialised(frame, int(observed.pop("rows")), observed)
 
 

@@ -189,6 +189,8 @@ class _Attempt:
     # Validate -------------------------------------------------------------------------------------------------------
 
     def _publish(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
+        if self.path is not Path.BLIND:
+            self.plan.backend.require_still_whole(self.snapshot.batches)
         source_rows = observed["source"] if self.path is Path.BLIND else compiled.source_rows
         if self.path is Path.BLIND and observed["undecided"]:
             raise _Undecided

@@ -102,6 +102,13 @@ class Backend(Scanner, Protocol):
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows as a batch nobody can see, in one Spark job."""
 
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """After a job has read batches: were all their files there, as far as that can have changed meanwhile.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+
     def read_staged(self, staged: Staged) -> DataFrame:
         """A staged batch with all the columns it was written with.
 

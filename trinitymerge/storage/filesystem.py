@@ -305,6 +305,19 @@ def _as_python(java: Any, path: str) -> Exception:
     return OSError(text)
 
 
+def _require_local_default(spark: Any, path: str) -> None:
+    """Without a JVM to ask, a plain path is taken for a local one, unless the session says where such paths lead."""
+    default = str(spark.conf.get("spark.hadoop.fs.defaultFS", None) or "file:///")
+    if split_scheme(default)[0] != "file":
+        raise UnsupportedStorageError(
+            f"'{path}' is on '{default}' by the session's 'spark.hadoop.fs.defaultFS', which can only be reached through "
+            "Spark's JVM, and a Spark Connect session has none. Use a classic session, or write 'file:' before a path that "
+            "this machine and the server see under the same name.",
+            path=path,
+            scheme=split_scheme(default)[0],
+        )
+
+
 def filesystem_for(spark: Any, path: str) -> FileSystem:
     """The filesystem of a path, as Spark would choose it.
 
@@ -326,6 +339,8 @@ def filesystem_for(spark: Any, path: str) -> FileSystem:
                 path=path,
                 scheme=scheme,
             )
+        if scheme is None and spark is not None:
+            _require_local_default(spark, path)
         return LocalFileSystem()
     hadoop = jvm.org.apache.hadoop.fs.FileSystem
     conf = spark._jsparkSession.sessionState().newHadoopConf()

@@ -20,9 +20,11 @@ from trinitymerge.errors import (
     FilesVacuumedError,
     TableExistsError,
     TableNotFoundError,
+    UnsupportedStorageError,
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
+from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import BATCH, VERSION, Batches, Staged
@@ -157,19 +159,40 @@ class ManagedBackend:
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
         fields = [*fields, Field(BATCH, "string")]
-        return self._load(definition, fields, ids) if ids else empty_frame(self.spark, fields)
+        if not ids:
+            return empty_frame(self.spark, fields)
+        with self._naming_what_is_gone():
+            return analysed(self._load(definition, fields, ids))
 
     def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        paths, schema = [escape_glob(self.batch_path(i)) for i in ids], physical_schema(fields)
+        paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
         reader = reader_of(self.spark, definition.fileFormat).schema(schema)
+        with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
+            return reader.option("basePath", f"{self.path}/data").load(paths)
+
+    @contextmanager
+    def _naming_what_is_gone(self) -> Iterator[None]:
+        """Spark's error for a missing directory becomes one that says what it means for the table."""
         try:
-            with self._listing_on_driver(len(paths)):
-                return reader.option("basePath", f"{self.path}/data").load(paths)
+            yield
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             missing = re.search(r"_tm_batch=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
+
+    def _places(self, ids: Sequence[str]) -> list[str]:
+        """What Spark is told to read: the directories of batches, or their files where that makes a difference.
+
+        Spark Connect lists a directory whenever a DataFrame is used, and would not miss a file that is gone by then. A
+        file that is named must be there. More than Spark lists by itself would cost a job at every use.
+        """
+        directories = [self.batch_path(i) for i in ids]
+        if is_connect(self.spark):
+            files = [[f.path for f in self.data_files(i)] for i in ids]
+            if all(files) and sum(map(len, files)) <= _SPARK_LISTS_ALONE:
+                return [path for some in files for path in some]
+        return directories
 
     def _what_is_wrong(self, batch: Batch) -> str:
         """How the files of a batch differ from what the log says; an empty string if they do not.
@@ -179,6 +202,8 @@ class ManagedBackend:
         """
         files = self.data_files(batch.id)
         size = sum(f.size_bytes for f in files)
+        if not files and not self.files.exists(self.batch_path(batch.id)):
+            return "is gone"
         if len(files) != batch.files:
             return f"has {len(files)} of {batch.files} files"
         return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
@@ -193,6 +218,17 @@ class ManagedBackend:
             wrong = self._what_is_wrong(batch)
             if wrong:
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
+
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks batches once more after a job has read them, where the job itself has listed their directories.
+
+        Files never come back: if all are there now, the job has seen all of them.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+        if is_connect(self.spark):
+            self.require_whole([b for b in batches if b.rows])
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
         return FilesVacuumedError(
@@ -213,33 +249,49 @@ class ManagedBackend:
     @contextmanager
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
         """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
-        as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE
+        as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark)
         with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
             yield
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
-        path = self.batch_path(batch_id)
+        path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
             write(rows, definition.fileFormat, path)
             faults.fault("stage.written")
-            self.files.sync_dir(path)
+            with self._written_here(path):
+                self.files.sync_dir(path)
             files = self.data_files(batch_id)
         except BaseException:
             self.files.delete(path)
             raise
         faults.fault("stage.synced")
         size_bytes = sum(f.size_bytes for f in files)
-        return Staged(batch_id, len(files), size_bytes, rows.schema, definition.fileFormat)
+        return Staged(batch_id, len(files), size_bytes, schema, definition.fileFormat)
+
+    @contextmanager
+    def _written_here(self, path: str) -> Iterator[None]:
+        """A directory that a Connect server has just written must be visible to this process as well."""
+        try:
+            yield
+        except FileNotFoundError:
+            if not is_connect(self.spark):
+                raise
+            raise UnsupportedStorageError(
+                f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
+                "other characters than these. Nothing was committed. Use a path that both see under the same name (a shared "
+                "mount, plain letters), or a classic session.",
+                path=path,
+            ) from None
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = reader_of(self.spark, staged.file_format).schema(staged.schema)
         try:
-            return reader.load(escape_glob(self.batch_path(staged.id)))
+            return analysed(reader.load(escape_glob(self.batch_path(staged.id))))
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise

@@ -52,17 +52,21 @@ def rows_of(table: Any) -> list[Row]:
     """The rows of a table, a DataFrame, or an iterable of mappings."""
     if isinstance(table, ModelTable):
         return table.live()
-    if hasattr(table, "toDF") and hasattr(table, "definition"):
+    if _has(table, "toDF") and _has(table, "definition"):
         table = table.toDF()
-    if hasattr(table, "collect"):
+    if _has(table, "collect"):
         return [row.asDict(recursive=True) for row in table.collect()]
     return [dict(row) for row in table]
 
 
 def key_of(table: Any) -> tuple[str, ...]:
     """The primary key of a table; nothing for plain rows."""
-    definition = getattr(table, "definition", None)
-    return tuple(definition.primaryKey) if definition is not None else ()
+    return tuple(table.definition.primaryKey) if _has(table, "definition") else ()
+
+
+def _has(value: object, name: str) -> bool:
+    """Asks the class: a Spark Connect DataFrame answers to any name with a column."""
+    return hasattr(type(value), name)
 
 
 def renderDifference(

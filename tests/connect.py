@@ -1,0 +1,68 @@
+"""The lane on Spark Connect: a session of that kind, and the tests that run on it (`pytest --remote part`).
+
+A process has either classic or Connect sessions. So the lane is a run of its own, after the classic one: the tests of
+`LANE`, all against one Connect server that is started in this process's JVM. Tests that look into classic Spark are marked
+`classic("why")` and skipped there, with their reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from pyspark.sql import SparkSession
+
+LANE = {
+    "test_connect.py": 1,
+    "test_table.py": 1,
+    "test_asserts.py": 1,
+    "test_merge.py": 2,
+    "test_errors.py": 2,
+    "test_reader.py": 3,
+    "test_maintenance.py": 3,
+    "test_writer.py": 3,
+    "test_paths.py": 4,
+}
+"""Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in
+so many, chosen by name. `--remote all` runs all of them."""
+
+
+def start(config: dict[str, str]) -> SparkSession:
+    """A Connect session on a server that this process starts, reachable from this machine only."""
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    config = {
+        **config,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),  # not Spark's 15002, which another run may have
+        "spark.log.level": "OFF",  # a server logs what its clients ask wrongly, stack trace and all
+    }
+    # A Connect session would complain of settings that only a server takes when it starts, so they go past it.
+    settings = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in config.items()]
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for the server's own Python processes
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)
+    return SparkSession.builder.remote("local[2]").getOrCreate()
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the lane's tests, and skips those among them that need classic Spark."""
+    everything = config.getoption("--remote") == "all"
+    chosen = {
+        item
+        for item in items
+        if item.path.name in LANE and (everything or crc32(item.name.encode()) % LANE[item.path.name] == 0)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+    for item in items:
+        marker = item.get_closest_marker("classic")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {marker.args[0]}"))

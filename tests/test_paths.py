@@ -146,7 +146,6 @@ def test_merge_without_a_source_takes_the_full_scan(events):
     [
         "A.v = B.v",
         "A.id = B.id OR A.v = B.v",
-        "A.id <=> B.id",
         "A.id >= B.id",
         "A.id = B.id + A.ts",
         "NOT A.id = B.id",

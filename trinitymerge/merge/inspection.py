@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
+from trinitymerge.merge.names import mentions_alias
 
 Expression: TypeAlias = "str | Column"
 
@@ -38,6 +39,8 @@ class Inspector:
         alias = re.compile(rf"\b{re.escape(target.alias)}\b", re.IGNORECASE)
         likely = [t for t in self._types if not alias.search(t)]
         self._reads = dict.fromkeys(likely, False) if likely and self._only_source(likely) else {}
+        # What names the target's columns reads it; for the analyzer to refuse them on the source one by one takes long.
+        self._reads |= {t: True for t in self._types if t not in self._reads and mentions_alias(t, target.alias)}
 
     def _types_of_all(self, texts: Sequence[str]) -> dict[str, DataType]:
         """The types of texts that can all be used; nothing where one cannot."""

@@ -231,9 +231,30 @@ MUTANTS = (
     Mutant(
         "an update-only clause is appended blindly (S31)",
         "merge/paths.py",
-        "tombstone = _blind_delete(analysis, match, matched)",
-        "tombstone = _blind_delete(analysis, match, matched) or matched.templates[0]",
+        "(m, _blind_delete(analysis, match, plan))",
+        "(m, _blind_delete(analysis, match, plan) or plan.templates[0])",
         ["test_paths.py::test_update_alone_looks_up_keys"],
+    ),
+    Mutant(
+        "a condition is taken to bind as its text was split (S20, S31)",
+        "merge/paths.py",
+        "if not is_plain_equality(condition) and not",
+        "if len(parts) > 1 and not",
+        ["test_paths.py::test_S20_equality_that_binds_otherwise_than_its_text_reads_is_not_key_equality"],
+    ),
+    Mutant(
+        "clauses that write different rows are taken for one (S31)",
+        "merge/paths.py",
+        "row = (kinds, source.identity(values) if values else None)",
+        "row = (kinds, None)",
+        ["test_scaling.py::test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number"],
+    ),
+    Mutant(
+        "rows on which a clause fires are counted by a condition of their own each",
+        "expressions.py",
+        'return f"count(CASE WHEN {condition} THEN 1 END)"',
+        'return f"count_if({condition})"',
+        ["test_scaling.py::test_time_to_optimize_does_not_double_with_every_clause"],
     ),
     Mutant(
         "rows that exist only on the target are looked for among the source's keys (S19)",

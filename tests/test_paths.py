@@ -146,7 +146,6 @@ def test_merge_without_a_source_takes_the_full_scan(events):
     [
         "A.v = B.v",
         "A.id = B.id OR A.v = B.v",
-        "A.id <=> B.id",
         "A.id >= B.id",
         "A.id = B.id + A.ts",
         "NOT A.id = B.id",
@@ -176,6 +175,12 @@ def test_condition_that_is_not_key_equality_takes_the_full_scan(events, source, 
         "A.id = B.ts",
         "A.id = coalesce(B.id, B.ts)",
         "A.id = CAST(B.v AS INT)",
+        "(A.id) = (B.id)",
+        "((A.id)=((B.id)))",
+        "(B.id) == A.id",
+        "A.id =\n  B.id -- the key",
+        "/* the key */ A.id /* = */ = B.id",
+        "A.id <=> B.id",
     ],
 )
 def test_key_equality_is_recognised_however_it_is_written(events, source, condition):
@@ -198,6 +203,34 @@ def test_text_literals_in_Columns_are_not_read_as_names(spark, tmp_path):
     source = frame(spark, "id STRING", "x").alias("B")
     table.merge(source, F.col("A.id") == F.lit("B.id")).whenMatched().delete().execute()
     assert live_rows(table) == [("x",)]
+
+
+def test_S20_parentheses_around_parts_of_a_composite_key_are_read_through(spark, tmp_path):
+    table = new_table(spark, tmp_path, "k INT, l STRING, v INT", primaryKey=["k", "l"]).alias("A")
+    source = frame(spark, "k INT, l STRING, v INT", (1, "a", 2)).alias("B")
+    for condition in ("((A.k) = (B.k)) AND (((A.l = B.l)))", "(A.k <=> B.k AND (B.l) = (A.l))"):
+        assert (
+            plan(table.merge(source, condition).whenMatched().updateAll().whenNotMatched().insertAll())[0]
+            == BLIND.value
+        )
+
+
+def test_S20_a_null_in_the_source_pairs_with_no_key_by_null_safe_equality_either(spark, events):
+    source = frame(spark, "id INT, ts INT, v STRING", (None, 99, "null"), (1, 99, "one")).alias("B")
+
+    def merge(table):
+        return table.alias("A").merge(source, "A.id <=> B.id").whenMatched().updateExpr({"v": "concat(A.v, B.v)"})
+
+    runs = on_every_path(events, merge, spark)
+    assert len(runs) == 2
+    assert runs[0].result.rowsUpdated == 1
+
+
+def test_S20_equality_that_binds_otherwise_than_its_text_reads_is_not_key_equality(spark, tmp_path):
+    table = new_table(spark, tmp_path, "flag BOOLEAN, v INT", primaryKey="flag").alias("A")
+    source = frame(spark, "flag BOOLEAN, other BOOLEAN", (False, True)).alias("B")
+    merge = table.merge(source, "A.flag = B.flag OR B.other").whenMatched().delete()
+    assert plan(merge)[0] == "full scan"
 
 
 def test_conjunction_with_key_equality_looks_up_keys(events, source):

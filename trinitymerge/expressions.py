@@ -73,6 +73,27 @@ def any_of(conditions: Iterable[str]) -> str:
     return " OR ".join(f"({c})" for c in conditions) or "false"
 
 
+def opaque(value: str) -> str:
+    """The value, where the optimizer neither looks into it nor computes it elsewhere, as SQL.
+
+    Of each column of a projection Spark infers what else must be true, going through all it has inferred before, and doubling
+    whatever mentions a column that is merely renamed: quadratic, and at worst exponential in the number of columns. It also
+    repeats what a column is made of wherever the column is used, when it thinks that cheap or is told to. Neither is done to
+    values that could be different each time; this one only looks like one of those.
+    """
+    return f"CASE WHEN spark_partition_id() >= 0 THEN {value} END"
+
+
+def count_where(condition: str) -> str:
+    """The number of rows for which a condition is true, as SQL.
+
+    Not ``count_if``: Spark 4 computes the condition of each of those as a column of its own below the aggregate, and what it
+    then infers from these columns doubles with every one that occurs in a ``CASE`` below: the time to optimize a merge would
+    double with every clause.
+    """
+    return f"count(CASE WHEN {condition} THEN 1 END)"
+
+
 def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
     """Is a row with this tombstone column value a tombstone (S4). Never null.
 

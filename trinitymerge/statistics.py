@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import any_of, is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.expressions import any_of, count_where, is_older, physical_type, quote, sql_type, text_literal
 
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -113,7 +113,7 @@ def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "wa
     parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
     row = f"CASE WHEN {where} THEN named_struct({parts}) END"
     nulls = any_of(f"{quote(n)} IS NULL" for n in names)
-    metrics = {f"{prefix}_null": f"count_if({where} AND ({nulls}))"}
+    metrics = {f"{prefix}_null": count_where(f"{where} AND ({nulls})")}
     for i, kind in enumerate(_kinds(definition)):
         for which in ("min", "max"):
             value = encoded(f"{which}({row}).w{i}", kind)

@@ -14,7 +14,7 @@ joined sides, and a function that looks up the latest rows of keys. Writes nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
-from trinitymerge.expressions import all_of, column, is_older, is_tombstone, null_of, physical_type, quote, sql_type
+from trinitymerge.expressions import all_of, is_older, is_tombstone, null_of, opaque, physical_type, quote, sql_type
 from trinitymerge.merge.analysis import (
     Alive,
     Analysis,
@@ -38,7 +38,7 @@ from trinitymerge.merge.analysis import (
 from trinitymerge.merge.assignment import Storing, misfit, stored
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import IN_SOURCE, LIVE, as_column, as_sql, case, with_columns
-from trinitymerge.merge.paths import Outcome, Path, Paths
+from trinitymerge.merge.paths import Outcomes, Path, Paths
 from trinitymerge.merge.program import (
     ACTION,
     CLAUSE,
@@ -61,6 +61,7 @@ from trinitymerge.merge.program import (
 )
 from trinitymerge.tombstones import bare, blank, payload
 
+_FIRES = HIDDEN_PREFIX + "fires"
 _FIRED = HIDDEN_PREFIX + "fired"
 _MATCHED = HIDDEN_PREFIX + "matched"
 _NOT_MATCHED = HIDDEN_PREFIX + "not_matched"
@@ -93,28 +94,50 @@ def fire(joined: DataFrame, program: Program, paths: Paths, matched: str | Colum
         (f"{IN_SOURCE} IS NOT NULL", _first_clause(analysis, WhenNotMatched, absent)),
     ]
     code = case(of_source, _first_clause(analysis, WhenOnlyOnTarget, "0"))
-    return with_columns(joined, {_FIRED: code}).filter(f"{_FIRED} <> 0")
+    # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
+    fired = with_columns(joined, {_FIRES: code}).filter(f"{_FIRES} <> 0")
+    return fired.selectExpr("*", f"{opaque(_FIRES)} AS {_FIRED}")
 
 
-def fire_blind(source: DataFrame, program: Program, outcomes: Sequence[Outcome]) -> DataFrame:
+def fire_blind(source: DataFrame, program: Program, outcomes: Outcomes) -> DataFrame:
     """Marks each source row with the code of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
     analysis = program.analysis
-    code, cases = 0, []
-    for outcome in outcomes:
-        here = f"WHEN {_MATCHED} = {_code(outcome.matched)} AND {_NOT_MATCHED} = {_code(outcome.not_matched)} THEN"
-        if outcome.template is None:
-            cases.append(f"{here} 0")
-            continue
-        code += 1
-        is_tombstone_row = outcome.not_matched is None  # a null key has no tombstone
-        cases.append(f"{here} CASE WHEN {_HAS_KEY} THEN {code} ELSE 0 END" if is_tombstone_row else f"{here} {code}")
-    tombstones = [o.template for o in outcomes if o.template and o.not_matched is None]
+    codes = {slot.template.clause: code for code, slot in enumerate(program.slots, start=1)}
+    same_row = [
+        _in_class(name, [[_code(p) for p in clauses[side]] for clauses in outcomes.classes])
+        for side, name in enumerate((_MATCHED, _NOT_MATCHED))
+    ]
+    tombstone = _decoded(_MATCHED, {_code(m): codes[m] for m, _ in outcomes.tombstones})
+    insert = _decoded(_NOT_MATCHED, {_code(n): codes[n] for n, _ in outcomes.inserts})
+    cases = [
+        f"WHEN {_MATCHED} = 0 AND {_NOT_MATCHED} = 0 THEN 0",
+        # A null key has no tombstone.
+        f"WHEN {_NOT_MATCHED} = 0 THEN CASE WHEN {tombstone} IS NULL OR {_HAS_KEY} THEN {tombstone} ELSE 0 END",
+        f"WHEN {same_row[0]} = {same_row[1]} THEN {insert}",
+    ]
+    found = f"coalesce(CASE {' '.join(cases)} END, {UNDECIDED})"
+    keys = [v.value for _, t in outcomes.tombstones[:1] for v in _written_key(program, t)]
     tried = {
-        _MATCHED: _first_clause(analysis, WhenMatched, "0"),
-        _NOT_MATCHED: _first_clause(analysis, WhenNotMatched, "0"),
-        _HAS_KEY: _has_key([v.value for t in tombstones[:1] for v in _written_key(program, t)]),
+        _MATCHED: _opaque(_first_clause(analysis, WhenMatched, "0")),
+        _NOT_MATCHED: _opaque(_first_clause(analysis, WhenNotMatched, "0")),
+        _HAS_KEY: _has_key(keys),
     }
-    return with_columns(source, tried).selectExpr("*", f"CASE {' '.join(cases)} ELSE {UNDECIDED} END AS {_FIRED}")
+    return with_columns(source, tried).selectExpr("*", f"{opaque(found)} AS {_FIRED}")
+
+
+def _decoded(name: str, values: Mapping[int, int]) -> str:
+    """What a column's number stands for, as SQL; null if nothing."""
+    cases = " ".join(f"WHEN {number} THEN {value}" for number, value in values.items())
+    return f"CASE {name} {cases} END" if cases else "CAST(NULL AS INT)"
+
+
+def _in_class(name: str, classes: Sequence[Sequence[int]]) -> str:
+    """The number of the class that a column's number is in, as SQL; null if it is in none."""
+    return _decoded(name, {number: i for i, numbers in enumerate(classes) for number in numbers})
+
+
+def _opaque(value: str | Column) -> str | Column:
+    return opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
 
 
 def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -134,8 +157,8 @@ def _has_key(keys: Sequence[str | Column]) -> str | Column:
     return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))
 
 
-def _code(position: int | None) -> int:
-    return 0 if position is None else position + 1
+def _code(position: int) -> int:
+    return position + 1
 
 
 def _first_clause(analysis: Analysis, kind: type, otherwise: str | Column) -> str | Column:
@@ -156,15 +179,15 @@ def _raw(slot: int, i: int) -> str:
 
 def evaluate(fired: DataFrame, program: Program) -> DataFrame:
     """Evaluates, once and only on rows of their clause, values that are Columns, checked or used twice (S29, S32)."""
-    raws = []
+    raws: dict[str, str | Column] = {}
     for code, numbers in program.by_fired.items():
         for number in numbers:
             for i, field in enumerate(program.definition.stored_fields):
                 value = program.slots[number].template.values[field.name]
                 if isinstance(value, Given) and _is_evaluated_first(program, value, field):
-                    here = column(_FIRED) == code
-                    raws.append(F.when(here, as_column(value.value)).alias(_raw(number, i)))
-    return fired.select("*", *raws) if raws else fired
+                    text = as_sql(value.value) if isinstance(value.value, str) else value.value
+                    raws[_raw(number, i)] = case([(opaque(f"{_FIRED} = {code}"), text)], "NULL")
+    return with_columns(fired, raws) if raws else fired
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
@@ -204,7 +227,8 @@ def spread(evaluated: DataFrame, program: Program) -> DataFrame:
         cases = [f"WHEN {code} THEN {numbers[0]}" for code, numbers in program.by_fired.items() if numbers]
         if program.path is Path.BLIND:
             cases.append(f"WHEN {UNDECIDED} THEN {UNDECIDED}")
-        return evaluated.selectExpr("*", f"CASE {_FIRED} {' '.join(cases)} END AS {SLOT}")
+        slot = f"CASE {_FIRED} {' '.join(cases)} END"
+        return evaluated.selectExpr("*", f"{opaque(slot)} AS {SLOT}")
     arrays = [f"WHEN {code} THEN array({', '.join(map(str, numbers))})" for code, numbers in program.by_fired.items()]
     return evaluated.selectExpr("*", f"explode(CASE {_FIRED} {' '.join(arrays)} END) AS {SLOT}")
 
@@ -222,7 +246,7 @@ def shape(spread_rows: DataFrame, program: Program) -> DataFrame:
     """
     definition = program.definition
     written = [
-        f"CAST({by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})}"
+        f"CAST({opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))}))}"
         f" AS {sql_type(physical_type(f))}) AS {quote(f.name)}"
         for f in definition.stored_fields
     ]
@@ -243,7 +267,7 @@ def shape(spread_rows: DataFrame, program: Program) -> DataFrame:
 def _misfits(program: Program) -> str:
     """A row's first value that does not fit; what a tombstone does not hold need not (S9)."""
     found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
-    return f"CAST({by_slot({n: _first_of(texts) for n, texts in found.items() if texts})} AS STRING)"
+    return f"CAST({opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts}))} AS STRING)"
 
 
 def _first_of(texts: Sequence[str]) -> str:

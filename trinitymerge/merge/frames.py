@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import Any
@@ -23,7 +23,15 @@ from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.expressions import empty_frame, find_name, is_case_sensitive, quote, sql_type, without_collations
+from trinitymerge.expressions import (
+    empty_frame,
+    find_name,
+    is_case_sensitive,
+    opaque,
+    quote,
+    sql_type,
+    without_collations,
+)
 from trinitymerge.sessions import analysed
 
 try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
@@ -121,7 +129,7 @@ class Target:
             live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
         """
         stored = [quote(f.name) for f in self.definition.stored_fields]
-        shown = stored if live == "true" else [f"CASE WHEN {live} THEN {n} END AS {n}" for n in stored]
+        shown = stored if live == "true" else [f"{opaque(f'CASE WHEN {live} THEN {n} END')} AS {n}" for n in stored]
         watermarks = [f"{quote(n)} AS {before_watermark(i)}" for i, n in enumerate(self.definition.watermarkKey)]
         keys = [f"{quote(n)} AS {key_copy(i)}" for i, n in enumerate(self.definition.primaryKey)]
         return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
@@ -152,6 +160,8 @@ class Source:
     df: DataFrame
     copies: tuple[str, ...]
     _same: dict[tuple[Any, ...], bool] = attrs.field(factory=dict, init=False, repr=False)
+    _identities: dict[int, list[Sequence[str | Column]]] = attrs.field(factory=dict, init=False, repr=False)
+    _identity_of: dict[tuple[Any, ...], Hashable] = attrs.field(factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
@@ -180,7 +190,7 @@ class Source:
     def over(self, df: DataFrame) -> Source:
         """The same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
-        copies = [f"{self.plain(i)} AS {source_copy(i)}" for i in found if i is not None]
+        copies = [f"{opaque(self.plain(i))} AS {source_copy(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
             frame = analysed(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
             return attrs.evolve(self, frame=frame, df=df)
@@ -208,7 +218,9 @@ class Source:
 
         Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """
-        if all(isinstance(a, str) and a == b for a, b in zip(left, right, strict=True)):
+        if len(left) != len(right):
+            return False
+        if all(isinstance(a, str) and isinstance(b, str) and a == b for a, b in zip(left, right, strict=True)):
             return True
         if not all(isinstance(c, str) for c in (*left, *right)):  # Columns have no equality
             return self._asked_same(left, right)
@@ -216,6 +228,21 @@ class Source:
         if question not in self._same:
             self._same[question] = self._asked_same(left, right)
         return self._same[question]
+
+    def identity(self, expressions: Sequence[str | Column]) -> Hashable:
+        """Something that is equal for expressions over the source alone that mean the same, position by position (:meth:`same`)."""
+        known = self._identities
+        text = tuple(expressions) if all(isinstance(e, str) for e in expressions) else None
+        if text is not None and text in self._identity_of:
+            return self._identity_of[text]
+        hashed = selected(self.df, expressions).semanticHash()
+        alike = known.setdefault(hashed, [])
+        found = next((i for i, other in enumerate(alike) if self.same(expressions, other)), len(alike))
+        if found == len(alike):
+            alike.append(expressions)
+        if text is not None:
+            self._identity_of[text] = (hashed, found)
+        return hashed, found
 
     def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         return bool(selected(self.df, left).sameSemantics(selected(self.df, right)))

@@ -20,6 +20,7 @@ from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
 from trinitymerge.merge.hints import hint
+from trinitymerge.merge.names import mentions_alias
 
 _NOTHING = HIDDEN_PREFIX + "nothing"
 
@@ -43,6 +44,8 @@ class Inspector:
         alias = re.compile(rf"\b{re.escape(target.alias)}\b", re.IGNORECASE)
         likely = [t for t in self._types if not alias.search(t)]
         self._reads = dict.fromkeys(likely, False) if likely and self._only_source(likely) else {}
+        # What names the target's columns reads it; for the analyzer to refuse them on the source one by one takes long.
+        self._reads |= {t: True for t in self._types if t not in self._reads and mentions_alias(t, target.alias)}
 
     @contextmanager
     def errors(self, where: str, value: Expression | None = None) -> Iterator[None]:

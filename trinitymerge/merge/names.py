@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import Column
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)|(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<word>[\w.]+)|(?P<other>.)""",
+    r"""(?P<space>\s+)|(?P<comment>--[^\r\n]*|/\*.*?\*/)|(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<word>[\w.]+)|(?P<other>.)""",
     re.DOTALL,
 )
+_PLAIN_EQUALITY = re.compile(r"\s*[A-Za-z_][\w.]*\s*=\s*[A-Za-z_][\w.]*\s*\Z", re.ASCII)
 _FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
 
 
@@ -55,15 +56,59 @@ def conjuncts(condition: str | Column) -> list[str]:
     return [c for part in parts for c in conjuncts(part)]
 
 
+def mentions_alias(text: str, alias: str) -> bool:
+    """Does a text certainly name something of an alias. What is hard to read does not: it must be asked about.
+
+    Example:
+        >>> mentions_alias("A.x + B.x", "a"), mentions_alias("concat(B.x, 'A.x')", "A")
+        (True, False)
+    """
+    if "->" in text:  # a lambda's variable may be called so
+        return False
+    return any(token.lower().startswith(f"{alias.lower()}.") for token in _tokens(text))
+
+
 def sides(conjunct: str) -> tuple[str, str] | None:
-    """The two sides of an equality, or None.
+    """The two sides of an equality, without parentheses around them, or None.
+
+    ``<=>`` is one too, for a key is never null: a null on the source's side equals none, as with ``=`` (S20).
 
     Example:
         >>> sides("A.id = upper(B.id)")
         ('A.id', 'upper(B.id)')
     """
-    parts = _split(_unwrapped(conjunct), lambda depth, word: depth == 0 and word in ("=", "=="), lambda word: False)
-    return (parts[0].strip(), parts[1].strip()) if len(parts) == 2 else None
+    found = _equality(conjunct)
+    return None if found is None else (found[0], found[2])
+
+
+def in_parentheses(conjunct: str) -> str:
+    """An equality with each of its sides in parentheses, which says the same if :func:`sides` has read it as Spark does.
+
+    Example:
+        >>> in_parentheses("A.flag = B.flag OR B.x")
+        '(A.flag) = (B.flag OR B.x)'
+    """
+    found = _equality(conjunct)
+    return conjunct if found is None else f"({found[0]}) {found[1]} ({found[2]})"
+
+
+def _equality(conjunct: str) -> tuple[str, str, str] | None:
+    text = _unwrapped(conjunct)
+    parts = _split(text, lambda depth, word: depth == 0 and word in ("=", "==", "<=>"), lambda word: False)
+    if len(parts) != 2:
+        return None
+    left, right = parts
+    return _unwrapped(left), text[len(left) : len(text) - len(right)], _unwrapped(right)
+
+
+def is_plain_equality(condition: str | Column) -> bool:
+    """Is a condition one equality of two bare names, that nothing can be read as but that.
+
+    Example:
+        >>> is_plain_equality("A.id = B.id"), is_plain_equality("A.flag = B.flag OR B.x")
+        (True, False)
+    """
+    return isinstance(condition, str) and _PLAIN_EQUALITY.match(condition) is not None
 
 
 def _skips_and(word: str) -> bool:
@@ -87,8 +132,8 @@ def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Tokens of SQL text; operators of two characters stay whole, so that ``<=`` is not an equality."""
-    text_tokens = [m.group(0) for m in _TOKEN.finditer(text)]
+    """Tokens of SQL text, comments left out; operators stay whole, so that ``<=`` is not an equality."""
+    text_tokens = [" " if m.lastgroup == "comment" else m.group(0) for m in _TOKEN.finditer(text)]
     merged: list[str] = []
     for token in text_tokens:
         if merged and token in "=>" and merged[-1] in ("<", ">", "!", "=", "<="):
@@ -100,7 +145,7 @@ def _tokens(text: str) -> list[str]:
 
 def _unwrapped(text: str) -> str:
     """The text without parentheses that enclose all of it."""
-    text = text.strip()
+    text = "".join(_tokens(text)).strip()
     while text.startswith("(") and text.endswith(")"):
         depth = 0
         tokens = _tokens(text)

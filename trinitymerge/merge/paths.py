@@ -9,8 +9,9 @@ text and verified by Spark's analyzer; what cannot be verified takes the safer p
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.errors import AnalysisException, ParseException
@@ -23,7 +24,7 @@ from trinitymerge.merge.analysis import Analysis, ClausePlan, Given, Replaced, T
 from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, selected, source_copy
-from trinitymerge.merge.names import conjuncts, name_parts, sides
+from trinitymerge.merge.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 
 
 class Path(enum.Enum):
@@ -49,18 +50,33 @@ class KeyMatch:
 
 
 @attrs.frozen(eq=False)
-class Outcome:
-    """What a source row leads to whatever the target holds: the row of ``template``, or nothing.
+class Outcomes:
+    """What source rows lead to, whatever the target holds.
+
+    It depends on the first whenMatched and the first whenNotMatched clause whose condition is true: nothing where there is
+    neither, else one of these.
 
     Attributes:
-        matched: position of the first true whenMatched clause, or None.
-        not_matched: the same for whenNotMatched.
-        template: the row to write, None for nothing.
+        tombstones: whenMatched clauses that delete, and the tombstone they write where no whenNotMatched clause applies.
+        inserts: whenNotMatched clauses, and the row they write where a whenMatched clause of their class applies.
+        classes: whenMatched and whenNotMatched clauses that write the same row. One entry for each different row, not for
+            each pair of clauses: there may be many.
     """
 
-    matched: int | None
-    not_matched: int | None
-    template: Template | None
+    tombstones: tuple[tuple[int, Template], ...] = ()
+    inserts: tuple[tuple[int, Template], ...] = ()
+    classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
+        """Has every pair of clauses that can both be the first true ones such an outcome. None stands for no clause."""
+        deletes = {m for m, _ in self.tombstones}
+        class_of = {m: i for i, (ms, _) in enumerate(self.classes) for m in ms}
+        class_of_insert = {n: i for i, (_, ns) in enumerate(self.classes) for n in ns}
+        if None in not_matched and any(m is not None and m not in deletes for m in matched):
+            return False
+        inserts = {class_of_insert.get(n) for n in not_matched if n is not None}
+        updates = {class_of.get(m) if m is not None else None for m in matched}
+        return not inserts or (len(inserts | updates) == 1 and None not in inserts)
 
 
 @attrs.frozen(eq=False)
@@ -78,7 +94,7 @@ class Paths:
 
     key_match: KeyMatch | None
     why_not: dict[Path, str]
-    outcomes: tuple[Outcome, ...]
+    outcomes: Outcomes
     certain: bool
     absent_deletes: tuple[tuple[int, Template | None], ...]
 
@@ -101,7 +117,7 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Paths:
     if keyed:
         why_not[Path.KEYED] = keyed
     absent = _absent_deletes(analysis, match)
-    outcomes = tuple(_outcomes(analysis, match)) if match and match.exact else ()
+    outcomes = _outcomes(analysis, match) if match and match.exact else Outcomes()
     blind = keyed or _why_not_blind(analysis, match, outcomes, needs_counts)
     if blind:
         why_not[Path.BLIND] = why_not[Path.MIXED] = blind
@@ -141,22 +157,27 @@ def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | 
     assert condition is not None
     parts = conjuncts(condition)
     sides_by_key: dict[str, str] = {}
-    rest = []
+    rest, read = [], []
     for part in parts:
         pair = _key_pair(analysis.target, source, part)
         if pair is not None and pair[0] not in sides_by_key:
             sides_by_key[pair[0]] = pair[1]
+            read.append(in_parentheses(part))
         else:
             rest.append(part)
+            read.append(part)
     if set(sides_by_key) != set(analysis.definition.primaryKey):
         return None
-    if (len(parts) > 1 or isinstance(condition, Column)) and not _reads_as(analysis, condition, parts):
+    if not is_plain_equality(condition) and not _reads_as(analysis, condition, read):
         return None
     return [sides_by_key[k] for k in analysis.definition.primaryKey], rest
 
 
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
-    """Is a condition the conjunction of these texts; a Column's text does not tell ``F.lit("B.id")`` from a name."""
+    """Is a condition the conjunction of these texts.
+
+    They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
+    """
     with suppress(AnalysisException, ParseException), quiet():
         read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
         return bool(analysis.joined.filter(as_column(condition)).sameSemantics(read))
@@ -247,7 +268,7 @@ def _reads_target_values(template: Template) -> bool:
 
 
 def _why_not_blind(
-    analysis: Analysis, match: KeyMatch | None, outcomes: tuple[Outcome, ...], needs_counts: str | None
+    analysis: Analysis, match: KeyMatch | None, outcomes: Outcomes, needs_counts: str | None
 ) -> str | None:
     if match is None or not match.exact:
         return "the merge condition is more than equality on the primary key"
@@ -256,7 +277,7 @@ def _why_not_blind(
     for position, plan in enumerate(analysis.clauses):
         if plan.reads_target:
             return f"the condition of clause {position + 1} reads the target"
-    if not any(o.template for o in outcomes):
+    if not outcomes.tombstones and not outcomes.inserts:
         return _why_no_outcome(analysis)
     return None
 
@@ -272,16 +293,23 @@ def _why_no_outcome(analysis: Analysis) -> str:
     return "what a source row means depends on whether its key exists"
 
 
-def _outcomes(analysis: Analysis, match: KeyMatch) -> Iterator[Outcome]:
-    """The pairs of a matched and a not-matched clause that write the same whichever of them applies (or nothing)."""
-    yield Outcome(None, None, None)
-    for m, matched in analysis.of_kind(WhenMatched):
-        tombstone = _blind_delete(analysis, match, matched)
-        if tombstone is not None:
-            yield Outcome(m, None, tombstone)
-        for n, not_matched in analysis.of_kind(WhenNotMatched):
-            if _same_row(analysis, match, matched, not_matched):
-                yield Outcome(m, n, not_matched.templates[0])
+def _outcomes(analysis: Analysis, match: KeyMatch) -> Outcomes:
+    """The clauses that write the same whichever of their kinds applies (or nothing)."""
+    tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_kind(WhenMatched)]
+    updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_kind(WhenMatched) if _only_updates(p)])
+    inserts = _rows_of_source(analysis, match, analysis.of_kind(WhenNotMatched))
+    updates, inserts = _identified(analysis, updates, inserts)
+    classes = tuple((updates[row], inserts[row]) for row in updates if row in inserts)
+    both = {n for _, ns in classes for n in ns}
+    return Outcomes(
+        tuple((m, t) for m, t in tombstones if t is not None),
+        tuple((n, plan.templates[0]) for n, plan in analysis.of_kind(WhenNotMatched) if n in both),
+        classes,
+    )
+
+
+def _only_updates(plan: ClausePlan) -> bool:
+    return len(plan.clause.actions) == 1 and isinstance(plan.clause.actions[0], Update)
 
 
 def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Template | None:
@@ -310,19 +338,47 @@ def _absent_deletes(analysis: Analysis, match: KeyMatch | None) -> tuple[tuple[i
     return tuple(found) if any(t for _, t in found) else ()
 
 
-def _same_row(analysis: Analysis, match: KeyMatch, matched: ClausePlan, not_matched: ClausePlan) -> bool:
-    """Do an update and an insert write the same row for a source row, without looking at the target."""
-    if (
-        len(matched.templates) != 1
-        or len(matched.clause.actions) != 1
-        or not isinstance(matched.clause.actions[0], Update)
-    ):
-        return False
-    (update,), (insert,) = matched.templates, not_matched.templates
-    if not keeps_key(analysis, match, update) or not keeps_key(analysis, match, insert):
-        return False
-    others = [n for n in update.values if n not in analysis.definition.primaryKey]
-    return _same_values(analysis, [(update.values[n], insert.values[n]) for n in others])
+_Row: TypeAlias = tuple[tuple[str, ...], Any]
+"""What a clause writes for a source row: for each column how it comes by its value, and the values given."""
+
+_ByRow: TypeAlias = dict[_Row, tuple[int, ...]]
+
+
+def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_ByRow, _ByRow]:
+    """Rows that mean the same made equal.
+
+    Each is asked about once, so that many clauses need not be compared pair by pair; none is where texts tell already.
+    """
+    source = analysis.source
+    if source is None or not updates or not inserts or set(updates) == set(inserts):
+        return updates, inserts
+    found: list[_ByRow] = [{}, {}]
+    for rows, same in zip((updates, inserts), found, strict=True):
+        for (kinds, values), positions in rows.items():
+            row = (kinds, source.identity(values) if values else None)
+            same[row] = (*same.get(row, ()), *positions)
+    return found[0], found[1]
+
+
+def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple[int, ClausePlan]]) -> _ByRow:
+    """The clauses that write a row for a source row without looking at the target, by what they write."""
+    found: _ByRow = {}
+    for position, plan in clauses:
+        row = _row_of_source(analysis, match, plan.templates[0])
+        if row is not None:
+            found[row] = (*found.get(row, ()), position)
+    return found
+
+
+def _row_of_source(analysis: Analysis, match: KeyMatch, template: Template) -> _Row | None:
+    others = [v for n, v in template.values.items() if n not in analysis.definition.primaryKey]
+    given = [v for v in others if isinstance(v, Given)]
+    values = tuple(v.alone for v in given if v.alone is not None)
+    if len(values) < len(given) or not keeps_key(analysis, match, template):
+        return None
+    if any(not isinstance(v, Given) and Template(0, "update", {"v": v}).reads_target for v in others):
+        return None
+    return tuple(type(v).__name__ for v in others), values
 
 
 def keeps_key(analysis: Analysis, match: KeyMatch | None, template: Template) -> bool:
@@ -363,16 +419,12 @@ def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bo
     return not left or (analysis.source is not None and analysis.source.same(left, right))
 
 
-def _is_certain(analysis: Analysis, outcomes: tuple[Outcome, ...]) -> bool:
+def _is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
     """Can every source row only have one of the outcomes, by the shape of the clause lists alone."""
     matched, not_matched = analysis.of_kind(WhenMatched), analysis.of_kind(WhenNotMatched)
-    safe = {(o.matched, o.not_matched) for o in outcomes}
-    possible = {
-        (m, n)
-        for m in _possible([p for p, _ in matched], matched)
-        for n in _possible([p for p, _ in not_matched], not_matched)
-    }
-    return possible <= safe
+    return outcomes.allow(
+        _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)
+    )
 
 
 def _possible(positions: list[int], clauses: list[tuple[int, ClausePlan]]) -> list[int | None]:

@@ -15,7 +15,7 @@ from trinitymerge.merge.analysis import Analysis, Carried, Dead, Given, Null, Re
 from trinitymerge.merge.assignment import Storing
 from trinitymerge.merge.clauses import WhenNotMatched
 from trinitymerge.merge.frames import before_watermark
-from trinitymerge.merge.paths import Outcome, Path, Paths, keeps_key, may_arrive
+from trinitymerge.merge.paths import Outcomes, Path, Paths, keeps_key, may_arrive
 
 CLAUSE = HIDDEN_PREFIX + "clause"
 """Stored with every row: the position of the clause that wrote it, from 1."""
@@ -169,9 +169,11 @@ def program_for(analysis: Analysis, paths: Paths, path: Path, tombstones_possibl
     return Program(analysis, path, tuple(slots), by_fired)
 
 
-def _blind_program(analysis: Analysis, outcomes: Sequence[Outcome]) -> Program:
-    written = [o for o in outcomes if o.template]
-    slots = tuple(Slot(o.template, "absent delete" if o.not_matched is None else "insert", True) for o in written)  # type: ignore[arg-type]
+def _blind_program(analysis: Analysis, outcomes: Outcomes) -> Program:
+    slots = (
+        *(Slot(template, "absent delete", known=True) for _, template in outcomes.tombstones),
+        *(Slot(template, "insert", known=True) for _, template in outcomes.inserts),
+    )
     return Program(analysis, Path.BLIND, slots, {n + 1: (n,) for n in range(len(slots))})
 
 

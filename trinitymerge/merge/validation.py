@@ -22,7 +22,7 @@ from trinitymerge.errors import (
     StaleRowsError,
     counted,
 )
-from trinitymerge.expressions import all_of, any_of, is_tombstone, physical_type, quote
+from trinitymerge.expressions import all_of, any_of, count_where, is_tombstone, physical_type, quote
 from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
 from trinitymerge.merge.names import key_text, name_parts
 from trinitymerge.merge.paths import Path
@@ -76,7 +76,7 @@ def with_key_counts(rows: DataFrame, program: Program, all_written: bool) -> Dat
     if not all_written:
         scattered = f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {_SCATTER}"
         rows, keys = rows.selectExpr("*", scattered), [*keys, _SCATTER]
-    return rows.selectExpr("*", f"count_if({KEEP}) OVER (PARTITION BY {', '.join(keys)}) AS {_N}")
+    return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {_N}")
 
 
 def observed_metrics(program: Program) -> dict[str, str]:
@@ -87,9 +87,9 @@ def observed_metrics(program: Program) -> dict[str, str]:
     definition = program.definition
     return {
         "source": "count(1)",
-        "rows": f"count_if({KEEP})",
-        "contested": f"count_if({KEEP} AND {_N} > 1)",
-        "tombstones": f"count_if({KEEP} AND {is_tombstone(definition)})",
+        "rows": count_where(KEEP),
+        "contested": count_where(f"{KEEP} AND {_N} > 1"),
+        "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(program),
         **watermark_metrics(definition, KEEP),
         **(_blind_metrics() if program.path is Path.BLIND else _effect_metrics(program)),
@@ -100,32 +100,32 @@ def _fit_metrics(program: Program) -> dict[str, str]:
     """Nulls where none may be, and values that do not fit their column."""
     fields, keys = program.definition.fields, program.definition.primaryKey
     fits = f"{KEEP} AND {MISFIT} IS NULL" if program.is_checked else KEEP
-    metrics = {"null_keys": f"count_if({fits} AND {_any_null(keys)})"}
+    metrics = {"null_keys": count_where(f"{fits} AND {_any_null(keys)}")}
     for i, field in enumerate(fields):
         if not field.nullable and field.name not in keys:
-            metrics[f"null_{i}"] = f"count_if({fits} AND {quote(field.name)} IS NULL)"
+            metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
     if program.is_checked:
         metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
     return metrics
 
 
 def _blind_metrics() -> dict[str, str]:
-    return {"undecided": f"count_if({SLOT} = {UNDECIDED})"}
+    return {"undecided": count_where(f"{SLOT} = {UNDECIDED}")}
 
 
 def _effect_metrics(program: Program) -> dict[str, str]:
     """How often each clause fired, and what the rows of keys that have just one mean to readers."""
     metrics = {
-        "stale": f"count_if({IS_STALE})",
-        **({"withheld": f"count_if({EFFECT} = '{WITHHELD}')"} if program.beside_changes else {}),
-        "duplicates": f"count_if({KEEP} AND {EFFECT} = '{DUPLICATE}')",
+        "stale": count_where(IS_STALE),
+        **({"withheld": count_where(f"{EFFECT} = '{WITHHELD}'")} if program.beside_changes else {}),
+        "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
     }
     if program.moves:
-        metrics["torn"] = f"count_if({EFFECT} = '{TORN}')"
+        metrics["torn"] = count_where(f"{EFFECT} = '{TORN}'")
     for position in range(len(program.analysis.clauses)):
         slot = program.first_slot(position)
         if slot is not None:
-            metrics[f"clause_{position}"] = f"count_if({SLOT} = {slot})"
+            metrics[f"clause_{position}"] = count_where(f"{SLOT} = {slot}")
     return metrics | {n: _weighted(w, f"{KEEP} AND {_N} = 1") for n, w in _EFFECT_WEIGHTS.items()}
 
 

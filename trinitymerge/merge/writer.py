@@ -24,7 +24,7 @@ from trinitymerge.errors import (
     TooManyDeletesError,
     counted,
 )
-from trinitymerge.expressions import is_tombstone, quote
+from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.streaming import check_continues
 from trinitymerge.merge import ignored, sides, validation
@@ -179,11 +179,11 @@ class _Attempt:
         """What earlier compactions and purges make worth counting."""
         metrics = {}
         if self.snapshot.purged is not None:
-            metrics["purged"] = f"count_if({PURGED})"
+            metrics["purged"] = count_where(PURGED)
         horizon = self.snapshot.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
-            metrics["below_horizon"] = f"count_if({KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below})"
+            metrics["below_horizon"] = count_where(f"{KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below}")
         return metrics
 
     # Validate -------------------------------------------------------------------------------------------------------

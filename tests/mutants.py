@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         "clauses that write different rows are taken for one (S31)",
         "merge/paths.py",
-        "row = (kinds, source.identity(values) if values else None)",
+        "row = (kinds, source.identity(expressions) if expressions else None)",
         "row = (kinds, None)",
         ["test_scaling.py::test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number"],
     ),

@@ -158,7 +158,7 @@ def test_shorthands_with_a_source_speak_of_themselves(spark, events, source):
     with refused(InvalidMergeError, "upsert() takes every column from the source, which has no v.", "use merge() with"):
         events.upsert(source.drop("v")).build()
     for call in ("upsert", "update", "delete"):
-        with refused(InvalidMergeError, f"{call}() pairs rows by the primary key", "use merge() with a condition"):
+        with refused(InvalidMergeError, f"{call}() pairs rows by the primary key", "pass a condition to merge()"):
             getattr(events, call)(source.withColumnRenamed("id", "key")).build()
     with refused(DuplicateKeyError, "1 row would be written", "from insert().") as error:
         events.insert(source).execute()

@@ -120,8 +120,10 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
     text = moment.isoformat() if isinstance(moment, datetime.date) else moment
     micros = None
     if isinstance(text, str):
-        # One row beside the text: alone it would take a job, and text in VALUES must be a literal as it stands.
-        query = f"SELECT unix_micros(try_cast({text_literal(text)} AS TIMESTAMP_LTZ)) FROM VALUES (0)"
+        # VALUES spares a job. The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal.
+        query = (
+            f"SELECT unix_micros(try_cast(t AS TIMESTAMP_LTZ)) FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
+        )
         micros = spark.sql(query).collect()[0][0]
     if micros is None:
         with contextlib.suppress(ValueError, TypeError):  # ISO's shorter forms, such as 2024-05-01T13:30Z

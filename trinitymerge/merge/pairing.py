@@ -27,9 +27,9 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
         i = source.index(key)
         if i is None:
             raise InvalidMergeError(
-                f"{f'{call}' if call else 'The merge has no condition, so it'} pairs rows by the primary key, but the source "
+                f"{call or 'The merge has no condition, so it'} pairs rows by the primary key, but the source "
                 f"has no column '{key}'.{did_you_mean(key, source.schema.names)} Rename the source's column or "
-                f"{'use merge() with' if call else 'pass'} a condition."
+                f"pass a condition{' to merge()' if call else ''}."
             )
         pairs.append(f"{target.column(key)} = {_as_char(source_copy(i), target.definition.field(key))}")
     return all_of(pairs)

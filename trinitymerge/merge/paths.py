@@ -338,6 +338,13 @@ def _absent_deletes(analysis: Analysis, match: KeyMatch | None) -> tuple[tuple[i
     return tuple(found) if any(t for _, t in found) else ()
 
 
+@attrs.frozen(eq=False)
+class _Columns:
+    """Values that cannot be compared without asking, for some are Columns."""
+
+    expressions: tuple[str | Column, ...]
+
+
 _Row: TypeAlias = tuple[tuple[str, ...], Any]
 """What a clause writes for a source row: for each column how it comes by its value, and the values given."""
 
@@ -355,7 +362,8 @@ def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_
     found: list[_ByRow] = [{}, {}]
     for rows, same in zip((updates, inserts), found, strict=True):
         for (kinds, values), positions in rows.items():
-            row = (kinds, source.identity(values) if values else None)
+            expressions = values.expressions if isinstance(values, _Columns) else values
+            row = (kinds, source.identity(expressions) if expressions else None)
             same[row] = (*same.get(row, ()), *positions)
     return found[0], found[1]
 
@@ -374,11 +382,12 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, template: Template) -> _
     others = [v for n, v in template.values.items() if n not in analysis.definition.primaryKey]
     given = [v for v in others if isinstance(v, Given)]
     values = tuple(v.alone for v in given if v.alone is not None)
+    are_text = all(isinstance(v, str) for v in values)
     if len(values) < len(given) or not keeps_key(analysis, match, template):
         return None
     if any(not isinstance(v, Given) and Template(0, "update", {"v": v}).reads_target for v in others):
         return None
-    return tuple(type(v).__name__ for v in others), values
+    return tuple(type(v).__name__ for v in others), values if are_text else _Columns(values)
 
 
 def keeps_key(analysis: Analysis, match: KeyMatch | None, template: Template) -> bool:

@@ -28,7 +28,7 @@ from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.streaming import check_continues
 from trinitymerge.merge import ignored, sides, validation
-from trinitymerge.merge.clauses import describe
+from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.compiler import stored_columns
 from trinitymerge.merge.conflicts import Dependence, requirements
 from trinitymerge.merge.frames import is_sparks, spark_text
@@ -340,7 +340,7 @@ class _Attempt:
         base = self.snapshot
         commit = base.next_commit(
             "MERGE",
-            parameters={"clauses": [describe(self.plan.clauses, i) for i in range(len(self.plan.clauses))]},
+            parameters={"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(self.plan.clauses, 1)]},
             added=batches,
             transaction=self.plan.options.transaction,
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,

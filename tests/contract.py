@@ -13,9 +13,10 @@ from helpers import assertRows
 from pyspark.sql import SparkSession
 from tables import frame
 
+from trinitymerge.columns import BATCH, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableNotFoundError
-from trinitymerge.storage.backend import BATCH, VERSION, Batches, Maintained, Staged
+from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
 

@@ -24,16 +24,16 @@ from pyspark.sql.types import StructType
 from tables import batch_directories, copy_of, directory_of
 
 from trinitymerge import MergeBuilder, TrinityTable
+from trinitymerge.columns import BATCH, CLAUSE
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
 from trinitymerge.merge.clauses import All, Assignments, Clause, Delete, Insert, Update, WhenMatched, WhenOnlyOnTarget
-from trinitymerge.merge.paths import Path
-from trinitymerge.merge.program import CLAUSE
+from trinitymerge.merge.paths.base import Path
+from trinitymerge.merge.paths.choice import PATHS
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.logfiles import LOG_DIRECTORY
-from trinitymerge.storage.parquet import BATCH
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.rows import RowRules
@@ -340,11 +340,11 @@ def difference(
         text = renderDifference(before, rows_of(table.toDF()), definition.primaryKey)
         if text:
             return f"compacted after batches {compacted}, before the merge ('expected' is the interpreter): {text}"
-    paths = together.builder(table, source).build().paths
-    for path in [p for p in Path if p not in paths.why_not]:
+    paths = together.builder(table, source).build().verdict
+    for path in [p for p in PATHS if p not in paths.why_not]:
         text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
         if text:
-            return f"as {path.value}, {text}"
+            return f"as {path.name}, {text}"
     return ""
 
 
@@ -438,16 +438,16 @@ def refusal_difference(
     definition, table, source = prepared(spark, directory, together)
     before = traces_of(table), rows_of(table.toDF())
     plan = together.builder(table, source).build()
-    for path in [p for p in Path if p not in plan.paths.why_not]:
+    for path in [p for p in PATHS if p not in plan.verdict.why_not]:
         try:
             result = together.builder(table, source)._on_path(path).execute()
-            return f"as {path.value}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"
+            return f"as {path.name}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"
         except TrinityMergeError as error:
             if type(error) is not expected:
-                return f"as {path.value}, refused with {error!r}, and the interpreter says {expected.__name__}"
+                return f"as {path.name}, refused with {error!r}, and the interpreter says {expected.__name__}"
         after = traces_of(table), rows_of(table.toDF())
         if after[0] != before[0] or renderDifference(before[1], after[1], definition.primaryKey):
-            return f"as {path.value}, the refused merge changed something: {before} became {after}"
+            return f"as {path.name}, the refused merge changed something: {before} became {after}"
     return ""
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
 from trinitymerge.expressions import physical_schema
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.base import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""
@@ -84,19 +85,19 @@ def on_every_path(
     for path in sound_paths(merge(table), uncertain):
         copy = copy_of(table, spark)
         result = merge(copy)._on_path(path).execute()
-        assert result.path == path.value or (uncertain and path is Path.BLIND)
+        assert result.path == path.name or (uncertain and path is BLIND)
         runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
-        assert run.rows == runs[-1].rows, f"{run.path.value} and full scan leave different rows"
+        assert run.rows == runs[-1].rows, f"{run.path.name} and full scan leave different rows"
         _assert_same_counts(run.result, runs[-1].result)
     return runs
 
 
 def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[Path]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
-    paths = builder.build().paths
-    tried = (Path.BLIND, Path.KEYED, Path.FULL) if uncertain or paths.certain else (Path.KEYED, Path.FULL)
-    return [path for path in tried if path not in paths.why_not]
+    verdict = builder.build().verdict
+    tried = (BLIND, KEYED, FULL) if uncertain or verdict.certain else (KEYED, FULL)
+    return [path for path in tried if path not in verdict.why_not]
 
 
 def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from tables import copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import Field, SchemaMismatchError
 from trinitymerge.merge.assignment import Storing, misfit, stored, storing
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 
 AS_IS, WIDENED, CHECKED, REFUSED = Storing
 
@@ -213,7 +213,7 @@ def test_S29_merge_stores_what_fits_on_every_path(spark, table, ansi):
     source = frame(
         spark, "id BIGINT, n STRING, code STRING, day STRING", (1, "10", "xy", "2024-01-02"), (3, "7", "z", None)
     )
-    for path in (Path.BLIND, Path.KEYED, Path.FULL):
+    for path in (BLIND, KEYED, FULL):
         copy = copy_of(table, spark)
         copy.upsert(source)._on_path(path).execute()
         assert live_rows(copy) == [

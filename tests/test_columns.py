@@ -11,7 +11,7 @@ from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
 from trinitymerge.merge import ignored
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.storage import parquet
 
 # What files cannot keep (S7a) -----------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def texts(spark, tmp_path):
 def test_S7a_collated_source_columns_are_the_text_they_hold_on_every_path(spark, texts, collated):
     """Paired by name, the key is compared exactly: 'a' is not 'A', and 'B' is 'B'."""
     runs = on_every_path(texts, lambda t: t.upsert(collated), spark)
-    assert [run.path for run in runs] == [Path.BLIND, Path.KEYED, Path.FULL]
+    assert [run.path for run in runs] == [BLIND, KEYED, FULL]
     assert runs[0].rows == [("A", 1, "old", None), ("B", 2, "new", ["new"]), ("a", 2, "new", ["new"])]
     on_every_path(texts, lambda t: t.delete(collated.filter("v = 'NEW'")), spark)
 

@@ -18,7 +18,7 @@ from tables import EVENTS, batch_directories, directory_of, fill, frame, live_ro
 
 from trinitymerge import TrinityTable, jvm
 from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMismatchError, UnsupportedStorageError
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.merge.sides import materialise
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
@@ -63,7 +63,7 @@ def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
         gathering.result()
 
 
-@pytest.mark.parametrize("path", [Path.BLIND, Path.KEYED, Path.FULL])
+@pytest.mark.parametrize("path", [BLIND, KEYED, FULL])
 @pytest.mark.parametrize("as_columns", [False, True])
 def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_columns):
     source = frame(
@@ -85,9 +85,9 @@ def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_c
         .whenNotMatched(there)
         .insertExpr(values)
     )
-    assert merge.build().paths.cheapest is Path.BLIND, "the condition is understood to be key equality"
+    assert merge.build().verdict.cheapest is BLIND, "the condition is understood to be key equality"
     result = merge._on_path(path).execute()
-    assert (result.path, result.rowsAppended, result.rowsSource) == (path.value, 3, 3)
+    assert (result.path, result.rowsAppended, result.rowsSource) == (path.name, 3, 3)
     assert live_rows(table) == [(1, 20, "x", False), (3, 10, "c", False), (9, 20, "n", False)]
 
 

@@ -21,6 +21,7 @@ PACKAGE = "trinitymerge"
 LAYERS = [
     "errors",
     "definition",
+    "columns",
     "properties",
     "jvm",
     "sessions",
@@ -37,7 +38,16 @@ LAYERS = [
     "table",
     "__init__",
 ]
-WITHOUT_SPARK = ["errors", "definition", "properties", "storage.entries", "storage.publish", "merge.clauses", "testing"]
+WITHOUT_SPARK = [
+    "errors",
+    "definition",
+    "columns",
+    "properties",
+    "storage.entries",
+    "storage.publish",
+    "merge.clauses",
+    "testing",
+]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
 GATEWAY = ["storage.filesystem", "jvm"]
 

@@ -26,7 +26,7 @@ from trinitymerge import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import compaction
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, KEYED
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
@@ -386,7 +386,7 @@ def test_s38_s40_restore_changes_the_horizon_even_where_no_batch_changes(spark, 
     assert table.restore(0).skipped
 
 
-@pytest.mark.parametrize("path", [Path.BLIND, Path.KEYED])
+@pytest.mark.parametrize("path", [BLIND, KEYED])
 def test_s38_s40_a_restore_that_lands_meanwhile_decides_what_is_below_the_horizon(spark, tmp_path, at_point, path):
     table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
     table.compact()

@@ -37,7 +37,7 @@ from streams import (
 )
 
 from trinitymerge import errors
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import FULL, KEYED
 from trinitymerge.testing import ModelTable, assertRows
 
 LANES, LANES_OF_A_LONG_BLOCK = 60, 120
@@ -137,7 +137,7 @@ def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
     for batch in batches:
         apply_events(table, event_frame(spark, batch)).execute()
     for batch in batches:
-        result = apply_events(table, event_frame(spark, batch))._on_path(Path.KEYED).execute()
+        result = apply_events(table, event_frame(spark, batch))._on_path(KEYED).execute()
         assert (result.rowsInserted, result.rowsDeleted) == (0, 0)
     assertRows(table, survivors(events))
 
@@ -146,9 +146,9 @@ def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
 
 DELIVERIES = {
     "at once": {"batches": 1, "path": None, "compact": False},
-    "in any order, some twice": {"batches": 3, "path": Path.KEYED, "compact": False},
+    "in any order, some twice": {"batches": 3, "path": KEYED, "compact": False},
     "compacted after every batch": {"batches": 3, "path": None, "compact": True},
-    "by full scan": {"batches": 2, "path": Path.FULL, "compact": False},
+    "by full scan": {"batches": 2, "path": FULL, "compact": False},
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import copy_of, live_rows, new_table, on_every_path
 
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED, MIXED
 from trinitymerge.storage.parquet import ManagedBackend
 
 COLUMNS = 8
@@ -152,11 +152,11 @@ def checked(merge, n):
 
 
 MERGES = {
-    "keyed lookup": (reading, Path.KEYED),
-    "full scan": (reading, Path.FULL),
+    "keyed lookup": (reading, KEYED),
+    "full scan": (reading, FULL),
     "Columns": (by_Columns, None),
-    "blind append": (blind, Path.BLIND),
-    "mixed": (alike, Path.MIXED),
+    "blind append": (blind, BLIND),
+    "mixed": (alike, MIXED),
     "moves": (moving, None),
     "inserts under other keys": (history, None),
     "checked values": (checked, None),
@@ -181,12 +181,12 @@ def _sizes(spark, monkeypatch, builder, path=None):
 
     def stage(backend, rows, definition):
         tried.append(rows)
-        if path is Path.MIXED and len(tried) == 1:  # the blind attempt, in vain
+        if path is MIXED and len(tried) == 1:  # the blind attempt, in vain
             return original(backend, rows, definition)
         found.extend([talk.calls, talk.characters, len(rows._jdf.queryExecution().optimizedPlan().toString())])
         raise Stopped
 
-    merge = builder if path in (None, Path.MIXED) else builder._on_path(path)
+    merge = builder if path in (None, MIXED) else builder._on_path(path)
     with monkeypatch.context() as patched, talk_of(monkeypatch) as talk, _all_of_the_plan(spark):
         patched.setattr(ManagedBackend, "stage", stage)
         with pytest.raises(Stopped):
@@ -267,7 +267,7 @@ def test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number(spar
         return {"ts": "B.ts", "deleted": "false", **{f"c{j}": f"B.c{j} + {i % 4}" for j in range(COLUMNS)}}
 
     runs = on_every_path(tables(), merge, spark, uncertain=True)
-    assert [run.path for run in runs] == [Path.BLIND, Path.KEYED, Path.FULL]
+    assert [run.path for run in runs] == [BLIND, KEYED, FULL]
     assert runs[0].result.path == "blind append"
     assert {row[2] for row in live_rows(runs[0].table) if row[0] >= 30} == {f"x{i}" for i in range(4)}
 

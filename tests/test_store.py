@@ -8,8 +8,9 @@ import attrs
 import pytest
 from contract import CHECKS, definition
 
+from trinitymerge.columns import VERSION
 from trinitymerge.errors import TrinityMergeError
-from trinitymerge.storage.backend import VERSION, Batches
+from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import VersionTaken
 

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
 
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.storage import faults
 from trinitymerge.storage.publish import VersionTaken
 
-EVERY_PATH = [Path.BLIND, Path.KEYED, Path.FULL]
+EVERY_PATH = [BLIND, KEYED, FULL]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_S16_managed_table_is_all_below_its_path(spark, numbers, tmp_path):
 
 def test_S32_source_that_is_not_deterministic_never_contradicts_itself(spark, numbers):
     """Each row falls under one clause, and what that clause writes agrees with why it applied."""
-    for path in (Path.KEYED, Path.FULL):
+    for path in (KEYED, FULL):
         table = copy_of(numbers, spark)
         source = spark.range(20).select("id", F.rand().alias("r"))
         result = (
@@ -334,7 +334,7 @@ def test_S36_the_same_transaction_from_two_writers_at_once_runs_once(spark, numb
         source = frame(spark, "id BIGINT, v DOUBLE", (1, 1.0))
         return t.upsert(source).withTransaction("app", 1)._on_path(path).execute()
 
-    for path, version in ((Path.BLIND, 2), (Path.KEYED, 2)):
+    for path, version in ((BLIND, 2), (KEYED, 2)):
         between_snapshot_and_commit(table, monkeypatch, lambda path=path: merge(other, path))
         result = merge(table, path)
         assert "transaction 1" in result.skipped

@@ -11,9 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from trinitymerge import jvm
-from trinitymerge.definition import HIDDEN_PREFIX
-
-_METRICS = HIDDEN_PREFIX + "metrics"
+from trinitymerge.columns import METRICS
 
 
 @attrs.frozen
@@ -44,7 +42,7 @@ class Gathering:
         Raises:
             RuntimeError: there are no values, and no rows to ask.
         """
-        text = jvm.observed(self._observation, _METRICS)
+        text = jvm.observed(self._observation, METRICS)
         if text is None and rows is not None:
             text = rows.agg(self._text()).collect()[0][0]
         if text is None:
@@ -54,4 +52,4 @@ class Gathering:
 
     def _text(self) -> Column:
         parts = ", ".join(f"'{name}', {value}" for name, value in self.metrics.items())
-        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false'))").alias(_METRICS)
+        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false'))").alias(METRICS)

@@ -13,15 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, RANK, VERSION
 from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import is_at_least
-from trinitymerge.storage.backend import VERSION, Batches, Scanner
+from trinitymerge.storage.backend import Batches, Scanner
 from trinitymerge.storage.entries import Batch
-
-_RANK = HIDDEN_PREFIX + "rank"
-_ALL_COLUMNS = HIDDEN_PREFIX + "all_columns"
 
 
 def resolve(
@@ -93,7 +91,7 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
         backend: where the batches are.
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read. Its columns are called
-            :func:`key_to_find` in the order of the primary key; null or repeated values are harmless.
+            :func:`KEY_TO_FIND` in the order of the primary key; null or repeated values are harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
     """
     if keys is not None:
@@ -112,23 +110,18 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     return _first_per_key(rows, definition, [*_freshest_first(definition), f"{VERSION} DESC"]).drop(VERSION)
 
 
-def key_to_find(i: int) -> str:
-    """Name of the i-th primary-key column in the keys handed to :func:`latest`."""
-    return f"{HIDDEN_PREFIX}find{i}"
-
-
 def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key occurs in ``keys``, whose columns are called :func:`key_to_find`."""
+    """The rows whose primary key occurs in ``keys``, whose columns are called :func:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition)), "left_semi")
 
 
 def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key does not occur in ``keys``, whose columns are called :func:`key_to_find`."""
+    """The rows whose primary key does not occur in ``keys``, whose columns are called :func:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition)), "left_anti")
 
 
 def _is_sought(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {key_to_find(i)}" for i, k in enumerate(definition.primaryKey))
+    return all_of(f"{quote(k)} = {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey))
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------
@@ -202,18 +195,14 @@ def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:
     if not overlay.deltas_win:
         fresher = _beats(definition)
         beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
-        losers = beaten.selectExpr(*[_mark_key(i) for i in range(len(definition.primaryKey))])
+        losers = beaten.selectExpr(*[MARK_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
-    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {_ALL_COLUMNS} >= 0"
+    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {ALL_COLUMNS} >= 0"
     kept = base.join(F.broadcast(marks), F.expr(replaced), "left_anti")
     return kept.unionByName(deltas)
 
 
-def _mark_key(i: int) -> str:
-    return f"{HIDDEN_PREFIX}mark_key{i}"
-
-
-def _mark_watermark(i: int) -> str:
+def MARK_WATERMARK(i: int) -> str:
     return f"{HIDDEN_PREFIX}mark_watermark{i}"
 
 
@@ -224,23 +213,23 @@ def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
     shuffle if both need the same columns and have the same filters, so a count that is never negative asks for all of them.
     """
     definition, batches = overlay.base.definition, (*overlay.base.batches, *overlay.deltas.batches)
-    keys = [f"{quote(k)} AS {_mark_key(i)}" for i, k in enumerate(definition.primaryKey)]
-    watermarks = [f"{quote(w)} AS {_mark_watermark(i)}" for i, w in enumerate(definition.watermarkKey)]
+    keys = [f"{quote(k)} AS {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey)]
+    watermarks = [f"{quote(w)} AS {MARK_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)]
     asked = "0"
     if overlay.has_small_files:
         fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
         asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
-    return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {_ALL_COLUMNS}")
+    return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {ALL_COLUMNS}")
 
 
 def _same_key(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {_mark_key(i)}" for i, k in enumerate(definition.primaryKey))
+    return all_of(f"{quote(k)} = {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey))
 
 
 def _beats(definition: TableDefinition) -> str:
     """Is a base row fresher than the delta row of its key: at equal watermarks the delta is the later commit (S6)."""
     mine = [quote(w) for w in definition.watermarkKey]
-    return is_older([_mark_watermark(i) for i in range(len(mine))], mine)
+    return is_older([MARK_WATERMARK(i) for i in range(len(mine))], mine)
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -252,8 +241,8 @@ def _freshest_first(definition: TableDefinition) -> list[str]:
 
 def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:
     key = ", ".join(quote(k) for k in definition.primaryKey)
-    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {_RANK}"
-    return df.selectExpr("*", rank).filter(f"{_RANK} = 1").drop(_RANK)
+    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {RANK}"
+    return df.selectExpr("*", rank).filter(f"{RANK} = 1").drop(RANK)
 
 
 def comparable(name: str, kind: DataType) -> str:

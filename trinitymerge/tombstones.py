@@ -12,13 +12,14 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DayTimeIntervalType,
+    DecimalType,
     MapType,
     NumericType,
     StructType,
     YearMonthIntervalType,
 )
 
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.expressions import (
     any_of,
     fitting,
@@ -28,6 +29,7 @@ from trinitymerge.expressions import (
     quote,
     sql_type,
     text_literal,
+    tombstone_value,
 )
 
 
@@ -99,3 +101,28 @@ def _zero(kind: DataType) -> str:
     if isinstance(kind, DayTimeIntervalType):
         return "make_dt_interval()"
     return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")
+
+
+def alive(definition: TableDefinition) -> str:
+    """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
+    if definition.tombstone_form is TombstoneForm.BOOLEAN:
+        return "false"
+    field = definition.field(definition.tombstone_column)
+    return null_of(field) if field.nullable else zero(field)
+
+
+def dead(definition: TableDefinition) -> str:
+    """The tombstone column's value on a deleted row, as SQL (S9)."""
+    if definition.tombstone_form is TombstoneForm.BOOLEAN:
+        return "true"
+    field = definition.field(definition.tombstone_column)
+    kind = physical_type(field)
+    if definition.tombstone_form is TombstoneForm.STRING_VALUE:
+        return text_literal(tombstone_value(definition))
+    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
+        return f"CAST(now() AS {sql_type(kind)})"  # current_timestamp may be a reserved word
+    if field.is_string:
+        return text_literal(fitting("true", field))
+    if isinstance(kind, NumericType):
+        return f"CAST({int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)} AS {sql_type(kind)})"
+    return zero(field)

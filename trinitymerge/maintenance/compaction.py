@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.columns import FORGET, SINCE, VERSION
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, counted
 from trinitymerge.expressions import any_of, is_tombstone, quote
 from trinitymerge.observation import Gathering
@@ -25,7 +26,7 @@ from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import Watermark, in_order, is_at_least, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import VERSION, Batches, Maintained, Staged
+from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, OutcomeUnknown, publish
 from trinitymerge.tombstones import bare, holds_more
@@ -43,11 +44,6 @@ DELTA_SHARE = 0.5
 """With more rows beside the base than this share of the base's, compaction pays."""
 
 _MS_PER_HOUR = 3_600_000
-
-SINCE = HIDDEN_PREFIX + "since"
-"""Stored in bases beside the table's columns: when a tombstone was first committed (milliseconds), null on live rows."""
-
-_FORGET = HIDDEN_PREFIX + "forget"
 
 
 @attrs.frozen
@@ -243,17 +239,17 @@ def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[St
     latest = reader.latest(forget.dated(backend, snapshot), Batches.of(snapshot))
     if any(b.tombstones for b in snapshot.batches):
         latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
-    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {_FORGET}")
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
     ranges = marked.repartitionByRange(_wanted_files(snapshot.batches), *keys)
     metrics = {
-        "rows": f"count_if(NOT {_FORGET})",
-        "tombstones": f"count_if(NOT {_FORGET} AND {is_tombstone(definition)})",
-        "forgotten": f"count_if({_FORGET})",
-        **watermark_metrics(definition, f"NOT {_FORGET}"),
-        **watermark_metrics(definition, _FORGET, "horizon"),
+        "rows": f"count_if(NOT {FORGET})",
+        "tombstones": f"count_if(NOT {FORGET} AND {is_tombstone(definition)})",
+        "forgotten": f"count_if({FORGET})",
+        **watermark_metrics(definition, f"NOT {FORGET}"),
+        **watermark_metrics(definition, FORGET, "horizon"),
     }
     gathering = Gathering(metrics)
-    rows = gathering.over(ranges).filter(f"NOT {_FORGET}").drop(_FORGET).sortWithinPartitions(*keys)
+    rows = gathering.over(ranges).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
     staged = backend.stage(rows, definition)
     return staged, gathering.result()
 

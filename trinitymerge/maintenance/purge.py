@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge import reader
+from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
@@ -45,7 +46,7 @@ from trinitymerge.sessions import is_dataframe
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
-from trinitymerge.storage.backend import BATCH, Maintained
+from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Purged, Snapshot, current_user, now_ms
 from trinitymerge.storage.filesystem import FileInfo
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
@@ -172,7 +173,7 @@ def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str
     length = declared_length(field)
     if length and length[0] == "char":
         stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
-    return f"{stored} AS {reader.key_to_find(i)}"
+    return f"{stored} AS {KEY_TO_FIND(i)}"
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
@@ -340,7 +341,7 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
 
 def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
     salt = snapshot.purged.salt if snapshot.purged else secrets.token_hex(16)
-    renamed = [f"{reader.key_to_find(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
+    renamed = [f"{KEY_TO_FIND(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
     hashes = work.keys.selectExpr(*renamed).selectExpr(f"{hash_of_key(work.definition, salt)} AS h").collect()
     return Purged(salt, sorted(r["h"] for r in hashes))
 

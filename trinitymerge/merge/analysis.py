@@ -1,6 +1,6 @@
 """Names, types and references of a merge, resolved against target and source (S10, S22, S23, S28-S30).
 
-Owns: turning clauses into :class:`Template` objects, one per kind of row a merge can write, each saying for every stored
+Owns: turning clauses into the rows they write (:mod:`trinitymerge.merge.kinds`), each of which says for every stored
 column where its value comes from. Runs no Spark job: it only asks Spark's analyzer. Which path is sound is decided in
 :mod:`trinitymerge.merge.paths`.
 """
@@ -8,23 +8,19 @@ column where its value comes from. Runs no Spark job: it only asks Spark's analy
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, NumericType, StructType
+from pyspark.sql.types import DataType, StructType
 
-from trinitymerge.definition import Field, TableDefinition, TombstoneForm
+from trinitymerge.columns import SOURCE_COPY
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
     find_name,
-    fitting,
-    null_of,
     physical_type,
-    sql_type,
-    text_literal,
-    tombstone_value,
 )
 from trinitymerge.merge.assignment import Storing, storing
 from trinitymerge.merge.clauses import (
@@ -37,90 +33,14 @@ from trinitymerge.merge.clauses import (
     WhenOnlyOnTarget,
     describe,
 )
-from trinitymerge.merge.frames import Source, Target, as_column, expression, source_copy
+from trinitymerge.merge.frames import Source, Target, as_column, expression
 from trinitymerge.merge.ignored import ignored_columns
 from trinitymerge.merge.inspection import Inspector
+from trinitymerge.merge.kinds import Kind, New, Replace, Tombstone
 from trinitymerge.merge.names import column_text, key_text, name_parts
 from trinitymerge.merge.pairing import primary_key_equality
 from trinitymerge.merge.structs import with_field
-from trinitymerge.tombstones import zero
-
-# Where the value of one column of a written row comes from: a closed union -------------------------------------------
-
-
-@attrs.frozen(eq=False)
-class Given:
-    """An expression over the joined sides, with its type and how it is stored (S29).
-
-    Attributes:
-        value: over the joined sides, SQL text or a Column.
-        alone: the same over the source alone; None if it reads the target.
-        type: of the value.
-        way: how it is stored.
-    """
-
-    value: str | Column
-    alone: str | Column | None
-    type: DataType
-    way: Storing
-
-    @property
-    def reads_target(self) -> bool:
-        """Does the value depend on the target row."""
-        return self.alone is None
-
-
-@attrs.frozen
-class Carried:
-    """The target row's own value (S22)."""
-
-
-@attrs.frozen
-class Replaced:
-    """The watermark of what the row replaces (S10.3)."""
-
-
-@attrs.frozen
-class Null:
-    """Null; in a tombstone, the zero value of a column that cannot be null (S9)."""
-
-
-@attrs.frozen
-class Alive:
-    """The tombstone column's value on a row that is not deleted."""
-
-
-@attrs.frozen
-class Dead:
-    """The tombstone column's value on a deleted row (S9)."""
-
-
-Value: TypeAlias = Given | Carried | Replaced | Null | Alive | Dead
-
-
-@attrs.frozen(eq=False)
-class Template:
-    """One kind of row that the merge can write.
-
-    Attributes:
-        clause: position of the clause, from 0.
-        action: ``"update"``, ``"delete"`` or ``"insert"``.
-        values: for every stored column.
-        moves: an update that assigns the primary key, so that it may change it (S24).
-    """
-
-    clause: int
-    action: str
-    values: Mapping[str, Value]
-    moves: bool = False
-
-    @property
-    def reads_target(self) -> bool:
-        """Does any value depend on the target row."""
-        return any(
-            isinstance(v, (Carried, Replaced)) or (isinstance(v, Given) and v.reads_target)
-            for v in self.values.values()
-        )
+from trinitymerge.merge.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 
 
 @attrs.frozen(eq=False)
@@ -130,7 +50,7 @@ class ClausePlan:
     clause: Clause
     condition: str | Column | None
     reads_target: bool
-    templates: tuple[Template, ...]
+    rows: tuple[Kind, ...]
 
 
 @attrs.frozen(eq=False)
@@ -229,18 +149,18 @@ class _Resolver:
             where = f"The condition of {describe(self.clauses, position)}"
             self.inspector.check_boolean(where, clause.condition)
             self.stable.append((where, clause.condition))
-        templates = tuple(self._template(position, action) for action in clause.actions)
+        rows = tuple(self._row(position, action) for action in clause.actions)
         reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
-        return ClausePlan(clause, clause.condition, reads_target, templates)
+        return ClausePlan(clause, clause.condition, reads_target, rows)
 
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
         """A clause and its action as errors name them; a shorthand has no action of its own."""
         clause = describe(self.clauses, position)
         return clause if self.clauses[position].call else f"{clause}{between}{_method(action)}"
 
-    # Templates ------------------------------------------------------------------------------------------------------
+    # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _template(self, position: int, action: Update | Delete | Insert) -> Template:
+    def _row(self, position: int, action: Update | Delete | Insert) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)
@@ -255,16 +175,16 @@ class _Resolver:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
         if isinstance(action, Insert):
             self._check_complete(position, action, missing)
-        moves = isinstance(action, Update) and any(k in assigned for k in self.definition.primaryKey)
-        return Template(position, action.name, values, moves)
+            return New(position, values)
+        return Replace(position, values, any(k in assigned for k in self.definition.primaryKey))
 
-    def _delete(self, position: int) -> Template:
+    def _delete(self, position: int) -> Tombstone:
         values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
         values.update({name: Carried() for name in self.definition.primaryKey})
         for name in self.definition.watermarkKey:
             values[name] = self._watermark(position, self.definition.field(name))
         values[self.definition.tombstone_column] = Dead()
-        return Template(position, "delete", values)
+        return Tombstone(position, values)
 
     def _unassigned(self, action: Update | Insert, field: Field) -> Value:
         if field.name == self.definition.tombstone_column:
@@ -285,7 +205,7 @@ class _Resolver:
         if i is None or self.source is None:
             return None
         kind = self.source.plain_type(i)
-        return Given(source_copy(i), self.source.plain(i), kind, self._storing(position, kind, field))
+        return Given(SOURCE_COPY(i), self.source.plain(i), kind, self._storing(position, kind, field))
 
     def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
         if isinstance(action.values, All):
@@ -475,28 +395,3 @@ class _Resolver:
 def _method(action: Update | Insert) -> str:
     """The call that added an action, as its user wrote it."""
     return action.name + ("All" if isinstance(action.values, All) else "Expr")
-
-
-def alive(definition: TableDefinition) -> str:
-    """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
-    if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return "false"
-    field = definition.field(definition.tombstone_column)
-    return null_of(field) if field.nullable else zero(field)
-
-
-def dead(definition: TableDefinition) -> str:
-    """The tombstone column's value on a deleted row, as SQL (S9)."""
-    if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return "true"
-    field = definition.field(definition.tombstone_column)
-    kind = physical_type(field)
-    if definition.tombstone_form is TombstoneForm.STRING_VALUE:
-        return text_literal(tombstone_value(definition))
-    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return f"CAST(now() AS {sql_type(kind)})"  # current_timestamp may be a reserved word
-    if field.is_string:
-        return text_literal(fitting("true", field))
-    if isinstance(kind, NumericType):
-        return f"CAST({int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)} AS {sql_type(kind)})"
-    return zero(field)

@@ -37,7 +37,8 @@ from trinitymerge.merge.clauses import (
     outline,
 )
 from trinitymerge.merge.frames import Source, Target
-from trinitymerge.merge.paths import Path, check_forced, judge
+from trinitymerge.merge.paths.base import Path
+from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.plan import MergePlan, Options
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -216,10 +217,10 @@ class MergeBuilder:
             texts = [*texts_of(self._clauses), text_of(self._condition)]
             source = Source.of(self._source, texts, self._backend.spark, snapshot.definition.names)
         analysis = analyse(target, source, self._condition, self._clauses)
-        paths = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
+        verdict = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
         if self._options.path is not None:
-            check_forced(self._options.path, paths)
-        return MergePlan(self._backend, analysis, paths, self._options, self._clauses, writer.execute)
+            check_forced(self._options.path, verdict)
+        return MergePlan(self._backend, analysis, verdict, self._options, self._clauses, writer.execute)
 
     def _needs_counts(self, has_watermark: bool) -> str | None:
         if self._options.on_stale != "skip" and has_watermark:

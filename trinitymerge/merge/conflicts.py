@@ -7,14 +7,14 @@ batch came about nor how it is committed.
 from __future__ import annotations
 
 import attrs
-from pyspark.sql import DataFrame
 
 from trinitymerge import reader
+from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.expressions import quote
 from trinitymerge.maintenance.compaction import is_above
-from trinitymerge.merge.paths import Path
+from trinitymerge.merge.paths.base import Reads
 from trinitymerge.storage.backend import Backend, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
@@ -32,7 +32,7 @@ def requirements(transaction: tuple[str, int] | None, dependence: Dependence | N
         asked.append(NotDelivered(*transaction))
     if dependence is not None:
         asked.append(SamePurges())
-        if dependence.path is not Path.BLIND:
+        if not dependence.reads.nothing:
             asked.append(Holds(dependence.why_not))
     return tuple(asked)
 
@@ -43,19 +43,17 @@ class Dependence:
 
     Attributes:
         backend: where the target is.
-        path: how much of the target was read.
+        reads: what of the target was read.
         certain: the keys below are all that was looked at: no key moves, nothing depends on the number of rows.
         batch: what is to be committed, if anything.
         staged: its rows.
-        read: the keys that were looked up (:func:`trinitymerge.reader.key_to_find`).
     """
 
     backend: Backend
-    path: Path
+    reads: Reads
     certain: bool
     batch: Batch | None
     staged: Staged
-    read: DataFrame | None
 
     def why_not(self, landed: Landed) -> str | None:
         """Why the merge might have come out otherwise against what is there now; None if it would not."""
@@ -82,8 +80,8 @@ class Dependence:
     def _meets(self, landed: Batches) -> bool:
         """Have the batches that landed any key that this merge has read or written."""
         definition = landed.definition
-        names = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
+        names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
         mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []
-        mine += [self.read] if self.read is not None else []
+        mine += [self.reads.keys] if self.reads.keys is not None else []
         theirs = self.backend.scan(landed)
         return any(not reader.only_keys(theirs, definition, keys).isEmpty() for keys in mine)

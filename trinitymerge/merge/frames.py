@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SOURCE_COPY
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import (
@@ -41,28 +42,13 @@ try:  # a plain logger of that name would break PySpark 4 whenever it logs an er
 except ImportError:  # PySpark 3.5 prints no such traces
     _logger_named = logging.getLogger
 
-IN_SOURCE = HIDDEN_PREFIX + "source"
-"""True on rows that come from the source, null on rows that exist only on the target."""
-
-LIVE = HIDDEN_PREFIX + "live"
-"""True where a live target row was joined, false where a tombstone was, null where the key was not found."""
 
 DEFAULT_SOURCE_ALIAS = "source"
 
 
-def before_watermark(i: int) -> str:
-    """Name of the i-th watermark column of the joined target row, be it live or a tombstone."""
-    return f"{HIDDEN_PREFIX}w{i}"
-
-
-def key_copy(i: int) -> str:
+def KEY_COPY(i: int) -> str:
     """Name of the internal copy of the target's i-th primary-key column, shown beside tombstones too."""
     return f"{HIDDEN_PREFIX}key{i}"
-
-
-def source_copy(i: int) -> str:
-    """Name of the internal copy of the source's i-th column."""
-    return f"{HIDDEN_PREFIX}s{i}"
 
 
 def expression(value: Any) -> str | Column:
@@ -130,8 +116,8 @@ class Target:
         """
         stored = [quote(f.name) for f in self.definition.stored_fields]
         shown = stored if live == "true" else [f"{opaque(f'CASE WHEN {live} THEN {n} END')} AS {n}" for n in stored]
-        watermarks = [f"{quote(n)} AS {before_watermark(i)}" for i, n in enumerate(self.definition.watermarkKey)]
-        keys = [f"{quote(n)} AS {key_copy(i)}" for i, n in enumerate(self.definition.primaryKey)]
+        watermarks = [f"{quote(n)} AS {BEFORE(i)}" for i, n in enumerate(self.definition.watermarkKey)]
+        keys = [f"{quote(n)} AS {KEY_COPY(i)}" for i, n in enumerate(self.definition.primaryKey)]
         return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
 
 
@@ -190,7 +176,7 @@ class Source:
     def over(self, df: DataFrame) -> Source:
         """The same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
-        copies = [f"{opaque(self.plain(i))} AS {source_copy(i)}" for i in found if i is not None]
+        copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
             frame = analysed(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
             return attrs.evolve(self, frame=frame, df=df)

@@ -16,13 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType
 
-from trinitymerge.definition import HIDDEN_PREFIX
+from trinitymerge.columns import ASKED
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
 from trinitymerge.merge.hints import hint
 from trinitymerge.merge.names import mentions_alias
-
-_NOTHING = HIDDEN_PREFIX + "nothing"
 
 Expression: TypeAlias = "str | Column"
 
@@ -113,7 +111,7 @@ class Inspector:
 
     def _is_deterministic(self, expressions: Sequence[Expression]) -> bool:
         """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
-        nothing = self._joined.sparkSession.range(0).selectExpr(f"id AS {_NOTHING}")
+        nothing = self._joined.sparkSession.range(0).selectExpr(f"id AS {ASKED}")
         try:
             with quiet():
                 self._joined.join(nothing, F.array(*[as_column(e).isNull() for e in expressions])[0]).schema  # noqa: B018

@@ -5,10 +5,11 @@ Owns: that condition as SQL. What a condition implies is judged in :mod:`trinity
 
 from __future__ import annotations
 
+from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import all_of, declared_length
-from trinitymerge.merge.frames import Source, Target, source_copy
+from trinitymerge.merge.frames import Source, Target
 
 
 def primary_key_equality(target: Target, source: Source, call: str | None = None) -> str:
@@ -31,7 +32,7 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
                 f"has no column '{key}'.{did_you_mean(key, source.schema.names)} Rename the source's column or "
                 f"pass a condition{' to merge()' if call else ''}."
             )
-        pairs.append(f"{target.column(key)} = {_as_char(source_copy(i), target.definition.field(key))}")
+        pairs.append(f"{target.column(key)} = {_as_char(SOURCE_COPY(i), target.definition.field(key))}")
     return all_of(pairs)
 
 

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import physical_type, quote
+from trinitymerge.expressions import quote
 from trinitymerge.maintenance.streaming import MicroBatch
-from trinitymerge.merge import compiler, keyrange, settling, sides
-from trinitymerge.merge.analysis import Analysis, ClausePlan, Template
+from trinitymerge.merge.analysis import Analysis, ClausePlan
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
-from trinitymerge.merge.frames import Source
-from trinitymerge.merge.paths import Path, Paths
-from trinitymerge.merge.program import CLAUSE, KEEP, Program, program_for
+from trinitymerge.merge.kinds import Kind, Tombstone
+from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
+from trinitymerge.merge.paths.choice import cheaper, cheapest
 from trinitymerge.merge.purged import without_purged
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.sides import Materialised
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Snapshot
@@ -51,25 +50,6 @@ class Options:
 
 
 @attrs.frozen(eq=False)
-class Compiled:
-    """The rows one path appends.
-
-    Attributes:
-        program: the slots.
-        rows: stored columns and the technical ones of :func:`trinitymerge.merge.settling.settle` and
-            :func:`trinitymerge.merge.purged.without_purged`.
-        source_rows: rows of the source; None where the write job observes it, or there is no source.
-        keys_read: the keys that were looked up in the target (:func:`trinitymerge.reader.key_to_find`); None where
-            nothing or everything was read.
-    """
-
-    program: Program
-    rows: DataFrame
-    source_rows: int | None
-    keys_read: DataFrame | None = None
-
-
-@attrs.frozen(eq=False)
 class MergePlan:
     """A merge, validated and ready to run; made by ``MergeBuilder.build()``.
 
@@ -84,7 +64,7 @@ class MergePlan:
 
     backend: Backend
     analysis: Analysis
-    paths: Paths
+    verdict: Verdict
     options: Options
     clauses: tuple[Clause, ...]
     _execute: Callable[[MergePlan], MergeResult]
@@ -97,12 +77,12 @@ class MergePlan:
     @property
     def chosen(self) -> Path:
         """The path that is tried first."""
-        return self.options.path or self.paths.cheapest
+        return self.options.path or cheapest(self.verdict)
 
     @property
     def path(self) -> str:
         """The name of the path that is tried first."""
-        return self.chosen.value
+        return self.chosen.name
 
     def execute(self) -> MergeResult:
         """Runs the merge; see ``MergeBuilder.execute``."""
@@ -122,80 +102,21 @@ class MergePlan:
             >>> [(r["order_id"], r["_tm_action"], r["_tm_clause"]) for r in plan.preview().collect()]
             [('1', 'delete', 1)]
         """
-        path = self.chosen
-        if path is Path.BLIND and not self.paths.certain:
-            path = Path.KEYED
+        path = self.chosen.in_preview(self.verdict)
         with held(self.backend.spark, LITERAL_NAMES):
             compiled = self.compile(path, self.backend.snapshot())
             stored = [quote(f.name) for f in self.definition.stored_fields]
             rows = compiled.rows.filter(KEEP)
-            return rows.selectExpr(*stored, compiler.action_of(compiled.program), CLAUSE)
+            return rows.selectExpr(*stored, ACTION, CLAUSE)
 
     def compile(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
 
-        On the blind path nothing runs. On the others the source is evaluated here, once (S32).
+        Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
-        compiled = self._compile(path, Batches.of(snapshot))
+        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+        compiled = path.compile(merge, Batches.of(snapshot))
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
-
-    def _compile(self, path: Path, batches: Batches) -> Compiled:
-        if path is Path.BLIND:
-            assert self.analysis.source is not None
-            program = self._program(path, batches)
-            fired = compiler.fire_blind(self.analysis.source.frame, program, self.paths.outcomes)
-            return Compiled(program, self._steps(fired, program, batches), None)
-        source, once = self._source_once()
-        if path is Path.MIXED:
-            return self._compile_mixed(source, once, batches)
-        program = self._program(path, batches)
-        joined = self._sides(path, source, once, batches)
-        return Compiled(program, self._pair(program, joined, batches), once.rows if once else None, joined.keys)
-
-    def _compile_mixed(self, source: Source | None, once: Materialised | None, batches: Batches) -> Compiled:
-        """Appends blindly what can be, and looks up the keys of the other source rows."""
-        assert source is not None
-        assert once is not None
-        blind, keyed = self._program(Path.BLIND, batches), self._program(Path.KEYED, batches)
-        fired = compiler.fire_blind(source.frame, blind, self.paths.outcomes)
-        decided, undecided = compiler.split_undecided(fired)
-        joined = self._sides(Path.KEYED, attrs.evolve(source, frame=undecided), once, batches)
-        looked_up = self._pair(keyed, joined, batches)
-        rows = self._steps(decided, blind, batches).unionByName(settling.without_effect(looked_up))
-        return Compiled(blind, rows, once.rows, joined.keys)
-
-    def _program(self, path: Path, batches: Batches) -> Program:
-        return program_for(self.analysis, self.paths, path, any(b.tombstones for b in batches.batches))
-
-    def _pair(self, program: Program, joined: sides.Sides, batches: Batches) -> DataFrame:
-        return self._steps(compiler.fire(joined.joined, program, self.paths, joined.matched), program, batches)
-
-    def _source_once(self) -> tuple[Source | None, Materialised | None]:
-        source, match = self.analysis.source, self.paths.key_match
-        if source is None:
-            return None, None
-        sought = [(k.alone, k.type) for k in match.keys] if match else []
-        metrics = keyrange.metrics(self.definition, sought) if match else {}
-        once = sides.materialise(source.df, metrics)
-        return source.over(once.frame), once
-
-    def _sides(self, path: Path, source: Source | None, once: Materialised | None, batches: Batches) -> sides.Sides:
-        if path is Path.FULL:
-            return sides.full(self.analysis, self.paths, source, self.backend, batches)
-        assert source is not None
-        assert once is not None
-        assert self.paths.key_match is not None
-        return sides.keyed(self.analysis, self.paths.key_match, source, once, self.backend, batches)
-
-    def _steps(self, fired: DataFrame, program: Program, batches: Batches) -> DataFrame:
-        rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
-        if program.unknown:
-            # Used twice: for the keys to look up, and for what is found.
-            asked = zip(compiler.asked_keys(program), self.definition.primaryKey, strict=True)
-            types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
-            once = sides.materialise(rows, keyrange.metrics(self.definition, types))
-            rows = compiler.probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
-        return settling.settle(rows, program, self.options.on_stale)
 
     def explain(self) -> str:
         """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.
@@ -222,7 +143,7 @@ class MergePlan:
         lines = []
         for position, plan in enumerate(self.analysis.clauses):
             head = heading(self.clauses[position])
-            does = "; ".join(_words(plan, t) for t in plan.templates)
+            does = "; ".join(_words(plan, row) for row in plan.rows)
             lines.append(f"  {position + 1}. {head}: {does}")
         kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
         for kind, words in kinds.items():
@@ -236,29 +157,22 @@ class MergePlan:
         return [f"Source columns left out: {columns} (not in the table, and nothing mentions them)"] if columns else []
 
     def _path_lines(self) -> list[str]:
-        chosen = self.chosen
-        doubt = (
-            "" if chosen is not Path.BLIND or self.paths.certain else " where no row depends on whether its key exists"
-        )
-        lines = [f"Path: {chosen.value}{doubt}"]
-        for path in Path:
-            if path is chosen:
-                break
-            if path is Path.MIXED:
-                continue  # what blind append becomes if need be; never a choice of its own
-            reason = self.paths.why_not.get(path, "another path was asked for")
-            lines.append(f"  not {path.value}: {reason}")
-        return lines
+        chosen, why_not = self.chosen, self.verdict.why_not
+        reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
+        return [
+            f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
+            *(f"  not {path.name}: {reason}" for path, reason in reasons),
+        ]
 
 
-def _words(plan: ClausePlan, template: Template) -> str:
-    action = next(a for a, t in zip(plan.clause.actions, plan.templates, strict=True) if t is template)
-    if template.action == "delete":
+def _words(plan: ClausePlan, row: Kind) -> str:
+    if isinstance(row, Tombstone):
         return "delete the target row"
+    action = next(a for a, r in zip(plan.clause.actions, plan.rows, strict=True) if r is row)
     values = getattr(action, "values", None)
     items = getattr(values, "items", None)
     if items is None:
         excepted = getattr(values, "exceptColumns", ())
         but = f" but {', '.join(excepted)}" if excepted else ""
-        return f"{template.action} all columns{but} from the source"
-    return f"{template.action} {', '.join(str(k) for k, _ in items)}"
+        return f"{action.name} all columns{but} from the source"
+    return f"{action.name} {', '.join(str(k) for k, _ in items)}"

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.columns import KEEP, PURGED
+from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
 from trinitymerge.maintenance.purge import mark_purged
-from trinitymerge.merge.program import KEEP
 from trinitymerge.storage.entries import Purged
-
-PURGED = HIDDEN_PREFIX + "purged"
-"""Of a row that would be written but for its purged key: true."""
 
 
 def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged | None) -> DataFrame:

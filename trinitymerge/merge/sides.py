@@ -14,13 +14,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
+from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND, LIVE
 from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.jvm import estimate
 from trinitymerge.merge import keyrange
 from trinitymerge.merge.analysis import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import IN_SOURCE, LIVE, Source, as_column, case, key_copy, with_columns
-from trinitymerge.merge.paths import KeyMatch, Paths
+from trinitymerge.merge.frames import Source, as_column, case, with_columns
+from trinitymerge.merge.keymatch import KeyMatch
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -97,7 +98,7 @@ def keyed(
 ) -> Sides:
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
-    names = [reader.key_to_find(i) for i in range(len(match.keys))]
+    names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = with_columns(source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
     sought = frame.selectExpr(*names)
     found = look_up(backend, batches, sought, once)
@@ -105,7 +106,7 @@ def keyed(
     if once.rows <= BROADCAST_ROWS:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
-    same_key = all_of(f"{key_copy(i)} = {n}" for i, n in enumerate(names))
+    same_key = all_of(f"{KEY_COPY(i)} = {n}" for i, n in enumerate(names))
     joined = frame.join(latest, F.expr(same_key), "left")
     matched: str | Column = f"coalesce({LIVE}, false)"
     if not match.exact:
@@ -114,21 +115,29 @@ def keyed(
     return Sides(joined, matched, sought)
 
 
-def full(analysis: Analysis, paths: Paths, source: Source | None, backend: Backend, batches: Batches) -> Sides:
-    """Every live target row beside the source rows it pairs with."""
+def full(analysis: Analysis, records: bool, source: Source | None, backend: Backend, batches: Batches) -> Sides:
+    """Every live target row beside the source rows it pairs with.
+
+    Args:
+        analysis: the merge.
+        records: deletes of absent keys are recorded, so that source rows without a pair count.
+        source: None for merges without one.
+        backend: where the target is.
+        batches: the target's.
+    """
     rows = reader.live(backend, batches, with_hidden=True)
     target = analysis.target.frame(rows, "true")
     if source is None:
         return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), "false")
     assert analysis.condition is not None
-    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis, paths))
+    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis, records))
     return Sides(joined, f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL")
 
 
-def _join_type(analysis: Analysis, paths: Paths) -> str:
+def _join_type(analysis: Analysis, records: bool) -> str:
     """The narrowest join that still shows every row some clause may fire on."""
     from_target = bool(analysis.of_kind(WhenOnlyOnTarget))
-    from_source = bool(analysis.of_kind(WhenNotMatched) or paths.absent_deletes)
+    from_source = bool(analysis.of_kind(WhenNotMatched) or records)
     return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
         (from_target, from_source), "inner"
     )

@@ -17,6 +17,7 @@ import attrs
 from pyspark.errors import PythonException
 
 from trinitymerge import reader
+from trinitymerge.columns import IS_STALE, KEEP, KEY_TO_FIND, PURGED
 from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
@@ -27,17 +28,15 @@ from trinitymerge.errors import (
 from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.streaming import check_continues
-from trinitymerge.merge import ignored, sides, validation
+from trinitymerge.merge import ignored, refusals
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.compiler import stored_columns
 from trinitymerge.merge.conflicts import Dependence, requirements
 from trinitymerge.merge.frames import is_sparks, spark_text
-from trinitymerge.merge.paths import Path
-from trinitymerge.merge.plan import Compiled, MergePlan
-from trinitymerge.merge.program import KEEP
-from trinitymerge.merge.purged import PURGED
+from trinitymerge.merge.observed import KeyCounts, Observed, count_keys, observed_metrics, with_key_counts
+from trinitymerge.merge.paths.base import Compiled, Path
+from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.validation import KeyCounts, Observed
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import compact_after_batches
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -85,7 +84,7 @@ def _execute(plan: MergePlan) -> MergeResult:
         try:
             return _after(plan, _Attempt(plan, path, snapshot).run())
         except _Undecided:
-            path = Path.KEYED if Path.MIXED in plan.paths.why_not else Path.MIXED
+            path = path.if_undecided(plan.verdict)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.give_way(error, snapshot)
 
@@ -148,32 +147,20 @@ class _Attempt:
                 self.plan.backend.discard(staged)
             raise
 
-    @property
-    def _counts_unknown(self) -> bool:
-        """Does the path append rows without knowing what they replace (S31)."""
-        return self.path in (Path.BLIND, Path.MIXED)
-
     # Stage ----------------------------------------------------------------------------------------------------------
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
-        gathering = Gathering({**validation.observed_metrics(compiled.program), **self._metrics_of_maintenance()})
-        all_written = not self._counts_unknown or self.plan.paths.certain
+        definition, clauses = self.plan.definition, len(self.plan.clauses)
+        metrics = observed_metrics(compiled, definition, clauses)
+        gathering = Gathering({**metrics, **self._metrics_of_maintenance()})
         rows = compiled.rows
-        if self._fits_one_task(compiled):
+        if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
-        rows = validation.with_key_counts(rows, compiled.program, all_written)
-        rows = gathering.over(rows).filter(KEEP).selectExpr(*stored_columns(self.plan.definition))
-        staged = self.plan.backend.stage(rows, self.plan.definition)
+        rows = with_key_counts(rows, definition, compiled.all_have_keys)
+        rows = gathering.over(rows).filter(KEEP).selectExpr(*stored_columns(definition))
+        staged = self.plan.backend.stage(rows, definition)
         return staged, Observed(gathering.result())
-
-    def _fits_one_task(self, compiled: Compiled) -> bool:
-        """Is the batch so small that one task writes it as fast as several: it is one file in any case.
-
-        Only where the rows come straight from the source: a lookup's join is better left to several tasks.
-        """
-        source = self.plan.analysis.source
-        return self.path is Path.BLIND and source is not None and sides.fits_one_task(source.df)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""
@@ -189,10 +176,10 @@ class _Attempt:
     # Validate -------------------------------------------------------------------------------------------------------
 
     def _publish(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
-        if self.path is not Path.BLIND:
+        if not compiled.reads.nothing:
             self.plan.backend.require_still_whole(self.snapshot.batches)
-        source_rows = observed["source"] if self.path is Path.BLIND else compiled.source_rows
-        if self.path is Path.BLIND and observed["undecided"]:
+        source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
+        if observed["undecided"]:
             raise _Undecided
         if source_rows == 0:
             self.plan.backend.discard(staged)
@@ -207,7 +194,7 @@ class _Attempt:
             counts = self._validate(compiled, staged, observed)
         faults.fault("validate.done")
         with self._timed("commit"):
-            result = self._result(source_rows, observed, counts)
+            result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
             version = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
         why = why_compact(version.batches)
@@ -222,9 +209,9 @@ class _Attempt:
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> Dependence:
         """What this attempt has looked at, should others be faster."""
-        moves = any(t.moves for c in self.plan.analysis.clauses for t in c.templates)
-        certain = self.path is not Path.FULL and not moves and self.plan.options.max_delete_fraction is None
-        return Dependence(self.plan.backend, self.path, certain, batch, staged, compiled.keys_read)
+        moves = any(program.moves for program in compiled.programs)
+        certain = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
+        return Dependence(self.plan.backend, compiled.reads, certain, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
         """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
@@ -238,19 +225,19 @@ class _Attempt:
         """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
         definition, clauses = self.plan.definition, self.plan.clauses
         rows = cache(partial(self.plan.backend.read_staged, staged))
-        validation.check_observed(compiled.program, observed, rows, clauses)
+        refusals.check_observed(definition, observed, rows, clauses)
         if observed["duplicates"]:
-            validation.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
-        counts = validation.count_keys(definition, rows, observed)
+            refusals.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
+        counts = count_keys(definition, rows, observed)
         if not counts.unique:
-            validation.check_unambiguous(definition, rows(), clauses)
+            refusals.check_unambiguous(definition, rows(), clauses)
         if observed["torn"]:
-            validation.raise_torn(definition, rows(), clauses)
+            refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
-            find = [f"{quote(k)} AS {reader.key_to_find(i)}" for i, k in enumerate(definition.primaryKey)]
-            stale = rows().filter(validation.IS_STALE).selectExpr(*find)
+            find = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
+            stale = rows().filter(IS_STALE).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
-            validation.raise_stale(definition, rows(), latest, observed)
+            refusals.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
 
@@ -269,8 +256,10 @@ class _Attempt:
 
     # Commit ---------------------------------------------------------------------------------------------------------
 
-    def _result(self, source_rows: int | None, observed: Observed, counts: KeyCounts) -> MergeResult:
-        blind, clauses = self._counts_unknown, len(self.plan.clauses)
+    def _result(
+        self, compiled: Compiled, source_rows: int | None, observed: Observed, counts: KeyCounts
+    ) -> MergeResult:
+        blind, clauses = not compiled.knows_counts, len(self.plan.clauses)
         return MergeResult(
             version=self.snapshot.version,
             rowsInserted=None if blind else counts.inserted,
@@ -280,7 +269,7 @@ class _Attempt:
             rowsAppended=observed["rows"],
             rowsSource=source_rows,
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
-            path=self.path.value,
+            path=self.path.name,
             rowsPurged=observed["purged"],
         )
 
@@ -311,13 +300,13 @@ class _Attempt:
         if self.plan.options.transaction is not None:
             version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
         clauses = len(self.plan.clauses)
-        per_clause = observed.per_clause(clauses) if observed and not self._counts_unknown else (0,) * clauses
+        per_clause = observed.per_clause(clauses) if observed else (0,) * clauses
         return MergeResult(
             version=version.version,
             rowsStale=observed.stale if observed else 0,
             rowsSource=source_rows,
             perClause=per_clause,
-            path=self.path.value,
+            path=self.path.name,
             skipped=why,
             rowsPurged=observed["purged"] if observed else 0,
             seconds=self.seconds,

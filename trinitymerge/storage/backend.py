@@ -15,15 +15,9 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.files import FileInfo
-
-VERSION = HIDDEN_PREFIX + "version"
-"""The column :meth:`Backend.scan` adds: the commit version of each row (S6)."""
-
-BATCH = HIDDEN_PREFIX + "batch"
-"""The column :meth:`Maintained.scan_directories` adds: the id of each row's batch."""
 
 
 @attrs.frozen

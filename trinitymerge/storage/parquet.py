@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from trinitymerge.columns import BATCH, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
@@ -27,7 +28,7 @@ from trinitymerge.jvm import count_input_files
 from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import BATCH, VERSION, Batches, Staged
+from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write

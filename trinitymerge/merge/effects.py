@@ -1,0 +1,64 @@
+"""What a written row means to readers, if it is its key's freshest in the batch (S30a).
+
+Owns: :class:`Effect` and all there are. Their texts are stored with the rows of a batch, so that keys with several rows can
+be counted after the batch has been written.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Effect:
+    """One effect.
+
+    Attributes:
+        text: as it is stored.
+        inserted, updated, deleted: what a key counts for whose freshest row has it.
+        is_move: the row has come from another key; where another row is fresher, it is deleted.
+    """
+
+    text: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    is_move: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+INSERTED = Effect("insert", inserted=1)
+UPDATED = Effect("update", updated=1)
+DELETED = Effect("delete", deleted=1)
+MOVED = Effect("move", updated=1, is_move=True)
+MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True)
+NOTHING = Effect("none")
+
+STALE = Effect("stale")
+STALE_MOVE = Effect("stale move")
+WITHHELD = Effect("withheld")
+"""Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
+
+DUPLICATE = Effect("duplicate")
+"""Of a row that arrives at a live key which the merge does not free: the merge is refused (S25)."""
+
+TORN = Effect("torn")
+"""Of a row that moves and is changed otherwise, or moves to two places: the merge is refused (S24)."""
+
+EFFECTS = (
+    INSERTED,
+    UPDATED,
+    DELETED,
+    MOVED,
+    MOVED_OVER_DELETED,
+    NOTHING,
+    STALE,
+    STALE_MOVE,
+    WITHHELD,
+    DUPLICATE,
+    TORN,
+)
+COUNTS = ("inserted", "updated", "deleted")
+"""What is counted: attributes of :class:`Effect`."""

@@ -1,0 +1,177 @@
+"""Does a merge condition imply equality on the whole primary key, and does a written row keep that key (S18, S25, S31).
+
+Owns: :class:`KeyMatch` and how it is recognised. Guesses are made from text and verified by Spark's analyzer; what cannot be
+verified is no match, which takes the safer path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column
+from pyspark.sql.types import LongType
+
+from trinitymerge.columns import SOURCE_COPY
+from trinitymerge.expressions import declared_length, physical_type, sql_type
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.assignment import Storing, rounds, storing, widens_exactly
+from trinitymerge.merge.frames import Source, Target, as_column, as_sql, quiet, selected
+from trinitymerge.merge.kinds import WrittenRow
+from trinitymerge.merge.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
+from trinitymerge.merge.values import Given, Value
+
+
+@attrs.frozen(eq=False)
+class KeyMatch:
+    """The merge condition implies equality on the whole primary key.
+
+    Attributes:
+        keys: for each primary-key column, the source's side as it is stored in it.
+        exact: the condition is that equality and nothing more.
+    """
+
+    keys: tuple[Given, ...]
+    exact: bool
+
+
+def key_match(analysis: Analysis) -> KeyMatch | None:
+    """Recognises equality on the whole primary key in the merge condition."""
+    source, target = analysis.source, analysis.target
+    if source is None:
+        return None
+    rest: list[str] = []
+    if analysis.by_name:
+        indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
+        sides_by_key = [(SOURCE_COPY(i), source.plain(i)) for i in indexes]
+    else:
+        guess = _guess(analysis, source)
+        if guess is None:
+            return None
+        sides_by_key, rest = [(text, text) for text in guess[0]], guess[1]
+    keys = [
+        _given_key(analysis, source, k, side, alone)
+        for k, (side, alone) in zip(target.definition.primaryKey, sides_by_key, strict=True)
+    ]
+    found = [k for k in keys if k is not None]
+    return KeyMatch(tuple(found), exact=not rest) if len(found) == len(keys) else None
+
+
+def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | None:
+    """The source's side of each primary-key column and what else the condition says, read from text and verified."""
+    condition = analysis.condition
+    assert condition is not None
+    parts = conjuncts(condition)
+    sides_by_key: dict[str, str] = {}
+    rest, read = [], []
+    for part in parts:
+        pair = _key_pair(analysis.target, source, part)
+        if pair is not None and pair[0] not in sides_by_key:
+            sides_by_key[pair[0]] = pair[1]
+            read.append(in_parentheses(part))
+        else:
+            rest.append(part)
+            read.append(part)
+    if set(sides_by_key) != set(analysis.definition.primaryKey):
+        return None
+    if not is_plain_equality(condition) and not _reads_as(analysis, condition, read):
+        return None
+    return [sides_by_key[k] for k in analysis.definition.primaryKey], rest
+
+
+def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
+    """Is a condition the conjunction of these texts.
+
+    They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
+    """
+    with suppress(AnalysisException, ParseException), quiet():
+        read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
+        return bool(analysis.joined.filter(as_column(condition)).sameSemantics(read))
+    return False
+
+
+def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | None:
+    """``(key column, source side)`` when a conjunct equates a primary-key column with something of the source alone."""
+    pair = sides(part)
+    if pair is None:
+        return None
+    for mine, theirs in (pair, pair[::-1]):
+        key = _key_column(target, mine)
+        if key is not None and source.index(target.alias) is None and source.resolves(theirs):
+            return key, theirs
+    return None
+
+
+def _key_column(target: Target, text: str) -> str | None:
+    """The primary-key column a text names through the target's alias or, if only the target has it, without."""
+    parts = name_parts(text)
+    name = (
+        parts[-1]
+        if parts and (len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == target.alias.lower()))
+        else ""
+    )
+    for key in target.definition.primaryKey:
+        if text.strip() == f"{target.alias}.{key}" and text.replace(".", "").strip().isidentifier():
+            return key  # nothing else can be called so: the condition as a whole has been analysed
+        if key.lower() == name.lower():
+            with suppress(AnalysisException, ParseException), quiet():
+                if target.empty.select(as_column(text)).sameSemantics(target.empty.selectExpr(target.column(key))):
+                    return key
+    return None
+
+
+def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Given | None:
+    """The source's side as a key value, or None where equality on it is not equality on the key.
+
+    Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
+    one to one; the cast of the source's side does not matter.
+    """
+    field = analysis.definition.field(key)
+    length = declared_length(field)
+    if length and length[0] == "char":
+        return None  # stored padded, compared as it is written
+    mine, theirs = physical_type(field), selected(source.df, [alone]).schema.fields[0].dataType
+    if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
+        return None
+    way = storing(theirs, field)
+    if way is Storing.REFUSED or rounds(theirs, mine):
+        return None  # 1.5 equals no integer, but would be stored as one
+    return Given(side, alone, theirs, way)
+
+
+def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
+    """Does Spark, to compare them, cast the source's side to the key's type, or both to a wider one."""
+    mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
+    compared = analysis.joined.filter(f"{mine} = {as_sql(side)}")
+    return any(
+        compared.sameSemantics(analysis.joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
+        for kind in (own, LongType())
+        if widens_exactly(own, kind)
+    )
+
+
+def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bool:
+    """True if the written row's key is known to be the key its source row was paired by (S25)."""
+    assigned = row.assigned_key(analysis.definition)
+    if not assigned:
+        return True
+    if match is None:
+        return False
+    keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
+    return _same_values(analysis, [(value, keys[name]) for name, value in assigned.items()])
+
+
+def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:
+    """Are values the same, pair by pair, without looking at the target."""
+    left, right = [], []
+    for a, b in pairs:
+        if isinstance(a, Given) and isinstance(b, Given):
+            if a.alone is None or b.alone is None:
+                return False
+            left.append(a.alone)
+            right.append(b.alone)
+        elif type(a) is not type(b) or a.reads_target:
+            return False
+    return not left or (analysis.source is not None and analysis.source.same(left, right))

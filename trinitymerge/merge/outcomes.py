@@ -1,0 +1,167 @@
+"""What source rows lead to whatever the target holds, and deletes of keys that are not there (S18, S31).
+
+Owns: :class:`Outcomes`, by which a merge may be appended without looking at its target, and the deletes recorded for absent
+keys. Asks Spark's analyzer whether two clauses write the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import Column
+
+from trinitymerge.merge.analysis import Analysis, ClausePlan
+from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
+from trinitymerge.merge.keymatch import KeyMatch, keeps_key
+from trinitymerge.merge.kinds import New, RecordedDelete, WrittenRow
+from trinitymerge.merge.values import Given
+
+RecordedDeletes: TypeAlias = tuple[tuple[int, RecordedDelete | None], ...]
+"""Per whenMatched clause that can be tried without the target, in order: the row written for a source row that it would delete
+and whose key is not live, or None where nothing is."""
+
+
+@attrs.frozen(eq=False)
+class Outcomes:
+    """What source rows lead to, whatever the target holds.
+
+    It depends on the first whenMatched and the first whenNotMatched clause whose condition is true: nothing where there is
+    neither, else one of these.
+
+    Attributes:
+        tombstones: whenMatched clauses that delete, and the tombstone they write where no whenNotMatched clause applies.
+        inserts: whenNotMatched clauses, and the row they write where a whenMatched clause of their class applies.
+        classes: whenMatched and whenNotMatched clauses that write the same row. One entry for each different row, not for
+            each pair of clauses: there may be many.
+    """
+
+    tombstones: tuple[tuple[int, RecordedDelete], ...] = ()
+    inserts: tuple[tuple[int, New], ...] = ()
+    classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
+        """Has every pair of clauses that can both be the first true ones such an outcome. None stands for no clause."""
+        deletes = {m for m, _ in self.tombstones}
+        class_of = {m: i for i, (ms, _) in enumerate(self.classes) for m in ms}
+        class_of_insert = {n: i for i, (_, ns) in enumerate(self.classes) for n in ns}
+        if None in not_matched and any(m is not None and m not in deletes for m in matched):
+            return False
+        inserts = {class_of_insert.get(n) for n in not_matched if n is not None}
+        updates = {class_of.get(m) if m is not None else None for m in matched}
+        return not inserts or (len(inserts | updates) == 1 and None not in inserts)
+
+
+def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
+    """The clauses that write the same whichever of their kinds applies (or nothing)."""
+    tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_kind(WhenMatched)]
+    updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_kind(WhenMatched) if _only_updates(p)])
+    inserts = _rows_of_source(analysis, match, analysis.of_kind(WhenNotMatched))
+    updates, inserts = _identified(analysis, updates, inserts)
+    classes = tuple((updates[row], inserts[row]) for row in updates if row in inserts)
+    both = {n for _, ns in classes for n in ns}
+    return Outcomes(
+        tuple((m, t) for m, t in tombstones if t is not None),
+        tuple(
+            (n, row)
+            for n, plan in analysis.of_kind(WhenNotMatched)
+            if n in both and isinstance(row := plan.rows[0], New)
+        ),
+        classes,
+    )
+
+
+def _only_updates(plan: ClausePlan) -> bool:
+    return len(plan.clause.actions) == 1 and isinstance(plan.clause.actions[0], Update)
+
+
+def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
+    row = _recorded_delete(analysis, match, plan)
+    return None if row is None or row.reads_target else row
+
+
+def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
+    """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
+    if plan.clause.actions != (Delete(),):
+        return None
+    (delete,) = plan.rows
+    keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
+    return RecordedDelete(delete.clause, {**delete.values, **keys})
+
+
+def recorded_deletes(analysis: Analysis, match: KeyMatch | None) -> RecordedDeletes:
+    """The leading whenMatched clauses that can be tried without a target row, and the tombstones they then write."""
+    found: list[tuple[int, RecordedDelete | None]] = []
+    if match is None or not match.exact:
+        return ()
+    for position, plan in analysis.of_kind(WhenMatched):
+        if plan.reads_target:
+            break
+        found.append((position, _recorded_delete(analysis, match, plan)))
+    return tuple(found) if any(t for _, t in found) else ()
+
+
+@attrs.frozen(eq=False)
+class _Columns:
+    """Values that cannot be compared without asking, for some are Columns."""
+
+    expressions: tuple[str | Column, ...]
+
+
+_Row: TypeAlias = tuple[tuple[str, ...], Any]
+"""What a clause writes for a source row: for each column how it comes by its value, and the values given."""
+
+_ByRow: TypeAlias = dict[_Row, tuple[int, ...]]
+
+
+def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_ByRow, _ByRow]:
+    """Rows that mean the same made equal.
+
+    Each is asked about once, so that many clauses need not be compared pair by pair; none is where texts tell already.
+    """
+    source = analysis.source
+    if source is None or not updates or not inserts or set(updates) == set(inserts):
+        return updates, inserts
+    found: list[_ByRow] = [{}, {}]
+    for rows, same in zip((updates, inserts), found, strict=True):
+        for (kinds, values), positions in rows.items():
+            expressions = values.expressions if isinstance(values, _Columns) else values
+            row = (kinds, source.identity(expressions) if expressions else None)
+            same[row] = (*same.get(row, ()), *positions)
+    return found[0], found[1]
+
+
+def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple[int, ClausePlan]]) -> _ByRow:
+    """The clauses that write a row for a source row without looking at the target, by what they write."""
+    found: _ByRow = {}
+    for position, plan in clauses:
+        row = _row_of_source(analysis, match, plan.rows[0])
+        if row is not None:
+            found[row] = (*found.get(row, ()), position)
+    return found
+
+
+def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> _Row | None:
+    others = [v for n, v in written.values.items() if n not in analysis.definition.primaryKey]
+    given = [v for v in others if isinstance(v, Given)]
+    values = tuple(v.alone for v in given if v.alone is not None)
+    are_text = all(isinstance(v, str) for v in values)
+    if len(values) < len(given) or not keeps_key(analysis, match, written):
+        return None
+    if any(not isinstance(v, Given) and v.reads_target for v in others):
+        return None
+    return tuple(type(v).__name__ for v in others), values if are_text else _Columns(values)
+
+
+def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
+    """Can every source row only have one of the outcomes, by the shape of the clause lists alone."""
+    matched, not_matched = analysis.of_kind(WhenMatched), analysis.of_kind(WhenNotMatched)
+    return outcomes.allow(
+        _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)
+    )
+
+
+def _possible(positions: list[int], clauses: list[tuple[int, ClausePlan]]) -> list[int | None]:
+    unconditional = any(plan.condition is None for _, plan in clauses)
+    return [*positions] if unconditional else [*positions, None]

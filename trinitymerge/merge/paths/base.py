@@ -1,0 +1,201 @@
+"""What a path is: one way of reading the target, from the verdict on a merge to the rows that it appends (S31).
+
+Owns: the interface :class:`Path`, and what goes into one and comes out: :class:`Verdict`, :class:`Merge`, :class:`Compiled`.
+Which path is taken is decided once, in ``choice.py``; nobody else names one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, ClassVar
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import physical_type
+from trinitymerge.merge import compiler, keyrange, settling, sides
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.frames import Source
+from trinitymerge.merge.keymatch import KeyMatch
+from trinitymerge.merge.outcomes import Outcomes, RecordedDeletes
+from trinitymerge.merge.program import Program
+from trinitymerge.merge.sides import Materialised, Sides
+from trinitymerge.storage.backend import Backend, Batches
+
+
+@attrs.frozen(eq=False)
+class Verdict:
+    """What is known about a merge that decides which paths are sound.
+
+    Attributes:
+        key_match: None when the condition is not known to imply key equality.
+        outcomes: what source rows lead to whatever the target holds.
+        certain: no source row can have another outcome.
+        recorded_deletes: per whenMatched clause that can be tried without the target.
+        needs_counts: why the merge must know what its rows replace, or None.
+        why_not: the one reason against each path that is not sound.
+    """
+
+    key_match: KeyMatch | None
+    outcomes: Outcomes
+    certain: bool
+    recorded_deletes: RecordedDeletes
+    needs_counts: str | None
+    why_not: Mapping[Path, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Reads:
+    """What of the target a merge has looked at (S35).
+
+    Attributes:
+        keys: the keys that were looked up (:data:`trinitymerge.columns.KEY_TO_FIND`), if any were.
+        everything: all live rows.
+    """
+
+    keys: DataFrame | None = None
+    everything: bool = False
+
+    @property
+    def nothing(self) -> bool:
+        """True if the merge is the same whatever the target holds."""
+        return self.keys is None and not self.everything
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """Rows that one program has made.
+
+    Attributes:
+        program: which.
+        rows: what :func:`trinitymerge.merge.settling.settle` gives.
+    """
+
+    program: Program
+    rows: DataFrame
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """The rows that a path appends.
+
+    Attributes:
+        parts: one, or several that are written together.
+        rows: of all parts, without those of purged keys once :mod:`trinitymerge.merge.purged` has seen them.
+        reads: what of the target was looked at.
+        knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
+        source_rows: rows of the source; None where the write job observes it, or there is no source.
+        observes_source: the write job sees each row of the source once.
+        may_be_undecided: only the write job will tell whether the target had to be read.
+        all_have_keys: every row is to be written, or was looked up by its key; others have none.
+        in_one_task: the rows are known to be few, and come straight from the source.
+    """
+
+    parts: tuple[Part, ...]
+    rows: DataFrame
+    reads: Reads
+    knows_counts: bool = True
+    source_rows: int | None = None
+    observes_source: bool = False
+    may_be_undecided: bool = False
+    all_have_keys: bool = True
+    in_one_task: bool = False
+
+    @classmethod
+    def of(cls, *parts: Part, reads: Reads, **facts: Any) -> Compiled:
+        """Parts written together; ``facts`` are the other attributes."""
+        rows = reduce(DataFrame.unionByName, [part.rows for part in parts])
+        return cls(parts, rows, reads, **facts)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Those of the parts."""
+        return tuple(part.program for part in self.parts)
+
+    @property
+    def is_checked(self) -> bool:
+        """True if a value may turn out not to fit its column."""
+        return any(program.is_checked for program in self.programs)
+
+
+@attrs.frozen(eq=False)
+class Merge:
+    """A merge about to be compiled, and the steps that paths share.
+
+    Attributes:
+        analysis: of its clauses.
+        verdict: on its paths.
+        backend: where the target is.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+    """
+
+    analysis: Analysis
+    verdict: Verdict
+    backend: Backend
+    on_stale: str
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition."""
+        return self.analysis.definition
+
+    def source_once(self) -> tuple[Source | None, Materialised | None]:
+        """The source, evaluated now and never again (S32); neither where there is none."""
+        source, match = self.analysis.source, self.verdict.key_match
+        if source is None:
+            return None, None
+        sought = [(k.alone, k.type) for k in match.keys] if match else []
+        metrics = keyrange.metrics(self.definition, sought) if match else {}
+        once = sides.materialise(source.df, metrics)
+        return source.over(once.frame), once
+
+    def paired(self, program: Program, joined: Sides, batches: Batches) -> Part:
+        """The rows of a program whose source rows stand beside target rows."""
+        verdict = self.verdict
+        fired = compiler.fire(joined.joined, program, verdict.key_match, verdict.recorded_deletes, joined.matched)
+        return self.part(program, fired, batches)
+
+    def part(self, program: Program, fired: DataFrame, batches: Batches) -> Part:
+        """The rows of a program, from the rows on which its clauses fire."""
+        rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
+        if program.unknown:
+            # Used twice: for the keys to look up, and for what is found.
+            asked = zip(compiler.asked_keys(program), self.definition.primaryKey, strict=True)
+            types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
+            once = sides.materialise(rows, keyrange.metrics(self.definition, types))
+            rows = compiler.probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
+        return Part(program, settling.settle(rows, program, self.on_stale))
+
+
+class Path(ABC):
+    """One way of reading the target. Has no state: there is one object of each class."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Why the path would not be sound, in words that follow "because"; None if it is.
+
+        Args:
+            analysis: of the merge.
+            verdict: on it so far: the reasons against the paths tried before are known.
+        """
+
+    @abstractmethod
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """The rows to append to a table of some batches. Evaluates the source at most once (S32)."""
+
+    def doubt(self, verdict: Verdict) -> str:
+        """What only the run will tell, in words that follow the path's name; empty if nothing."""
+        return ""
+
+    def in_preview(self, verdict: Verdict) -> Path:
+        """The path by which a preview shows what this one would write."""
+        return self
+
+    def if_undecided(self, verdict: Verdict) -> Path:
+        """The path to take instead, where rows have turned out to depend on the target."""
+        raise AssertionError(f"no row is undecided as {self.name}")

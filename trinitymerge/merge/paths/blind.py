@@ -1,0 +1,60 @@
+"""Blind append: the target is not read at all.
+
+Sound where the condition is equality on the whole primary key, nothing reads the target, and what each source row leads to is
+the same whether its key exists or not. The last may be a matter of the data: then the write job counts the rows for which it
+is not, and only if there are any they are looked up (``mixed.py``).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trinitymerge.merge import compiler, sides
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
+from trinitymerge.merge.paths.keyed import KEYED
+from trinitymerge.merge.paths.mixed import MIXED
+from trinitymerge.merge.paths.soundness import why_not_unread
+from trinitymerge.merge.program import blind
+from trinitymerge.storage.backend import Batches
+
+
+class BlindAppend(Path):
+    """Reads nothing."""
+
+    name: ClassVar[str] = "blind append"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Something depends on what the target holds."""
+        return why_not_unread(analysis, verdict)
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Makes the rows from the source alone; nothing runs."""
+        source, outcomes = merge.analysis.source, merge.verdict.outcomes
+        assert source is not None
+        program = blind(merge.analysis, outcomes)
+        part = merge.part(program, compiler.fire_blind(source.frame, program, outcomes), batches)
+        return Compiled.of(
+            part,
+            reads=Reads(),
+            knows_counts=False,
+            observes_source=True,
+            may_be_undecided=True,
+            all_have_keys=merge.verdict.certain,
+            in_one_task=sides.fits_one_task(source.df),
+        )
+
+    def doubt(self, verdict: Verdict) -> str:
+        """There may be rows that have to be looked up."""
+        return "" if verdict.certain else " where no row depends on whether its key exists"
+
+    def in_preview(self, verdict: Verdict) -> Path:
+        """A preview does not wait to be told that the target must be read."""
+        return self if verdict.certain else KEYED
+
+    def if_undecided(self, verdict: Verdict) -> Path:
+        """Looks up those rows alone, if that is sound."""
+        return KEYED if MIXED in verdict.why_not else MIXED
+
+
+BLIND = BlindAppend()

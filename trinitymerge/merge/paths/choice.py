@@ -1,0 +1,59 @@
+"""Which path a merge takes (S31).
+
+Owns: the list of paths, cheapest first, and the verdict on each of them.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.keymatch import key_match
+from trinitymerge.merge.outcomes import Outcomes, is_certain, outcomes_of, recorded_deletes
+from trinitymerge.merge.paths.base import Path, Verdict
+from trinitymerge.merge.paths.blind import BLIND
+from trinitymerge.merge.paths.full import FULL
+from trinitymerge.merge.paths.keyed import KEYED
+from trinitymerge.merge.paths.mixed import MIXED
+
+PATHS: tuple[Path, ...] = (BLIND, MIXED, KEYED, FULL)
+"""All there are, cheapest first."""
+
+
+def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
+    """Decides which paths are sound.
+
+    Args:
+        analysis: the merge.
+        needs_counts: why the merge must know what its rows replace, or None.
+    """
+    match = key_match(analysis)
+    outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
+    certain = is_certain(analysis, outcomes)
+    verdict = Verdict(match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
+    for path in (FULL, KEYED, BLIND, MIXED):  # each may build on what was found before it
+        why = path.why_not(analysis, verdict)
+        if why is not None:
+            verdict = attrs.evolve(verdict, why_not={**verdict.why_not, path: why})
+    return verdict
+
+
+def cheapest(verdict: Verdict) -> Path:
+    """The cheapest sound path; what blind append may become is no choice of its own."""
+    return next(p for p in PATHS if p is not MIXED and p not in verdict.why_not)
+
+
+def cheaper(path: Path) -> tuple[Path, ...]:
+    """The paths that would have been chosen before one, had they been sound."""
+    return tuple(p for p in PATHS[: PATHS.index(path)] if p is not MIXED)
+
+
+def check_forced(path: Path, verdict: Verdict) -> None:
+    """Refuses to take a path that is not sound.
+
+    Raises:
+        InvalidMergeError: with the reason.
+    """
+    if path in verdict.why_not:
+        raise InvalidMergeError(f"This merge cannot run as {path.name}: {verdict.why_not[path]}.")

@@ -1,0 +1,67 @@
+"""Keyed lookup: of the target only keys that occur in the source are read.
+
+Sound where the merge condition implies equality on the whole primary key, and no clause looks for rows that exist only on the
+target.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trinitymerge.merge import sides
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.frames import Source
+from trinitymerge.merge.kinds import WrittenRow
+from trinitymerge.merge.paths.base import Compiled, Merge, Part, Path, Reads, Verdict
+from trinitymerge.merge.program import looking
+from trinitymerge.merge.sides import Materialised, Sides
+from trinitymerge.merge.values import Given
+from trinitymerge.storage.backend import Batches
+
+
+class KeyedLookup(Path):
+    """Reads the keys of the source."""
+
+    name: ClassVar[str] = "keyed lookup"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """The clauses or the condition need more of the target than the source's keys."""
+        match = verdict.key_match
+        if analysis.source is None:
+            return "without a source every live row of the target is looked at"
+        target_only = analysis.of_kind(WhenOnlyOnTarget)
+        if target_only:
+            return f"clause {target_only[0][0] + 1} looks for rows that exist only on the target"
+        if match is None:
+            return "the merge condition is not known to imply equality on the whole primary key"
+        if match.exact:
+            return None
+        for position, plan in analysis.of_kind(WhenNotMatched):
+            if plan.reads_target or any(_reads_target_values(row) for row in plan.rows):
+                return f"clause {position + 1} mentions the target where a row is not matched by more than its key"
+        return None
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Joins each source row with the latest row of its key."""
+        source, once = merge.source_once()
+        assert source is not None
+        assert once is not None
+        part, joined = looked_up(merge, source, once, batches)
+        return Compiled.of(part, reads=Reads(joined.keys), source_rows=once.rows)
+
+
+def looked_up(merge: Merge, source: Source, once: Materialised, batches: Batches) -> tuple[Part, Sides]:
+    """The rows that come of source rows beside the latest rows of their keys."""
+    match = merge.verdict.key_match
+    assert match is not None
+    program = looking(merge.analysis, match, merge.verdict.recorded_deletes, by_key=True, tombstones_possible=True)
+    joined = sides.keyed(merge.analysis, match, source, once, merge.backend, batches)
+    return merge.paired(program, joined, batches), joined
+
+
+def _reads_target_values(row: WrittenRow) -> bool:
+    return any(isinstance(v, Given) and v.reads_target for v in row.values.values())
+
+
+KEYED = KeyedLookup()

@@ -1,0 +1,63 @@
+"""Blind append with keyed lookup: only the keys of source rows whose outcome depends on the target are read.
+
+What blind append becomes if there turn out to be such rows; never a choice of its own. Two parts, each with a program of its
+own, written together.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from trinitymerge.merge import compiler, settling
+from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.clauses import WhenNotMatched
+from trinitymerge.merge.keymatch import keeps_key
+from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
+from trinitymerge.merge.paths.keyed import looked_up
+from trinitymerge.merge.paths.soundness import why_not_unread
+from trinitymerge.merge.program import blind
+from trinitymerge.storage.backend import Batches
+
+
+class Mixed(Path):
+    """Reads the keys of some rows of the source."""
+
+    name: ClassVar[str] = "blind append with keyed lookup"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """The rows that are looked up, and those that are not, may have to do with each other."""
+        why = why_not_unread(analysis, verdict)
+        if why is not None:
+            return why
+        if any(_may_arrive(analysis, verdict, position) for position in range(len(analysis.clauses))):
+            return "a row may come to a key that another row frees"
+        return None
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Appends blindly what can be, and looks up the keys of the other source rows."""
+        source, once = merge.source_once()
+        assert source is not None
+        assert once is not None
+        program = blind(merge.analysis, merge.verdict.outcomes)
+        fired = compiler.fire_blind(source.frame, program, merge.verdict.outcomes)
+        decided, undecided = compiler.split_undecided(fired)
+        found, joined = looked_up(merge, attrs.evolve(source, frame=undecided), once, batches)
+        return Compiled.of(
+            merge.part(program, decided, batches),
+            attrs.evolve(found, rows=settling.without_effect(found.rows)),
+            reads=Reads(joined.keys),
+            knows_counts=False,
+            source_rows=once.rows,
+            all_have_keys=merge.verdict.certain,
+        )
+
+
+def _may_arrive(analysis: Analysis, verdict: Verdict, position: int) -> bool:
+    plan, match = analysis.clauses[position], verdict.key_match
+    is_unpaired = isinstance(plan.clause, WhenNotMatched) and match is not None and match.exact
+    return any(row.may_arrive(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
+
+
+MIXED = Mixed()

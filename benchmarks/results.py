@@ -144,7 +144,7 @@ class Result:
     """One section's outcome.
 
     Attributes:
-        section: `P1` to `P7`.
+        section: `P1` to `P8`.
         title: the work, in one line.
         size: `quick` or `full`.
         series: what was measured.

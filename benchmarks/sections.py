@@ -1,4 +1,4 @@
-"""The sections P1-P7: which work is done, by whom, and what is held against what.
+"""The sections P1-P8: which work is done, by whom, and what is held against what.
 
 Each section is a function from a :class:`Workbench` to a :class:`Result`; `SECTIONS` names them.
 """
@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from benchmarks import data
-from benchmarks.contestants import InsertOverwrite, OursMerging, PlainAppend, Reading, link_copy
+from benchmarks.contestants import InsertOverwrite, MergeOf, OursMerging, PlainAppend, Reading, link_copy
 from benchmarks.race import Contestant
 from benchmarks.results import TIMES, AtMost, Chart, Comparison, Faster, Result, Series
 from benchmarks.single_machine import DeltaRsMerging, DuckDBMerging
@@ -438,6 +438,44 @@ def _one_large_batch(bench: Workbench, to: Path) -> Path:
     return to
 
 
+# P8: many clauses and columns -----------------------------------------------------------------------------------------
+
+_FEW, _MANY = 3, 60
+
+
+def many_clauses(clauses: int) -> MergeOf:
+    """The merge of P4, with its update split into many: which of them applies depends on the key."""
+
+    def merge(table: TrinityTable, changes: DataFrame) -> MergeBuilder:
+        builder: MergeBuilder = table.alias("A").merge(changes.alias("B"), "A.id = B.id")
+        for i in range(clauses - 1):
+            amount = f"A.amount + B.amount + {i} - {i}"
+            builder = builder.whenMatched(f"B.id % {clauses - 1} = {i}").updateExpr({"amount": amount, "ts": "B.ts"})
+        return builder.whenNotMatched().insertAll()
+
+    return merge
+
+
+def p8(bench: Workbench) -> Result:
+    """A merge with many clauses."""
+    size = bench.size
+    batches = bench.one_batch(size.rows, size.warm_ups + size.repetitions)
+    few, many = (f"{OURS}, {clauses} clauses" for clauses in (_FEW, _MANY))
+    contestants = [
+        bench.ours_merging(few, size.rows, many_clauses(_FEW), batches),
+        bench.ours_merging(many, size.rows, many_clauses(_MANY), batches),
+    ]
+    result = Result(
+        "P8",
+        f"a merge that reads the target, with {_MANY} clauses instead of {_FEW}, {size.changes:,} changes into "
+        f"{size.rows:,} rows",
+        size.name,
+        comparisons=[Comparison(f"{_MANY} clauses against {_FEW}", many, few, AtMost(12))],
+        notes=[_TIMED, "Timed too: building the merge from its clauses. Both come to the same rows."],
+    )
+    return measure(bench, result, contestants, size.warm_ups, size.repetitions)
+
+
 SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P1": p1,
     "P2": p2,
@@ -446,4 +484,5 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P5": p5,
     "P6": p6,
     "P7": p7,
+    "P8": p8,
 }

@@ -244,7 +244,7 @@ def test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path(spa
     deleted = events.delete(source)
     upserted = events.upsert(source)
     updated = events.merge(source).whenMatched().updateExpr({"v": "source.v", "deleted": "source.deleted"})
-    inserted = updated.whenNotMatched().insertExpr({"id": "id", "v": "source.v", "deleted": "source.deleted"})
+    inserted = updated.whenNotMatched().insertExpr({"id": "source.id", "v": "source.v", "deleted": "source.deleted"})
     for merge in (deleted, upserted, inserted):
         for path in sound_paths(merge, uncertain=True):
             rows = merge._on_path(path).build().preview()

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from tables import frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
-from trinitymerge.storage.log import Snapshot
+from trinitymerge.storage.entries import Snapshot
 
 FILES = 6
 

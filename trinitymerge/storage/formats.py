@@ -9,11 +9,13 @@ read: a file says which one it was written in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType
 
+from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.settings import held
 
 _SOURCES = {
@@ -47,9 +49,47 @@ _WRITING_HELD = {
 _TIMESTAMPS_ARE_AN_OPTION = (4, 3)
 
 
-def reader_of(spark: SparkSession, file_format: str) -> DataFrameReader:
-    """A reader of files of a table's format."""
-    return spark.read.format(_SOURCES[file_format]).options(**_READING)
+_UNREADABLE = (
+    ("orc", '"timestamp"', {"spark.sql.timestampType": "TIMESTAMP_NTZ"}),
+    (
+        "parquet",
+        '"timestamp_ntz"',
+        {"spark.sql.parquet.inferTimestampNTZ.enabled": "false", "spark.sql.parquet.enableVectorizedReader": "false"},
+    ),
+)
+"""Format, type and settings under which Spark 3.5 fails to read what it has written."""
+
+
+def reader_of(spark: SparkSession, file_format: str, schema: StructType | None = None) -> DataFrameReader:
+    """A reader of files of a table's format.
+
+    Args:
+        spark: the session.
+        file_format: ``"parquet"`` or ``"orc"``.
+        schema: what to read; without it the columns of the files.
+
+    Raises:
+        UnsupportedStorageError: the session is set so that this Spark would fail on a column, and no option helps.
+    """
+    reader = spark.read.format(_SOURCES[file_format]).options(**_READING)
+    if schema is None:
+        return reader
+    text = schema.json()
+    for unreadable, kind, settings in _UNREADABLE:
+        if file_format == unreadable and kind in text:
+            _refuse_to_fail(spark, kind, settings)
+    return reader.schema(schema)
+
+
+def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str]) -> None:
+    if any(str(spark.conf.get(name)).lower() != value.lower() for name, value in settings.items()):
+        return
+    if _version(spark) < (4, 0):
+        listed = " and ".join(f"{name} = {value}" for name, value in settings.items())
+        raise UnsupportedStorageError(
+            f"Spark {spark.version} cannot read columns of type {kind} from this table's files under {listed}. "
+            "Set that differently, or use Spark 4."
+        )
 
 
 def write(rows: DataFrame, file_format: str, path: str) -> None:
@@ -69,7 +109,10 @@ def _held_for(spark: SparkSession, file_format: str) -> Iterator[None]:
     if file_format != "parquet":
         yield
         return
-    version = tuple(int(part) for part in spark.version.split(".")[:2])
-    more = {} if version >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
+    more = {} if _version(spark) >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
     with held(spark, {**_WRITING_HELD, **more}):
         yield
+
+
+def _version(spark: SparkSession) -> tuple[int, ...]:
+    return tuple(int(part) for part in spark.version.split(".")[:2])

@@ -167,7 +167,7 @@ class ManagedBackend:
 
     def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
-        reader = reader_of(self.spark, definition.fileFormat).schema(schema)
+        reader = reader_of(self.spark, definition.fileFormat, schema)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
             return reader.option("basePath", f"{self.path}/data").load(paths)
 
@@ -290,7 +290,7 @@ class ManagedBackend:
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
-        reader = reader_of(self.spark, staged.file_format).schema(staged.schema)
+        reader = reader_of(self.spark, staged.file_format, staged.schema)
         try:
             return analysed(reader.load(escape_glob(self.batch_path(staged.id))))
         except Exception as error:
@@ -303,7 +303,7 @@ class ManagedBackend:
         path, types = escape_glob(self.batch_path(batch.id)), physical_schema(definition.stored_fields)
         found = reader_of(self.spark, definition.fileFormat).load(path).schema
         schema = StructType([types[f.name] if f.name in types.names else f for f in found.fields])
-        return reader_of(self.spark, definition.fileFormat).schema(schema).load(path)
+        return reader_of(self.spark, definition.fileFormat, schema).load(path)
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""

@@ -10,7 +10,7 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
-from trinitymerge.merge import ignored
+from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.storage import parquet
 

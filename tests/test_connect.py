@@ -18,8 +18,8 @@ from tables import EVENTS, batch_directories, directory_of, fill, frame, live_ro
 
 from trinitymerge import TrinityTable, jvm
 from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMismatchError, UnsupportedStorageError
+from trinitymerge.merge.compile.sides import materialise
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
-from trinitymerge.merge.sides import materialise
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
 from trinitymerge.storage.parquet import ManagedBackend

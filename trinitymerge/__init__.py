@@ -33,7 +33,7 @@ from trinitymerge.merge.result import MergeResult
 
 if TYPE_CHECKING:
     from trinitymerge.merge.builder import MergeBuilder
-    from trinitymerge.merge.plan import MergePlan
+    from trinitymerge.merge.run.plan import MergePlan
     from trinitymerge.table import TrinityTable
 
 __version__ = "0.1.0"
@@ -65,7 +65,7 @@ __all__ = [
 
 _NEED_SPARK = {
     "MergeBuilder": "trinitymerge.merge.builder",
-    "MergePlan": "trinitymerge.merge.plan",
+    "MergePlan": "trinitymerge.merge.run.plan",
     "TrinityTable": "trinitymerge.table",
 }
 

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import Column
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.analysis.names import column_text, key_text
 from trinitymerge.merge.clauses import Assignments, Clause
-from trinitymerge.merge.names import column_text, key_text
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.maintenance.streaming import MicroBatch
-from trinitymerge.merge import writer
-from trinitymerge.merge.analysis import analyse
+from trinitymerge.merge.analysis.frames import Source, Target
+from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.arguments import ExpressionMap, assignments_of, condition_of, names_of, text_of, texts_of
 from trinitymerge.merge.clauses import (
     Action,
@@ -36,11 +36,11 @@ from trinitymerge.merge.clauses import (
     heading,
     outline,
 )
-from trinitymerge.merge.frames import Source, Target
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import check_forced, judge
-from trinitymerge.merge.plan import MergePlan, Options
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.run import attempt as writer
+from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.entries import Snapshot

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type
-from trinitymerge.merge import compiler, keyrange, settling, sides
-from trinitymerge.merge.analysis import Analysis
-from trinitymerge.merge.frames import Source
-from trinitymerge.merge.keymatch import KeyMatch
-from trinitymerge.merge.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.program import Program
-from trinitymerge.merge.sides import Materialised, Sides
+from trinitymerge.merge.analysis.frames import Source
+from trinitymerge.merge.analysis.keymatch import KeyMatch
+from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.compile import compiler, keyrange, settling, sides
+from trinitymerge.merge.compile.program import Program
+from trinitymerge.merge.compile.sides import Materialised, Sides
 from trinitymerge.storage.backend import Backend, Batches
 
 
@@ -71,7 +71,7 @@ class Part:
 
     Attributes:
         program: which.
-        rows: what :func:`trinitymerge.merge.settling.settle` gives.
+        rows: what :func:`trinitymerge.merge.compile.settling.settle` gives.
     """
 
     program: Program
@@ -84,7 +84,7 @@ class Compiled:
 
     Attributes:
         parts: one, or several that are written together.
-        rows: of all parts, without those of purged keys once :mod:`trinitymerge.merge.purged` has seen them.
+        rows: of all parts, without those of purged keys once :mod:`trinitymerge.merge.compile.purged` has seen them.
         reads: what of the target was looked at.
         knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
         source_rows: rows of the source; None where the write job observes it, or there is no source.

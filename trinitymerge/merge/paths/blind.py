@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge import compiler, sides
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.compile import compiler, sides
+from trinitymerge.merge.compile.program import blind
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 from trinitymerge.merge.paths.mixed import MIXED
 from trinitymerge.merge.paths.soundness import why_not_unread
-from trinitymerge.merge.program import blind
 from trinitymerge.storage.backend import Batches
 
 

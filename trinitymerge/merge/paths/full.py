@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge import sides
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.compile import sides
+from trinitymerge.merge.compile.program import looking
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
-from trinitymerge.merge.program import looking
 from trinitymerge.storage.backend import Batches
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge import sides
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.frames import Source
+from trinitymerge.merge.analysis.kinds import WrittenRow
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import Source
-from trinitymerge.merge.kinds import WrittenRow
+from trinitymerge.merge.compile import sides
+from trinitymerge.merge.compile.program import looking
+from trinitymerge.merge.compile.sides import Materialised, Sides
 from trinitymerge.merge.paths.base import Compiled, Merge, Part, Path, Reads, Verdict
-from trinitymerge.merge.program import looking
-from trinitymerge.merge.sides import Materialised, Sides
-from trinitymerge.merge.values import Given
 from trinitymerge.storage.backend import Batches
 
 

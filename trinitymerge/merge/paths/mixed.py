@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from trinitymerge.merge import compiler, settling
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.keymatch import keeps_key
+from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.merge.keymatch import keeps_key
+from trinitymerge.merge.compile import compiler, settling
+from trinitymerge.merge.compile.program import blind
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
 from trinitymerge.merge.paths.keyed import looked_up
 from trinitymerge.merge.paths.soundness import why_not_unread
-from trinitymerge.merge.program import blind
 from trinitymerge.storage.backend import Batches
 
 

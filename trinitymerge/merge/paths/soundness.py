@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Delete
 from trinitymerge.merge.paths.base import Verdict
 from trinitymerge.merge.paths.keyed import KEYED
-from trinitymerge.merge.values import Replaced
 
 
 def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from trinitymerge.columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import any_of, count_where, is_tombstone, quote
-from trinitymerge.merge.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
+from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
+from trinitymerge.merge.compile.program import UNDECIDED, Program
 from trinitymerge.merge.paths.base import Compiled
-from trinitymerge.merge.program import UNDECIDED, Program
 from trinitymerge.statistics import watermark_metrics, watermark_of
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
@@ -37,7 +37,7 @@ def with_key_counts(rows: DataFrame, definition: TableDefinition, all_have_keys:
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
     Args:
-        rows: what :func:`trinitymerge.merge.settling.settle` gives.
+        rows: what :func:`trinitymerge.merge.compile.settling.settle` gives.
         definition: of the table.
         all_have_keys: no row is without a key: those that are not written may be, and must not all meet in one place.
     """

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from trinitymerge.merge.frames import Source, Target, quiet
-from trinitymerge.merge.names import name_parts
+from trinitymerge.merge.analysis.frames import Source, Target, quiet
+from trinitymerge.merge.analysis.names import name_parts
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")

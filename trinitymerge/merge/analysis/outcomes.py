@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import Column
 
-from trinitymerge.merge.analysis import Analysis, ClausePlan
+from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
+from trinitymerge.merge.analysis.kinds import New, RecordedDelete, WrittenRow
+from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
+from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
-from trinitymerge.merge.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.kinds import New, RecordedDelete, WrittenRow
-from trinitymerge.merge.values import Given
 
 RecordedDeletes: TypeAlias = tuple[tuple[int, RecordedDelete | None], ...]
 """Per whenMatched clause that can be tried without the target, in order: the row written for a source row that it would delete

@@ -15,12 +15,12 @@ from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
 from trinitymerge.maintenance.streaming import MicroBatch
-from trinitymerge.merge.analysis import Analysis, ClausePlan
+from trinitymerge.merge.analysis.kinds import Kind, Tombstone
+from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
-from trinitymerge.merge.kinds import Kind, Tombstone
+from trinitymerge.merge.compile.purged import without_purged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
 from trinitymerge.merge.paths.choice import cheaper, cheapest
-from trinitymerge.merge.purged import without_purged
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches

@@ -4,7 +4,7 @@ Owns: what each kind is, and all that the steps of a merge ask it: whether it ma
 what it means to readers, when it is left out after all, and what it is called in a preview. A new kind is a class here, an
 entry in :data:`Kind`, and whoever makes it in ``analysis.py`` or ``program.py``.
 
-The answers are SQL over the columns that :mod:`trinitymerge.merge.settling` has found by then.
+The answers are SQL over the columns that :mod:`trinitymerge.merge.compile.settling` has found by then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trinitymerge.columns import (
     TAKEN,
 )
 from trinitymerge.definition import TableDefinition
-from trinitymerge.merge.effects import (
+from trinitymerge.merge.analysis.effects import (
     DELETED,
     DUPLICATE,
     INSERTED,
@@ -41,7 +41,7 @@ from trinitymerge.merge.effects import (
     WITHHELD,
     Effect,
 )
-from trinitymerge.merge.values import Carried, Dead, Given, Null, Replaced, Value
+from trinitymerge.merge.analysis.values import Carried, Dead, Given, Null, Replaced, Value
 
 _TAKEN_FROM_LIVE = f"{ARRIVES} AND NOT {FREED_BY_DELETE} AND NOT {FREED_BY_MOVE}"
 _OVER_DELETED = f"{ARRIVES} AND {FREED_BY_DELETE} AND NOT {FREED_BY_MOVE}"

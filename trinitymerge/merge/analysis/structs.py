@@ -1,7 +1,7 @@
 """Structs with some of their fields replaced (S22).
 
 Owns: the expressions. Which fields a merge changes, and whether the values fit, is judged in
-:mod:`trinitymerge.merge.analysis`.
+:mod:`trinitymerge.merge.analysis.resolution`.
 """
 
 from __future__ import annotations

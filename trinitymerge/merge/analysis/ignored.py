@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import find_name
+from trinitymerge.merge.analysis.frames import Source
 from trinitymerge.merge.clauses import All, Clause
-from trinitymerge.merge.frames import Source
 
 _STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
 """All columns at once, or a Column whose text Spark has cut."""

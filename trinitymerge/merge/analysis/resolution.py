@@ -1,6 +1,6 @@
 """Names, types and references of a merge, resolved against target and source (S10, S22, S23, S28-S30).
 
-Owns: turning clauses into the rows they write (:mod:`trinitymerge.merge.kinds`), each of which says for every stored
+Owns: turning clauses into the rows they write (:mod:`trinitymerge.merge.analysis.kinds`), each of which says for every stored
 column where its value comes from. Runs no Spark job: it only asks Spark's analyzer. Which path is sound is decided in
 :mod:`trinitymerge.merge.paths`.
 """
@@ -22,7 +22,15 @@ from trinitymerge.expressions import (
     find_name,
     physical_type,
 )
-from trinitymerge.merge.assignment import Storing, storing
+from trinitymerge.merge.analysis.assignment import Storing, storing
+from trinitymerge.merge.analysis.frames import Source, Target, as_column, expression
+from trinitymerge.merge.analysis.ignored import ignored_columns
+from trinitymerge.merge.analysis.inspection import Inspector
+from trinitymerge.merge.analysis.kinds import Kind, New, Replace, Tombstone
+from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
+from trinitymerge.merge.analysis.pairing import primary_key_equality
+from trinitymerge.merge.analysis.structs import with_field
+from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
@@ -33,14 +41,6 @@ from trinitymerge.merge.clauses import (
     WhenOnlyOnTarget,
     describe,
 )
-from trinitymerge.merge.frames import Source, Target, as_column, expression
-from trinitymerge.merge.ignored import ignored_columns
-from trinitymerge.merge.inspection import Inspector
-from trinitymerge.merge.kinds import Kind, New, Replace, Tombstone
-from trinitymerge.merge.names import column_text, key_text, name_parts
-from trinitymerge.merge.pairing import primary_key_equality
-from trinitymerge.merge.structs import with_field
-from trinitymerge.merge.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 
 
 @attrs.frozen(eq=False)

@@ -12,13 +12,13 @@ import attrs
 
 from trinitymerge.columns import BEFORE, SLOT
 from trinitymerge.definition import TableDefinition
-from trinitymerge.merge.analysis import Analysis
-from trinitymerge.merge.assignment import Storing
+from trinitymerge.merge.analysis.assignment import Storing
+from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
+from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow, can_be_stale
+from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.merge.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow, can_be_stale
-from trinitymerge.merge.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.values import Given
 
 UNDECIDED = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""

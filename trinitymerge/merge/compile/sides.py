@@ -17,11 +17,11 @@ from trinitymerge import reader
 from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND, LIVE
 from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.jvm import estimate
-from trinitymerge.merge import keyrange
-from trinitymerge.merge.analysis import Analysis
+from trinitymerge.merge.analysis.frames import Source, as_column, case, with_columns
+from trinitymerge.merge.analysis.keymatch import KeyMatch
+from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import Source, as_column, case, with_columns
-from trinitymerge.merge.keymatch import KeyMatch
+from trinitymerge.merge.compile import keyrange
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -87,7 +87,7 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materiali
         batches: the target's.
         keys: columns :func:`trinitymerge.reader.key_to_find`; read once.
         once: where they come from: how many there are decides between broadcast and shuffle, and their range
-            (:mod:`trinitymerge.merge.keyrange`) what is read at all.
+            (:mod:`trinitymerge.merge.compile.keyrange`) what is read at all.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     return reader.latest(backend, batches, sought, keyrange.within(batches, once.observed))

@@ -3,13 +3,13 @@
 Owns: the sequence of steps below, each a function from DataFrame to DataFrame. Reads nothing itself: it is handed the
 joined sides, and a function that looks up the latest rows of keys. Writes nothing, decides no path.
 
-    joined sides          target and source columns side by side (:mod:`trinitymerge.merge.sides`)
+    joined sides          target and source columns side by side (:mod:`trinitymerge.merge.compile.sides`)
     -> fire               which clause applies to each row: the first whose condition is true
     -> evaluate           the clause's values that must be checked or used twice, evaluated once
     -> spread             one row per row to be written
     -> shape              the stored columns, and what is known of the row each one replaces
     -> probe              what the written keys hold, where the join does not tell
-    -> settle             what each row will mean to readers (:mod:`trinitymerge.merge.settling`)
+    -> settle             what each row will mean to readers (:mod:`trinitymerge.merge.compile.settling`)
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ from trinitymerge.columns import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, null_of, opaque, physical_type, quote, sql_type
-from trinitymerge.merge.analysis import Analysis
-from trinitymerge.merge.assignment import Storing, misfit, stored
+from trinitymerge.merge.analysis.assignment import Storing, misfit, stored
+from trinitymerge.merge.analysis.frames import as_column, as_sql, case, with_columns
+from trinitymerge.merge.analysis.keymatch import KeyMatch
+from trinitymerge.merge.analysis.kinds import Departure, New, WrittenRow
+from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
+from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.frames import as_column, as_sql, case, with_columns
-from trinitymerge.merge.keymatch import KeyMatch
-from trinitymerge.merge.kinds import Departure, New, WrittenRow
-from trinitymerge.merge.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.program import (
+from trinitymerge.merge.compile.program import (
     UNDECIDED,
     Program,
     before_watermarks,
@@ -62,7 +63,6 @@ from trinitymerge.merge.program import (
     in_slots,
     of_kinds,
 )
-from trinitymerge.merge.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.tombstones import alive, bare, blank, dead, payload
 
 Lookup = Callable[[DataFrame], DataFrame]

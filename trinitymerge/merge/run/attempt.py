@@ -28,15 +28,16 @@ from trinitymerge.errors import (
 from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
 from trinitymerge.maintenance.streaming import check_continues
-from trinitymerge.merge import ignored, refusals
+from trinitymerge.merge.analysis import ignored
+from trinitymerge.merge.analysis.frames import is_sparks, spark_text
 from trinitymerge.merge.clauses import heading
-from trinitymerge.merge.compiler import stored_columns
-from trinitymerge.merge.conflicts import Dependence, requirements
-from trinitymerge.merge.frames import is_sparks, spark_text
-from trinitymerge.merge.observed import KeyCounts, Observed, count_keys, observed_metrics, with_key_counts
+from trinitymerge.merge.compile.compiler import stored_columns
 from trinitymerge.merge.paths.base import Compiled, Path
-from trinitymerge.merge.plan import MergePlan
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.run import refusals
+from trinitymerge.merge.run.conflicts import Dependence, requirements
+from trinitymerge.merge.run.observed import KeyCounts, Observed, count_keys, observed_metrics, with_key_counts
+from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import compact_after_batches
 from trinitymerge.settings import LITERAL_NAMES, held

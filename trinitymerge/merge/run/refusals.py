@@ -23,10 +23,10 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import all_of, is_tombstone, physical_type, quote
+from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
+from trinitymerge.merge.analysis.names import key_text, name_parts
 from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
-from trinitymerge.merge.effects import DUPLICATE, STALE_MOVE, TORN
-from trinitymerge.merge.names import key_text, name_parts
-from trinitymerge.merge.observed import Observed, StagedRows, any_null
+from trinitymerge.merge.run.observed import Observed, StagedRows, any_null
 from trinitymerge.reader import comparable
 
 _SHOWN = 5

@@ -1,7 +1,7 @@
 """What the rows of a merge mean to readers, once it is known what their keys hold (S10-S12, S21a, S24-S26, S30a).
 
 Owns: the last step of compiling: watermarks that nobody assigned, stale rows, rows that move, keys that are freed and taken,
-and the effect that each row is counted by. What differs from one kind of row to another it asks :mod:`trinitymerge.merge.kinds`.
+and the effect that each row is counted by. What differs from one kind of row to another it asks :mod:`trinitymerge.merge.analysis.kinds`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from trinitymerge.columns import (
     TAKEN,
 )
 from trinitymerge.expressions import all_of, any_of, is_older, is_tombstone, physical_type, quote
-from trinitymerge.merge.kinds import Case, Departure, Kind, RecordedDelete, Replace
-from trinitymerge.merge.program import (
+from trinitymerge.merge.analysis.kinds import Case, Departure, Kind, RecordedDelete, Replace
+from trinitymerge.merge.analysis.values import Replaced
+from trinitymerge.merge.compile.program import (
     Program,
     Slot,
     before_watermarks,
@@ -48,7 +49,6 @@ from trinitymerge.merge.program import (
     of_kinds,
     where_slots,
 )
-from trinitymerge.merge.values import Replaced
 from trinitymerge.tombstones import zero
 
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.columns import ASKED
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
-from trinitymerge.merge.hints import hint
-from trinitymerge.merge.names import mentions_alias
+from trinitymerge.merge.analysis.frames import Source, Target, analysis_errors, as_column, as_sql, quiet, selected
+from trinitymerge.merge.analysis.hints import hint
+from trinitymerge.merge.analysis.names import mentions_alias
 
 Expression: TypeAlias = "str | Column"
 
@@ -47,7 +47,7 @@ class Inspector:
 
     @contextmanager
     def errors(self, where: str, value: Expression | None = None) -> Iterator[None]:
-        """Spark's analysis errors as ours, with what may have been meant (see :mod:`trinitymerge.merge.hints`).
+        """Spark's analysis errors as ours, with what may have been meant (see :mod:`trinitymerge.merge.analysis.hints`).
 
         Args:
             where: how the message begins.

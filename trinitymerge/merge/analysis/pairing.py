@@ -9,7 +9,7 @@ from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import all_of, declared_length
-from trinitymerge.merge.frames import Source, Target
+from trinitymerge.merge.analysis.frames import Source, Target
 
 
 def primary_key_equality(target: Target, source: Source, call: str | None = None) -> str:

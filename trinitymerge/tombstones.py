@@ -51,12 +51,14 @@ def bare(definition: TableDefinition, names: Iterable[str]) -> list[str]:
         definition: of the table.
         names: the columns to select, all stored ones among them; others are passed on.
     """
-    blanks = {f.name: blank(f) for f in payload(definition)}
-    dead = is_tombstone(definition)
-    return [
-        f"CASE WHEN {dead} THEN {blanks[n]} ELSE {quote(n)} END AS {quote(n)}" if n in blanks else quote(n)
-        for n in names
-    ]
+    blanks = blanked(definition)
+    return [f"{blanks[n]} AS {quote(n)}" if n in blanks else quote(n) for n in names]
+
+
+def blanked(definition: TableDefinition) -> dict[str, str]:
+    """The columns of the payload, as SQL that is blank on tombstones."""
+    is_dead = is_tombstone(definition)
+    return {f.name: f"CASE WHEN {is_dead} THEN {blank(f)} ELSE {quote(f.name)} END" for f in payload(definition)}
 
 
 def holds_more(definition: TableDefinition) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import attrs
+from pyspark.sql import Column
 
-from trinitymerge.columns import BEFORE, SLOT
+from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SLOT
 from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.analysis.assignment import Storing
+from trinitymerge.merge.analysis.frames import case
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow, can_be_stale
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
@@ -65,6 +67,11 @@ class Program:
         analysis: the merge.
         slots: by number.
         firings: what a row may set off; the code of each is its position, from 1.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        match: of the merge condition.
+        is_pair: the row of the joined sides is a pair, as SQL or a Column; never null.
+        recorded: the deletes that are recorded for absent keys.
+        outcomes: what source rows lead to whatever the target holds.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
             :data:`UNDECIDED`, and no row has a known effect.
     """
@@ -72,6 +79,11 @@ class Program:
     analysis: Analysis
     slots: tuple[Slot, ...]
     firings: tuple[Firing, ...]
+    on_stale: str
+    match: KeyMatch | None = None
+    is_pair: str | Column = "false"
+    recorded: RecordedDeletes = ()
+    outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
 
     @property
@@ -148,7 +160,12 @@ class Program:
 
 
 def looking(
-    analysis: Analysis, match: KeyMatch | None, recorded: RecordedDeletes, by_key: bool, tombstones_possible: bool
+    analysis: Analysis,
+    match: KeyMatch | None,
+    recorded: RecordedDeletes,
+    on_stale: str,
+    by_key: bool,
+    tombstones_possible: bool,
 ) -> Program:
     """The program of a merge whose source rows stand beside the target rows they are paired with.
 
@@ -156,6 +173,7 @@ def looking(
         analysis: the merge.
         match: of its condition.
         recorded: the deletes that are recorded for absent keys.
+        on_stale: the policy.
         by_key: rows were paired by the primary key, so that the joined row shows tombstones too.
         tombstones_possible: the target may hold tombstones.
     """
@@ -172,14 +190,28 @@ def looking(
         if delete is not None:
             firings.append(Firing(position, (len(slots),), is_recorded_delete=True))
             slots.append(Slot(delete))
-    return Program(analysis, tuple(slots), tuple(firings))
+    is_pair = _is_pair(analysis, match if by_key else None)
+    return Program(analysis, tuple(slots), tuple(firings), on_stale, match, is_pair, recorded)
 
 
-def blind(analysis: Analysis, outcomes: Outcomes) -> Program:
+def _is_pair(analysis: Analysis, match: KeyMatch | None) -> str | Column:
+    """Is a row of the joined sides a pair: by its key, and what else the condition asks; or by the join itself."""
+    if analysis.source is None:
+        return "false"
+    if match is None:
+        return f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL"
+    is_live = f"coalesce({LIVE}, false)"
+    if match.exact or analysis.condition is None:
+        return is_live
+    return case([(is_live, case([(analysis.condition, "true")], "false"))], "false")
+
+
+def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str) -> Program:
     """The program of a merge that does not look at its target."""
     written: list[tuple[int, RecordedDelete | New]] = [*outcomes.tombstones, *outcomes.inserts]
     firings = (Firing(c, (n,), isinstance(row, RecordedDelete)) for n, (c, row) in enumerate(written))
-    return Program(analysis, tuple(Slot(row) for _, row in written), tuple(firings), knows_target=False)
+    slots = tuple(Slot(row) for _, row in written)
+    return Program(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False)
 
 
 def _slots_of(analysis: Analysis, match: KeyMatch | None, row: Kind, by_key: bool, shows_all: bool) -> list[Slot]:

@@ -1,12 +1,13 @@
 """What the rows of a merge mean to readers, once it is known what their keys hold (S10-S12, S21a, S24-S26, S30a).
 
-Owns: the last step of compiling: watermarks that nobody assigned, stale rows, rows that move, keys that are freed and taken,
-and the effect that each row is counted by. What differs from one kind of row to another it asks :mod:`trinitymerge.merge.analysis.kinds`.
+Owns: the last steps of a merge: watermarks that nobody assigned, stale rows, rows that move, keys that are freed and taken,
+and the effect that each row is counted by. What differs from one kind of row to another it asks
+:mod:`trinitymerge.merge.analysis.kinds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -49,50 +50,18 @@ from trinitymerge.merge.compile.program import (
     of_kinds,
     where_slots,
 )
+from trinitymerge.merge.compile.steps import Columns, Select, Selects, Step
 from trinitymerge.tombstones import zero
 
 
-def settle(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
-    """Decides watermarks, stale rows, moves and arrivals, and says what each row means to readers (S10-S12, S24-S26).
-
-    Returns:
-        Stored columns, ``_tm_clause``, ``_tm_stands_for``, ``_tm_action``, ``_tm_misfit``, ``_tm_effect`` and ``_tm_keep``.
-    """
-    if not program.knows_target:
-        return _outgoing(rows, program, "CAST(NULL AS STRING)", f"{SLOT} >= 0")
-    rows = _know_before(rows, program)
-    rows = _fill_watermarks(rows, program, on_stale)
-    rows = _withhold(rows, program, on_stale)
-    rows = _find_torn_rows(rows, program)
-    rows = _find_arrivals(rows, program)
-    return _outgoing(rows, program, _effects(program), f"NOT ({_left_out(program, on_stale)})")
-
-
-def without_effect(rows: DataFrame) -> DataFrame:
-    """Settled rows that join others whose effect is not known."""
-    return _with(rows, {EFFECT: "CAST(NULL AS STRING)"})
-
-
-def _outgoing(rows: DataFrame, program: Program, effect: str, keep: str) -> DataFrame:
-    stored = [quote(f.name) for f in program.definition.stored_fields]
-    technical = (CLAUSE, STANDS_FOR, ACTION, MISFIT)
-    return rows.selectExpr(*stored, *technical, f"{effect} AS {EFFECT}", f"{keep} AS {KEEP}")
-
-
-def _with(rows: DataFrame, values: Mapping[str, str]) -> DataFrame:
-    """Sets columns, all at once: each new value is computed from the old ones."""
-    kept = [quote(n) for n in rows.columns if n not in values]
-    return rows.selectExpr(*kept, *[f"{value} AS {quote(name)}" for name, value in values.items()])
-
-
-def _know_before(rows: DataFrame, program: Program) -> DataFrame:
+def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
     same = all_of(f"{NEW_KEY(i)} <=> {OLD_KEY(i)}" for i in keys)
     changed = f"({moving}) AND NOT ({same})" if program.moves else "false"
     if not program.unknown:
-        return _with(rows, {CHANGED: changed, LIVE: f"coalesce({LIVE}, false)"})
+        return (Select.setting(present, {CHANGED: changed, LIVE: f"coalesce({LIVE}, false)"}),)
     unknown = in_slots(program.unknown)
     values: dict[str, str] = {
         CHANGED: changed,
@@ -104,13 +73,13 @@ def _know_before(rows: DataFrame, program: Program) -> DataFrame:
         # What a move replaces is both the row it leaves and what its new key holds: the fresher of the two.
         taken = f"CASE WHEN {moving} AND NOT {is_older(before, found)} THEN {mine} ELSE {found[i]} END"
         values[mine] = f"CASE WHEN {unknown} THEN {taken} ELSE {mine} END"
-    return _with(rows, values)
+    return (Select.setting(present, values),)
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
-def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
+def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
     before = before_watermarks(program.definition)
     mine = _filled(
@@ -118,14 +87,16 @@ def _fill_watermarks(rows: DataFrame, program: Program, on_stale: str) -> DataFr
     )
     stale = f"{is_older(mine, before)} AND NOT {of_kinds(program, RecordedDelete)}"
     if program.moves:
-        return _fill_moves(rows, program, mine, stale, on_stale)
-    if on_stale == "force":
+        return (Select.setting(present, _fill_moves(program, mine, stale)),)
+    if program.on_stale == "force":
         mine = [f"CASE WHEN {stale} THEN {b} ELSE {m} END" for m, b in zip(mine, before, strict=True)]
         stale = "false"
-    return _with(rows, {**dict(zip(program.definition.watermarkKey, mine, strict=True)), IS_STALE: stale})
+    return (
+        Select.setting(present, {**dict(zip(program.definition.watermarkKey, mine, strict=True)), IS_STALE: stale}),
+    )
 
 
-def _fill_moves(rows: DataFrame, program: Program, mine: list[str], stale: str, on_stale: str) -> DataFrame:
+def _fill_moves(program: Program, mine: list[str], stale: str) -> dict[str, str]:
     """The same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
     keys = program.definition.watermarkKey
     pre = [PRE_IMAGE(i) for i in range(len(keys))]
@@ -133,13 +104,13 @@ def _fill_moves(rows: DataFrame, program: Program, mine: list[str], stale: str, 
     left_stale = f"{CHANGED} AND {is_older(left, pre)}"
     stale = f"({stale}) OR ({left_stale})"
     leaves = of_kinds(program, Departure)
-    if on_stale == "force":
+    if program.on_stale == "force":
         before = before_watermarks(program.definition)
         mine = [f"CASE WHEN {stale} THEN {b} ELSE {m} END" for m, b in zip(mine, before, strict=True)]
         left = [f"CASE WHEN {left_stale} THEN {b} ELSE {w} END" for w, b in zip(left, before, strict=True)]
         stale = "false"
     both = zip(keys, mine, left, strict=True)
-    return _with(rows, {**{k: f"CASE WHEN {leaves} THEN {w} ELSE {m} END" for k, m, w in both}, IS_STALE: stale})
+    return {**{k: f"CASE WHEN {leaves} THEN {w} ELSE {m} END" for k, m, w in both}, IS_STALE: stale}
 
 
 def _filled(program: Program, replaced: list[str]) -> list[str]:
@@ -159,27 +130,27 @@ def _or_zero(program: Program, name: str, before: str) -> str:
     return f"CASE WHEN {recorded} THEN coalesce({before}, {zero(field)}) ELSE {before} END"
 
 
-def _withhold(rows: DataFrame, program: Program, on_stale: str) -> DataFrame:
+def _withhold(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds inserts beside a stale update or delete: they are not written either (S21a)."""
-    if not program.beside_changes or on_stale == "force":
-        return _with(rows, {IS_WITHHELD: "false"})
+    if not program.beside_changes or program.on_stale == "force":
+        return (Select.setting(present, {IS_WITHHELD: "false"}),)
     withheld = f"coalesce({LATE}, false)"
     if program.beside_moves:
         stale_move = f"max({of_kinds(program, Replace)} AND {IS_STALE}) OVER (PARTITION BY {FIRING})"
         withheld = f"({withheld}) OR ({in_slots(program.beside_moves)} AND {stale_move})"
-    return _with(rows, {IS_WITHHELD: withheld})
+    return (Select.setting(present, {IS_WITHHELD: withheld}),)
 
 
 # Moves and arrivals ---------------------------------------------------------------------------------------------------
 
 
-def _find_torn_rows(rows: DataFrame, program: Program) -> DataFrame:
+def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
 
     The same move may occur again; it counts once.
     """
     if not program.moves:
-        return _with(rows, {IS_TORN: "false", IS_REPEATED: "false"})
+        return (Select.setting(present, {IS_TORN: "false", IS_REPEATED: "false"}),)
     changing = in_slots(n for n, s in enumerate(program.slots) if s.row.changes_pre_image)
     changes = f"({changing} AND NOT {IS_STALE})"
     stored = program.definition.stored_fields
@@ -195,24 +166,25 @@ def _find_torn_rows(rows: DataFrame, program: Program) -> DataFrame:
     differ = f"NOT (min({content}) {over_row} <=> max({content}) {over_row})"
     torn = f"{changes} AND max({changes} AND {CHANGED}) {over_row} AND {differ}"
     again = f"row_number() OVER (PARTITION BY {changes}, {', '.join(keys)} ORDER BY {SLOT}) > 1"
-    return _with(rows, {IS_TORN: torn, IS_REPEATED: f"{changes} AND {CHANGED} AND {again}"})
+    return (Select.setting(present, {IS_TORN: torn, IS_REPEATED: f"{changes} AND {CHANGED} AND {again}"}),)
 
 
-def _find_arrivals(rows: DataFrame, program: Program) -> DataFrame:
+def _find_arrivals(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds rows that come to a live key, and whether the merge frees it (S24, S25)."""
     coming = where_slots({n: s.row.arrives() for n, s in enumerate(program.slots) if s.may_arrive})
     if coming == "false":
-        return _with(rows, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN), "false"))
+        return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN), "false")),)
     is_dead, over_key = is_tombstone(program.definition), _over_key(program)
     freed_by = {
         FREED_BY_DELETE: {n: s.row.frees_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)},
         FREED_BY_MOVE: {n: s.row.frees_by_move() for n, s in _numbered(program)},
     }
-    found = _with(rows, {ARRIVES: f"{coming} AND {LIVE} AND NOT {IS_WITHHELD}"})
+    arriving = Select.setting(present, {ARRIVES: f"{coming} AND {LIVE} AND NOT {IS_WITHHELD}"})
     values: dict[str, str] = {
         name: f"max({where_slots(by)} AND NOT {IS_STALE}) {over_key}" for name, by in freed_by.items()
     }
-    return _with(found, values | {TAKEN: f"max({ARRIVES} AND NOT {IS_STALE}) {over_key}"})
+    values[TAKEN] = f"max({ARRIVES} AND NOT {IS_STALE}) {over_key}"
+    return arriving, Select.setting(arriving.names, values)
 
 
 def _over_key(program: Program) -> str:
@@ -246,14 +218,91 @@ def _first_of(cases: tuple[Case, ...], is_dead: str) -> str:
     return f"CASE {whens} ELSE {effect(last)} END" if some else effect(last)
 
 
-def _left_out(program: Program, on_stale: str) -> str:
+def _left_out(program: Program) -> str:
     """Is a row not written after all."""
     definition = program.definition
     never_null = (f.name for f in definition.fields if not f.nullable or f.name in definition.primaryKey)
     storable, is_dead = all_of(f"{quote(n)} IS NOT NULL" for n in never_null), is_tombstone(definition)
     return where_slots(
         {
-            n: any_of(s.row.left_out(is_dead, _may_die(program, s.row), f"({storable})", on_stale))
+            n: any_of(s.row.left_out(is_dead, _may_die(program, s.row), f"({storable})", program.on_stale))
             for n, s in _numbered(program)
         }
     )
+
+
+def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+    """What goes out: whether each row is written, and what it means."""
+    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON)}
+    if not program.knows_target:
+        return (Select.only({**known, EFFECT: "CAST(NULL AS STRING)", KEEP: f"{SLOT} >= 0"}),)
+    return (Select.only({**known, EFFECT: _effects(program), KEEP: f"NOT ({_left_out(program)})"}),)
+
+
+def without_effect(rows: DataFrame) -> DataFrame:
+    """Settled rows that join others whose effect is not known."""
+    names = [quote(n) for n in rows.columns if n != EFFECT]
+    return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {EFFECT}")
+
+
+# The steps ------------------------------------------------------------------------------------------------------------
+
+_PASSED_ON = (CLAUSE, STANDS_FOR, ACTION, MISFIT)
+
+
+def _where_known(select: Selects) -> Selects:
+    """A step that only rows beside their targets take."""
+    return lambda program, present: select(program, present) if program.knows_target else ()
+
+
+def _known(*names: str) -> Columns:
+    return lambda program: names if program.knows_target else ()
+
+
+def _pre_images(program: Program) -> Iterable[str]:
+    before = range(len(program.definition.watermarkKey)) if program.unknown else ()
+    return (CHANGED, *[PRE_IMAGE(i) for i in before]) if program.knows_target else ()
+
+
+COMPARE = Step(
+    "compare",
+    "whether each row moves, and what its written key holds, be it from the join or from the probe",
+    _known(LIVE),
+    _pre_images,
+    _where_known(_know_before),
+)
+FILL = Step(
+    "fill",
+    "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
+    _known(CHANGED),
+    _known(IS_STALE),
+    _where_known(_fill_watermarks),
+)
+WITHHOLD = Step(
+    "withhold",
+    "inserts beside a stale update or delete are not written either (S21a)",
+    lambda program: (IS_STALE, LATE) if program.beside_changes else (),
+    _known(IS_WITHHELD),
+    _where_known(_withhold),
+)
+TEAR = Step(
+    "tear",
+    "rows that would live on in two places, or move twice to the same (S24)",
+    _known(CHANGED, IS_STALE),
+    _known(IS_TORN, IS_REPEATED),
+    _where_known(_find_torn_rows),
+)
+ARRIVE = Step(
+    "arrive",
+    "rows that come to a live key, and whether the merge frees it (S24, S25)",
+    _known(LIVE, CHANGED, IS_STALE, IS_WITHHELD),
+    _known(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN),
+    _where_known(_find_arrivals),
+)
+CONCLUDE = Step(
+    "conclude",
+    "what each row means to readers, and whether it is written (S30a)",
+    lambda program: (SLOT, *_PASSED_ON, *((IS_TORN, ARRIVES, TAKEN) if program.knows_target else ())),
+    lambda program: (EFFECT, KEEP),
+    _conclude,
+)

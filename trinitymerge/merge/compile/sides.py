@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND, LIVE
+from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND
 from trinitymerge.expressions import all_of, is_tombstone
 from trinitymerge.jvm import estimate
-from trinitymerge.merge.analysis.frames import Source, as_column, case, with_columns
+from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
 from trinitymerge.merge.analysis.keymatch import KeyMatch
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
@@ -70,12 +70,10 @@ class Sides:
 
     Attributes:
         joined: target and source columns side by side.
-        matched: is a row a pair.
         keys: the keys that were looked up in the target (:func:`reader.key_to_find`); None when all of it was read.
     """
 
     joined: DataFrame
-    matched: str | Column
     keys: DataFrame | None = None
 
 
@@ -108,11 +106,7 @@ def keyed(
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(f"{KEY_COPY(i)} = {n}" for i, n in enumerate(names))
     joined = frame.join(latest, F.expr(same_key), "left")
-    matched: str | Column = f"coalesce({LIVE}, false)"
-    if not match.exact:
-        assert analysis.condition is not None
-        matched = case([(matched, case([(analysis.condition, "true")], "false"))], "false")
-    return Sides(joined, matched, sought)
+    return Sides(joined, sought)
 
 
 def full(analysis: Analysis, records: bool, source: Source | None, backend: Backend, batches: Batches) -> Sides:
@@ -128,13 +122,13 @@ def full(analysis: Analysis, records: bool, source: Source | None, backend: Back
     rows = reader.live(backend, batches, with_hidden=True)
     target = analysis.target.frame(rows, "true")
     if source is None:
-        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), "false")
+        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"))
     assert analysis.condition is not None
-    joined = target.join(source.frame, as_column(analysis.condition), _join_type(analysis, records))
-    return Sides(joined, f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL")
+    joined = target.join(source.frame, as_column(analysis.condition), join_type(analysis, records))
+    return Sides(joined)
 
 
-def _join_type(analysis: Analysis, records: bool) -> str:
+def join_type(analysis: Analysis, records: bool) -> str:
     """The narrowest join that still shows every row some clause may fire on."""
     from_target = bool(analysis.of_kind(WhenOnlyOnTarget))
     from_source = bool(analysis.of_kind(WhenNotMatched) or records)

@@ -20,9 +20,10 @@ from trinitymerge.merge.analysis.frames import Source
 from trinitymerge.merge.analysis.keymatch import KeyMatch
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.resolution import Analysis
-from trinitymerge.merge.compile import compiler, keyrange, settling, sides
-from trinitymerge.merge.compile.program import Program
-from trinitymerge.merge.compile.sides import Materialised, Sides
+from trinitymerge.merge.compile import keyrange, pipeline, sides
+from trinitymerge.merge.compile.probing import asked_keys, probe
+from trinitymerge.merge.compile.program import Program, looking
+from trinitymerge.merge.compile.sides import Materialised
 from trinitymerge.storage.backend import Backend, Batches
 
 
@@ -71,7 +72,7 @@ class Part:
 
     Attributes:
         program: which.
-        rows: what :func:`trinitymerge.merge.compile.settling.settle` gives.
+        rows: what :mod:`trinitymerge.merge.compile.pipeline` gives.
     """
 
     program: Program
@@ -152,22 +153,24 @@ class Merge:
         once = sides.materialise(source.df, metrics)
         return source.over(once.frame), once
 
-    def paired(self, program: Program, joined: Sides, batches: Batches) -> Part:
-        """The rows of a program whose source rows stand beside target rows."""
+    def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
+        """The program for source rows that stand beside target rows: see :func:`program.looking`."""
         verdict = self.verdict
-        fired = compiler.fire(joined.joined, program, verdict.key_match, verdict.recorded_deletes, joined.matched)
-        return self.part(program, fired, batches)
+        return looking(
+            self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
+        )
 
     def part(self, program: Program, fired: DataFrame, batches: Batches) -> Part:
         """The rows of a program, from the rows on which its clauses fire."""
-        rows = compiler.shape(compiler.spread(compiler.evaluate(fired, program), program), program)
-        if program.unknown:
+
+        def probed(rows: DataFrame) -> DataFrame:
             # Used twice: for the keys to look up, and for what is found.
-            asked = zip(compiler.asked_keys(program), self.definition.primaryKey, strict=True)
+            asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
             once = sides.materialise(rows, keyrange.metrics(self.definition, types))
-            rows = compiler.probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
-        return Part(program, settling.settle(rows, program, self.on_stale))
+            return probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
+
+        return Part(program, pipeline.settled(fired, program, probed))
 
 
 class Path(ABC):
@@ -182,6 +185,15 @@ class Path(ABC):
         Args:
             analysis: of the merge.
             verdict: on it so far: the reasons against the paths tried before are known.
+        """
+
+    @abstractmethod
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """What is to be done, each program with the rows it begins with, in SQL's words.
+
+        Args:
+            merge: what to compile.
+            tombstones_possible: the target may hold tombstones.
         """
 
     @abstractmethod

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trinitymerge.merge.analysis.resolution import Analysis
-from trinitymerge.merge.compile import compiler, sides
-from trinitymerge.merge.compile.program import blind
+from trinitymerge.merge.compile import pipeline, sides
+from trinitymerge.merge.compile.program import Program, blind
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 from trinitymerge.merge.paths.mixed import MIXED
@@ -28,12 +28,16 @@ class BlindAppend(Path):
         """Something depends on what the target holds."""
         return why_not_unread(analysis, verdict)
 
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """One, over the source alone."""
+        return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),)
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Makes the rows from the source alone; nothing runs."""
-        source, outcomes = merge.analysis.source, merge.verdict.outcomes
+        source = merge.analysis.source
         assert source is not None
-        program = blind(merge.analysis, outcomes)
-        part = merge.part(program, compiler.fire_blind(source.frame, program, outcomes), batches)
+        ((_, program),) = self.programs(merge, True)
+        part = merge.part(program, pipeline.fire(source.frame, program), batches)
         return Compiled.of(
             part,
             reads=Reads(),

@@ -13,8 +13,8 @@ from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.compile import sides
-from trinitymerge.merge.compile.program import looking
+from trinitymerge.merge.compile import pipeline, sides
+from trinitymerge.merge.compile.program import Program
 from trinitymerge.merge.compile.sides import Materialised, Sides
 from trinitymerge.merge.paths.base import Compiled, Merge, Part, Path, Reads, Verdict
 from trinitymerge.storage.backend import Batches
@@ -42,22 +42,28 @@ class KeyedLookup(Path):
                 return f"clause {position + 1} mentions the target where a row is not matched by more than its key"
         return None
 
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """One, over the source's rows beside the latest rows of their keys."""
+        text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
+        return ((text, merge.looking(by_key=True, tombstones_possible=True)),)
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins each source row with the latest row of its key."""
         source, once = merge.source_once()
         assert source is not None
         assert once is not None
-        part, joined = looked_up(merge, source, once, batches)
+        ((_, program),) = self.programs(merge, True)
+        part, joined = looked_up(merge, program, source, once, batches)
         return Compiled.of(part, reads=Reads(joined.keys), source_rows=once.rows)
 
 
-def looked_up(merge: Merge, source: Source, once: Materialised, batches: Batches) -> tuple[Part, Sides]:
+def looked_up(
+    merge: Merge, program: Program, source: Source, once: Materialised, batches: Batches
+) -> tuple[Part, Sides]:
     """The rows that come of source rows beside the latest rows of their keys."""
-    match = merge.verdict.key_match
-    assert match is not None
-    program = looking(merge.analysis, match, merge.verdict.recorded_deletes, by_key=True, tombstones_possible=True)
-    joined = sides.keyed(merge.analysis, match, source, once, merge.backend, batches)
-    return merge.paired(program, joined, batches), joined
+    assert program.match is not None
+    joined = sides.keyed(merge.analysis, program.match, source, once, merge.backend, batches)
+    return merge.part(program, pipeline.fire(joined.joined, program), batches), joined
 
 
 def _reads_target_values(row: WrittenRow) -> bool:

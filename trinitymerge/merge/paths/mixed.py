@@ -13,8 +13,10 @@ import attrs
 from trinitymerge.merge.analysis.keymatch import keeps_key
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.merge.compile import compiler, settling
-from trinitymerge.merge.compile.program import blind
+from trinitymerge.merge.compile import pipeline
+from trinitymerge.merge.compile.firing import split_undecided
+from trinitymerge.merge.compile.program import Program, blind
+from trinitymerge.merge.compile.settling import without_effect
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
 from trinitymerge.merge.paths.keyed import looked_up
 from trinitymerge.merge.paths.soundness import why_not_unread
@@ -35,18 +37,26 @@ class Mixed(Path):
             return "a row may come to a key that another row frees"
         return None
 
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """Two: one over the source rows whose outcome is known, one over the others beside the latest rows of their keys."""
+        looking = merge.looking(by_key=True, tombstones_possible=True)
+        found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
+        return (
+            ("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),
+            (found, looking),
+        )
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""
         source, once = merge.source_once()
         assert source is not None
         assert once is not None
-        program = blind(merge.analysis, merge.verdict.outcomes)
-        fired = compiler.fire_blind(source.frame, program, merge.verdict.outcomes)
-        decided, undecided = compiler.split_undecided(fired)
-        found, joined = looked_up(merge, attrs.evolve(source, frame=undecided), once, batches)
+        (_, alone), (_, beside) = self.programs(merge, True)
+        decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
+        found, joined = looked_up(merge, beside, attrs.evolve(source, frame=undecided), once, batches)
         return Compiled.of(
-            merge.part(program, decided, batches),
-            attrs.evolve(found, rows=settling.without_effect(found.rows)),
+            merge.part(alone, decided, batches),
+            attrs.evolve(found, rows=without_effect(found.rows)),
             reads=Reads(joined.keys),
             knows_counts=False,
             source_rows=once.rows,

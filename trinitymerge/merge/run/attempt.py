@@ -17,7 +17,8 @@ import attrs
 from pyspark.errors import PythonException
 
 from trinitymerge import reader
-from trinitymerge.columns import IS_STALE, KEEP, KEY_TO_FIND, PURGED
+from trinitymerge.columns import CLAUSE, EFFECT, IS_STALE, KEEP, KEY_TO_FIND, PURGED
+from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
@@ -31,7 +32,6 @@ from trinitymerge.maintenance.streaming import check_continues
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.analysis.frames import is_sparks, spark_text
 from trinitymerge.merge.clauses import heading
-from trinitymerge.merge.compile.compiler import stored_columns
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run import refusals
@@ -159,7 +159,7 @@ class _Attempt:
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(rows, definition, compiled.all_have_keys)
-        rows = gathering.over(rows).filter(KEEP).selectExpr(*stored_columns(definition))
+        rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
         staged = self.plan.backend.stage(rows, definition)
         return staged, Observed(gathering.result())
 
@@ -375,3 +375,8 @@ def _why_nothing(observed: Observed) -> str:
     if observed["purged"]:
         return "every row is of a purged key"
     return "every row was stale" if observed.stale else "no clause applied to any row"
+
+
+def _stored_columns(definition: TableDefinition) -> list[str]:
+    """The columns of a staged batch, as SQL."""
+    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT]

@@ -18,6 +18,7 @@ from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge.analysis.kinds import Kind, Tombstone
 from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
+from trinitymerge.merge.compile import pipeline
 from trinitymerge.merge.compile.purged import without_purged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
 from trinitymerge.merge.paths.choice import cheaper, cheapest
@@ -117,6 +118,25 @@ class MergePlan:
         merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
         compiled = path.compile(merge, Batches.of(snapshot))
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
+
+    def sql(self) -> str:
+        """The merge as SQL, step by step: for reading, not for running elsewhere.
+
+        Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
+        in words, and so are conditions and values given as Columns.
+
+        Returns:
+            The text; where the merge has two parts, both, one after the other.
+
+        Example:
+            >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
+            >>> [line for line in plan.sql().splitlines() if line.strip().startswith("-- fire")]
+            ['-- fire: which clause applies to each row: the first whose condition is true']
+        """
+        tombstones = any(b.tombstones for b in self.backend.snapshot().batches)
+        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+        parts = self.chosen.programs(merge, tombstones)
+        return "\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts)
 
     def explain(self) -> str:
         """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.

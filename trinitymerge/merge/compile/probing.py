@@ -1,0 +1,64 @@
+"""What the written keys hold, live row or tombstone, where the join does not tell (S10.3, S25, S26).
+
+Owns: the probe, the one step that reads the target, and so is no SELECT: it is handed a function that looks keys up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.columns import ANSWERED, FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, NEW_KEY
+from trinitymerge.expressions import all_of, is_tombstone, quote
+from trinitymerge.merge.analysis.kinds import Departure
+from trinitymerge.merge.compile.program import Program, in_slots, of_kinds
+
+Lookup = Callable[[DataFrame], DataFrame]
+"""From keys (:data:`KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
+
+
+def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
+    """Adds what the written keys hold.
+
+    For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
+    """
+    definition, asked = program.definition, asked_keys(program)
+    names = [KEY_TO_FIND(i) for i in range(len(asked))]
+    asking = rows.selectExpr("*", *[f"{key} AS {name}" for key, name in zip(asked, names, strict=True)])
+    found = lookup(asking.selectExpr(*names))
+    answer = found.selectExpr(
+        *[f"{quote(k)} AS {ANSWERED(i)}" for i, k in enumerate(definition.primaryKey)],
+        f"NOT {is_tombstone(definition)} AS {FOUND_LIVE}",
+        *[f"{quote(w)} AS {FOUND_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)],
+    )
+    same_key = all_of(f"{n} = {ANSWERED(i)}" for i, n in enumerate(names))
+    return asking.join(answer, F.expr(same_key), "left")
+
+
+def probed(program: Program) -> tuple[str, ...]:
+    """The columns that the probe adds."""
+    keys, watermarks = range(len(program.definition.primaryKey)), range(len(program.definition.watermarkKey))
+    found = [FOUND_WATERMARK(i) for i in watermarks]
+    return (*[KEY_TO_FIND(i) for i in keys], *[ANSWERED(i) for i in keys], FOUND_LIVE, *found)
+
+
+def asked_keys(program: Program) -> list[str]:
+    """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
+    leave, unknown = of_kinds(program, Departure), in_slots(program.unknown)
+    keys = [
+        f"CASE WHEN {leave} THEN {NEW_KEY(i)} ELSE {quote(k)} END" if program.moves else quote(k)
+        for i, k in enumerate(program.definition.primaryKey)
+    ]
+    return [f"CASE WHEN {unknown} THEN {key} END" for key in keys]
+
+
+def probe_text(source: str, program: Program) -> str:
+    """The probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
+    asked = ", ".join(f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
+    same_key = all_of(f"{KEY_TO_FIND(i)} = {ANSWERED(i)}" for i in range(len(program.definition.primaryKey)))
+    return (
+        f"-- probe: what the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
+        f"SELECT *, {asked} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"
+    )

@@ -1,0 +1,134 @@
+"""What a step of a merge is: a SELECT over the one before it, that states what it needs and what it adds.
+
+Owns: :class:`Select`, :class:`Step` and how steps are chained, run and written out. Which steps there are stands in
+``pipeline.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import indent
+from typing import TypeAlias
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.expressions import quote
+from trinitymerge.merge.analysis.frames import as_sql
+from trinitymerge.merge.analysis.names import column_text
+from trinitymerge.merge.compile.program import Program
+
+
+@attrs.frozen(eq=False)
+class Select:
+    """One SELECT.
+
+    Attributes:
+        items: the columns that come out: names as SQL, and values under new names. Values are SQL text, or a user's Columns.
+        keeps_all: everything that goes in comes out, too.
+        where: SQL over what comes out, or None.
+    """
+
+    items: tuple[tuple[str | Column, str], ...]
+    keeps_all: bool = True
+    where: str | None = None
+
+    @classmethod
+    def adding(cls, values: Mapping[str, str | Column], where: str | None = None) -> Select:
+        """What goes in, and more columns beside it."""
+        return cls(tuple((value, name) for name, value in values.items()), where=where)
+
+    @classmethod
+    def setting(cls, present: Sequence[str], values: Mapping[str, str | Column]) -> Select:
+        """The columns that are present, some of them set anew; each new value is computed from the old ones."""
+        kept = [(quote(n), n) for n in present if n not in values]
+        return cls((*kept, *((value, name) for name, value in values.items())), keeps_all=False)
+
+    @classmethod
+    def only(cls, values: Mapping[str, str | Column]) -> Select:
+        """Nothing but these columns."""
+        return cls(tuple((value, name) for name, value in values.items()), keeps_all=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it names."""
+        return tuple(name for _, name in self.items)
+
+    def over(self, rows: DataFrame) -> DataFrame:
+        """The SELECT over a DataFrame: one call to Spark where all values are text."""
+        star = ["*"] if self.keeps_all else []
+        if all(isinstance(value, str) for value, _ in self.items):
+            found = rows.selectExpr(*star, *[_item(str(value), name) for value, name in self.items])
+        else:
+            columns = [F.expr(v) if isinstance(v, str) else v for v, _ in self.items]
+            found = rows.select(*star, *[c.alias(name) for c, name in zip(columns, self.names, strict=True)])
+        return found if self.where is None else found.filter(self.where)
+
+    def text(self, source: str) -> str:
+        """The SELECT over a query's text. A Column is shown as Spark shows it, which is not always SQL."""
+        items = [_item(v if isinstance(v, str) else f"/* Column */ {column_text(v)}", n) for v, n in self.items]
+        listed = indent(",\n".join(["*", *items] if self.keeps_all else items), "  ")
+        query = f"SELECT\n{listed}\nFROM (\n{indent(source, '  ')}\n)"
+        return query if self.where is None else f"SELECT * FROM (\n{indent(query, '  ')}\n)\nWHERE {self.where}"
+
+
+def _item(value: str, name: str) -> str:
+    return value if value in (name, quote(name)) else f"{as_sql(value)} AS {quote(name)}"
+
+
+Columns: TypeAlias = Callable[[Program], Iterable[str]]
+"""The library's columns that a step needs, or adds, given a program."""
+
+Selects: TypeAlias = Callable[[Program, Sequence[str]], "tuple[Select, ...]"]
+"""The SELECTs of a step, one over the other, given a program and the columns that are present."""
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """One step.
+
+    Attributes:
+        name: in one word.
+        does: in one sentence.
+        needs: the library's columns it reads, given a program.
+        adds: those it adds.
+        selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
+            program has no use for it. Before the ``shape`` step the user's columns are present besides, and may be
+            called anything.
+    """
+
+    name: str
+    does: str
+    needs: Columns
+    adds: Columns
+    selects: Selects
+
+
+def run(
+    steps: Iterable[Step], rows: DataFrame, program: Program, present: Sequence[str]
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Takes steps over rows.
+
+    Returns:
+        What comes out, and which of the library's and the stored columns that has.
+    """
+    for step in steps:
+        for select in step.selects(program, present):
+            rows, present = select.over(rows), present_after(select, present)
+    return rows, tuple(present)
+
+
+def text(steps: Iterable[Step], source: str, program: Program, present: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The same as SQL to be read, and the columns present after it."""
+    for step in steps:
+        for n, select in enumerate(step.selects(program, present)):
+            source = select.text(source)
+            source = source if n else f"-- {step.name}: {step.does}\n{source}"
+            present = present_after(select, present)
+    return source, tuple(present)
+
+
+def present_after(select: Select, present: Sequence[str]) -> tuple[str, ...]:
+    """The columns present after a SELECT."""
+    return (*present, *select.names) if select.keeps_all else select.names

@@ -57,8 +57,8 @@ def expression(value: Any) -> str | Column:
 
 
 def as_sql(text: str) -> str:
-    """A user's SQL text as part of a larger expression, whatever it ends with (a comment, say)."""
-    return f"({text}\n)"
+    """A user's SQL text as part of a larger expression, also where it ends with a comment."""
+    return f"({text}\n)" if "--" in text else f"({text})"
 
 
 def as_column(value: str | Column) -> Column:

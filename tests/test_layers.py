@@ -1,8 +1,9 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> opening -> merge -> maintenance -> reader -> storage -> statistics -> tombstones -> expressions -> settings
-          -> observation -> sessions -> jvm -> properties -> definition -> errors
+    table -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones -> expressions
+          -> settings -> observation -> sessions -> jvm -> properties -> columns -> definition -> errors
 
+Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
 """
 
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from trinitymerge import columns
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
@@ -31,9 +34,10 @@ LAYERS = [
     "tombstones",
     "statistics",
     "storage",
+    "markers",
     "reader",
-    "maintenance",
     "merge",
+    "maintenance",
     "opening",
     "table",
     "__init__",
@@ -175,3 +179,69 @@ def test_only_the_filesystem_talks_to_the_JVM(module):
         and node.attr in ("_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "sparkContext", "rdd")
     ]
     assert not private, f"{module} must run on Spark Connect too: {private}"
+
+
+# merge/ ---------------------------------------------------------------------------------------------------------------
+
+MERGE = ["clauses", "result", "analysis", "compile", "paths", "run", "arguments", "builder", "companions"]
+"""The order inside merge/: what was asked; what it means; programs and steps; ways to read the target; running it; the chain."""
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if m.startswith("merge.")))
+def test_imports_point_downwards_inside_merge(module):
+    place = MERGE.index(module.split(".")[1])
+    for target in {own(found.name) for found in imports(module)} - {None}:
+        if target.startswith("merge."):
+            assert MERGE.index(target.split(".")[1]) <= place, f"{module} imports {target}: arrows run downwards only"
+
+
+def test_merge_knows_no_maintenance_and_maintenance_no_merge():
+    for module in (m for m in MODULES if m.split(".")[0] in ("merge", "maintenance")):
+        other = {"merge": "maintenance", "maintenance": "merge"}[module.split(".")[0]]
+        known = {own(found.name) for found in imports(module)} - {None}
+        reached = {target for target in known if target.split(".")[0] == other}
+        assert reached <= {"merge.result"}, f"{module} imports {sorted(reached)}"
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_used_by_those_they_are_declared_for():
+    declared = {name: c for name, c in vars(columns).items() if isinstance(c, columns.TechnicalColumn)}
+    assert len(declared) == len(columns.DECLARED) == len(set(columns.DECLARED)), "each name is declared once"
+    used = {name: set() for name in declared}
+    for module in MODULES:
+        for found in imports(module):
+            if found.name.startswith(f"{PACKAGE}.columns."):
+                used.get(found.name.rpartition(".")[2], set()).add(module)
+    for name, column in declared.items():
+        entitled = {column.added_by, *column.read_by}
+        assert used[name] == entitled, f"{name}: used by {sorted(used[name])}, declared for {sorted(entitled)}"
+
+
+def test_only_columns_makes_up_names_of_columns():
+    for module in sorted(m for m in MODULES if not matches(m, ["columns", "definition", "testing"])):
+        made_up = [
+            f"line {node.lineno}"
+            for node in ast.walk(MODULES[module])
+            if (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name) and node.left.id == "HIDDEN_PREFIX")
+            or (isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith(("f'{HIDDEN_PREFIX}", "f'_tm_")))
+        ]
+        assert not made_up, f"{module} makes up a column: {made_up}; declare it in columns.py"
+
+
+# Size -----------------------------------------------------------------------------------------------------------------
+
+LONGEST_FILE, LONGEST_FUNCTION = 420, 45
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / PACKAGE).rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_and_functions_can_be_read_at_once(path):
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            documented = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
+            first = node.body[1] if documented and len(node.body) > 1 else node.body[0]
+            lines = (node.end_lineno or node.lineno) - first.lineno + 1
+            assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines below its docstring"

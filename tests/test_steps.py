@@ -68,6 +68,11 @@ def programs(table, spark, make):
             yield path, program, joined.limit(0)
 
 
+def nothing_found(program):
+    stored = [f"CAST(NULL AS {f.text}) AS {f.name}" for f in program.definition.stored_fields]
+    return lambda keys: keys.sparkSession.range(0).selectExpr(*stored)
+
+
 @pytest.mark.parametrize("make", MERGES)
 def test_each_step_finds_what_it_needs_and_adds_what_it_promises(make, table, spark):
     checked = 0
@@ -76,12 +81,7 @@ def test_each_step_finds_what_it_needs_and_adds_what_it_promises(make, table, sp
         for step in STEPS:
             where = f"{step.name} as {path.name}"
             if step is SETTLING[0] and program.unknown:
-                empty = table._backend.spark.range(0)
-                stored = [f"CAST(NULL AS {f.text}) AS {f.name}" for f in program.definition.stored_fields]
-                rows, present = (
-                    probe(rows, program, lambda keys: empty.selectExpr(*stored)),
-                    (*present, *probed(program)),
-                )  # noqa: B023
+                rows, present = probe(rows, program, nothing_found(program)), (*present, *probed(program))
             selects, before = step.selects(program, present), set(present)
             if selects:
                 assert set(step.needs(program)) <= before, f"{where} reads columns that are not there"

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, RANK, VERSION
-from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERMARK, RANK, VERSION
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import is_at_least
@@ -200,10 +200,6 @@ def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:
     replaced = f"{_same_key(definition)} AND NOT {fresher} AND {ALL_COLUMNS} >= 0"
     kept = base.join(F.broadcast(marks), F.expr(replaced), "left_anti")
     return kept.unionByName(deltas)
-
-
-def MARK_WATERMARK(i: int) -> str:
-    return f"{HIDDEN_PREFIX}mark_watermark{i}"
 
 
 def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:

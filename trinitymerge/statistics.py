@@ -183,3 +183,14 @@ def _literal(value: Any, kind: DataType) -> str:
     if isinstance(kind, (StringType, BinaryType)):
         return "CAST(NULL AS STRING)" if value is None else text_literal(str(value))
     return "CAST(NULL AS BIGINT)" if value is None else f"{int(value)}L"
+
+
+def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:
+    """True if no row of a batch is older than a horizon, by the batch's statistics (S38).
+
+    Args:
+        definition: of the table.
+        lowest: the batch's smallest watermark; None when unknown.
+        horizon: the largest watermark of forgotten tombstones; empty when unknown.
+    """
+    return bool(horizon) and is_at_least(lowest, horizon, definition)

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from trinitymerge import opening, reader
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, TableExistsError
-from trinitymerge.maintenance import compaction, health, purge, retention, streaming
+from trinitymerge.maintenance import automatic, compaction, health, purge, retention, streaming
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult
@@ -286,7 +286,9 @@ class TrinityTable:
         return self._builder(source, condition)
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
-        return MergeBuilder(self._writable(), self._alias, source, condition)
+        store = self._writable()
+        upkeep = partial(automatic.after_merge, store)
+        return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
 
     def _writable(self) -> ManagedBackend:
         if self._pinned is not None:

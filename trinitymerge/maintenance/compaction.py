@@ -24,7 +24,7 @@ from trinitymerge.expressions import any_of, is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.statistics import Watermark, in_order, is_at_least, watermark_metrics, watermark_of
+from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, current_user, now_ms
@@ -300,11 +300,6 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
 def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
     """May batches that landed hold rows which only the forgotten tombstones keep from view."""
     definition = landed.now.definition
-    if commit.horizon is None or all(is_above(definition, b, commit.horizon) for b in landed.appended):
+    if commit.horizon is None or all(is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended):
         return None
     return "rows have landed that are older than tombstones which would be forgotten"
-
-
-def is_above(definition: TableDefinition, batch: Batch, horizon: Watermark) -> bool:
-    """Is no row of a batch older than a horizon, by the batch's statistics."""
-    return bool(horizon) and is_at_least(batch.watermark_min, horizon, definition)

@@ -15,7 +15,6 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge import reader
 from trinitymerge.columns import BATCH, KEY_TO_FIND
@@ -41,6 +40,7 @@ from trinitymerge.expressions import (
     quote,
     sql_type,
 )
+from trinitymerge.markers import hash_of_key
 from trinitymerge.observation import Gathering
 from trinitymerge.sessions import is_dataframe
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -89,46 +89,6 @@ class PurgeResult:
             f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
             f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
         )
-
-
-# Markers --------------------------------------------------------------------------------------------------------------
-
-
-def hash_of_key(definition: TableDefinition, salt: str) -> str:
-    """The marker of a row's primary key, as SQL over stored columns: whatever Spark's version and settings, the same."""
-    parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
-    return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
-
-
-def _text_of(definition: TableDefinition, key: str) -> str:
-    kind = physical_type(definition.field(key))
-    if isinstance(kind, BinaryType):
-        return quote(key)
-    value = f"unix_micros({quote(key)})" if isinstance(kind, TimestampType) else quote(key)
-    text = f"CAST({value} AS STRING)"
-    return _plain(value, text, kind.scale) if isinstance(kind, DecimalType) else text
-
-
-def _plain(value: str, text: str, scale: int) -> str:
-    """The text of a decimal without exponent: where ANSI mode is off Spark writes small ones as ``1E-9``."""
-    digits = f"lpad(translate(substring_index({text}, 'E', 1), '-.', ''), {scale}, '0')"
-    return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
-
-
-def mark_purged(rows: DataFrame, definition: TableDefinition, purged: Purged, marker: str) -> DataFrame:
-    """Adds a column that is true on rows whose key was purged, and null on others.
-
-    Args:
-        rows: stored columns, and any others.
-        definition: of the table.
-        purged: the table's markers.
-        marker: name of the column.
-    """
-    listed = rows.sparkSession.range(1).selectExpr(
-        f"explode(split('{','.join(purged.hashes)}', ',')) AS {marker}_hash", f"true AS {marker}"
-    )
-    same = f"{hash_of_key(definition, purged.salt)} = {marker}_hash"
-    return rows.join(F.broadcast(listed), F.expr(same), "left").drop(f"{marker}_hash")
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------

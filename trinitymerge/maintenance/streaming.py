@@ -1,7 +1,6 @@
 """Merging the micro-batches of a stream exactly once (S36, S36a).
 
-Owns: the function handed to ``DataStreamWriter.foreachBatch``, and which micro-batches may not be taken for replays. What a
-micro-batch means is the user's merge.
+Owns: the function handed to ``DataStreamWriter.foreachBatch``. What a micro-batch means is the user's merge.
 """
 
 from __future__ import annotations
@@ -9,27 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.jvm import streaming_query_id
-from trinitymerge.storage.entries import Snapshot
-
-
-@attrs.frozen
-class MicroBatch:
-    """Which part of which stream a merge is.
-
-    Attributes:
-        app_id: the stream's stable name.
-        number: of the micro-batch, counted by the stream's checkpoint directory.
-        query_id: that directory's own id; None where Spark does not tell.
-    """
-
-    app_id: str
-    number: int
-    query_id: str | None = None
+from trinitymerge.storage.transactions import MicroBatch
 
 
 class Merge(Protocol):
@@ -40,34 +23,6 @@ class Merge(Protocol):
 
     def execute(self) -> Any:
         """See ``MergeBuilder.execute``."""
-
-
-def check_continues(batch: MicroBatch, snapshot: Snapshot, path: str) -> None:
-    """Refuses a micro-batch of a stream that has started over: as a replay it would be dropped, rows and all (S36a).
-
-    Raises:
-        InvalidMergeError: another streaming query has written under this name, or this one had come further.
-    """
-    last = snapshot.transactions.get(batch.app_id)
-    writer = snapshot.streams.get(batch.app_id)
-    if writer is not None and batch.query_id is not None and writer != batch.query_id:
-        what = (
-            f"Micro-batch {batch.number} of stream '{batch.app_id}' comes from another streaming query (id "
-            f"{batch.query_id}) than those that {path} has committed under this appId so far (id {writer}, last number "
-            f"{last})"
-        )
-    elif last is not None and batch.number < last:
-        what = f"Micro-batch {batch.number} of stream '{batch.app_id}' came after {path} had committed number {last}"
-    else:
-        return
-    raise InvalidMergeError(
-        f"{what}: the stream has started over, for instance with a new checkpoint directory, and counts from 0 again, so its "
-        "batches cannot be told from replays. Nothing was written. Give the stream a new appId, and what it delivers will be "
-        "merged; or start it with the checkpoint directory it had.",
-        appId=batch.app_id,
-        batchId=batch.number,
-        last=last,
-    )
 
 
 def batch_function(

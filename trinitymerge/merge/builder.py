@@ -14,7 +14,6 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.arguments import ExpressionMap, assignments_of, condition_of, names_of, text_of, texts_of
@@ -40,10 +39,11 @@ from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run import attempt as writer
-from trinitymerge.merge.run.plan import MergePlan, Options
+from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options, nothing_more
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.entries import Snapshot
+from trinitymerge.storage.transactions import MicroBatch
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
 
@@ -91,6 +91,7 @@ class MergeBuilder:
     _condition: Any
     _clauses: tuple[Clause, ...] = ()
     _options: Options = attrs.field(factory=Options)
+    _afterwards: Afterwards = nothing_more
 
     # Clauses --------------------------------------------------------------------------------------------------------
 
@@ -180,8 +181,8 @@ class MergeBuilder:
         return self._with(path=path)
 
     def _with(self, **options: Any) -> MergeBuilder:
-        plain = MergeBuilder(self._backend, self._alias, self._source, self._condition, self._clauses)
-        return attrs.evolve(plain, options=attrs.evolve(self._options, **options))
+        b, changed = self, attrs.evolve(self._options, **options)
+        return MergeBuilder(b._backend, b._alias, b._source, b._condition, b._clauses, changed, b._afterwards)
 
     def __repr__(self) -> str:
         """The clauses, and that nothing has happened yet."""
@@ -220,7 +221,9 @@ class MergeBuilder:
         verdict = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
         if self._options.path is not None:
             check_forced(self._options.path, verdict)
-        return MergePlan(self._backend, analysis, verdict, self._options, self._clauses, writer.execute)
+        return MergePlan(
+            self._backend, analysis, verdict, self._options, self._clauses, writer.execute, self._afterwards
+        )
 
     def _needs_counts(self, has_watermark: bool) -> str | None:
         if self._options.on_stale != "skip" and has_watermark:
@@ -291,7 +294,7 @@ class _ClauseStart:
         b = self._builder
         clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))
         check_actions(clauses, len(clauses) - 1)
-        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options)
+        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options, b._afterwards)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 

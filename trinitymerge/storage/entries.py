@@ -129,7 +129,7 @@ class Purged:
 
     Attributes:
         salt: the table's own, random.
-        hashes: one per key, as :func:`trinitymerge.maintenance.purge.hash_of_key` makes them.
+        hashes: one per key, as :func:`trinitymerge.markers.hash_of_key` makes them.
     """
 
     salt: str = attrs.field(validator=_check_hex)

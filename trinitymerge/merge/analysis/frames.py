@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SOURCE_COPY
+from trinitymerge.columns import BEFORE, IN_SOURCE, KEY_COPY, LIVE, SOURCE_COPY
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import (
@@ -44,11 +44,6 @@ except ImportError:  # PySpark 3.5 prints no such traces
 
 
 DEFAULT_SOURCE_ALIAS = "source"
-
-
-def KEY_COPY(i: int) -> str:
-    """Name of the internal copy of the target's i-th primary-key column, shown beside tombstones too."""
-    return f"{HIDDEN_PREFIX}key{i}"
 
 
 def expression(value: Any) -> str | Column:

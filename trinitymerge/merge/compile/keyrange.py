@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StringType, TimestampType
 
-from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import declared_length, physical_type, quote
 from trinitymerge.statistics import decoded, encoded
 from trinitymerge.storage.backend import Batches
@@ -77,4 +77,4 @@ def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
 
 
 def _name(which: str, i: int) -> str:
-    return f"{HIDDEN_PREFIX}{which}{i}"
+    return f"{which}_of_key_{i}"

@@ -1,6 +1,6 @@
 """The last step of a merge's rows: those of purged keys are left out.
 
-Owns: that step and the column it says so by. How keys are marked is the purge's business.
+Owns: that step and the column it says so by. How keys are known again stands in ``markers.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.columns import KEEP, PURGED
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
-from trinitymerge.maintenance.purge import mark_purged
+from trinitymerge.markers import mark_purged
 from trinitymerge.storage.entries import Purged
 
 

@@ -17,7 +17,7 @@ import attrs
 from pyspark.errors import PythonException
 
 from trinitymerge import reader
-from trinitymerge.columns import CLAUSE, EFFECT, IS_STALE, KEEP, KEY_TO_FIND, PURGED
+from trinitymerge.columns import CLAUSE, EFFECT, KEEP, KEY_TO_FIND, PURGED
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
@@ -27,8 +27,6 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
-from trinitymerge.maintenance.compaction import compact, is_above, pending, why_compact
-from trinitymerge.maintenance.streaming import check_continues
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.analysis.frames import is_sparks, spark_text
 from trinitymerge.merge.clauses import heading
@@ -36,18 +34,24 @@ from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run import refusals
 from trinitymerge.merge.run.conflicts import Dependence, requirements
-from trinitymerge.merge.run.observed import KeyCounts, Observed, count_keys, observed_metrics, with_key_counts
+from trinitymerge.merge.run.observed import (
+    HAS_STALE_EFFECT,
+    KeyCounts,
+    Observed,
+    count_keys,
+    observed_metrics,
+    with_key_counts,
+)
 from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
-from trinitymerge.properties import compact_after_batches
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.statistics import is_below
+from trinitymerge.statistics import is_above, is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Snapshot, current_user
-from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import OutcomeUnknown, publish
+from trinitymerge.storage.transactions import check_continues
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -83,27 +87,12 @@ def _execute(plan: MergePlan) -> MergeResult:
         if done is not None:
             return done
         try:
-            return _after(plan, _Attempt(plan, path, snapshot).run())
+            attempt = _Attempt(plan, path, snapshot)
+            return plan.afterwards(attempt.run(), attempt.after)
         except _Undecided:
             path = path.if_undecided(plan.verdict)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.give_way(error, snapshot)
-
-
-def _after(plan: MergePlan, result: MergeResult) -> MergeResult:
-    """Compacts the table if it is set up so. The merge stands, whatever becomes of that."""
-    limit = compact_after_batches(plan.definition.properties)
-    backend = plan.backend
-    if limit is None or result.skipped or not isinstance(backend, ManagedBackend):
-        return result
-    try:
-        if len(pending(backend.snapshot().batches)) <= limit:
-            return result
-        compacted = compact(backend)
-    except Exception as error:  # noqa: BLE001 - the merge has been committed
-        _logger.warning("%s: the compaction after version %d failed: %s", backend.path, result.version, error)
-        return result
-    return result if compacted.skipped else attrs.evolve(result, hint=f"compacted into version {compacted.version}")
 
 
 def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
@@ -121,13 +110,14 @@ def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
 
 @attrs.define(eq=False)
 class _Attempt:
-    """One evaluation of a merge against one snapshot."""
+    """One evaluation of a merge against one snapshot; ``after`` is the table with its rows, once they are committed."""
 
     plan: MergePlan
     path: Path
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
     committing: bool = False
+    after: Snapshot | None = None
 
     def run(self) -> MergeResult:
         with self._timed("source"), self._merge_errors():
@@ -198,13 +188,12 @@ class _Attempt:
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
             version = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
-        why = why_compact(version.batches)
+        self.after = version
         return attrs.evolve(
             result,
             version=version.version,
             rowsBelowHorizon=self._below_horizon(observed, batch, version),
             batches=len(version.batches),
-            hint=f"compact() would pay: {why}" if why else "",
             seconds=self.seconds,
         )
 
@@ -220,7 +209,7 @@ class _Attempt:
             return 0
         if after.horizon == self.snapshot.horizon:
             return observed["below_horizon"] if "below_horizon" in observed.values else None
-        return 0 if is_above(self.plan.definition, batch, after.horizon) else None
+        return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
 
     def _validate(self, compiled: Compiled, staged: Staged, observed: Observed) -> KeyCounts:
         """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
@@ -236,7 +225,7 @@ class _Attempt:
             refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
             find = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
-            stale = rows().filter(IS_STALE).selectExpr(*find)
+            stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*find)
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             refusals.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)

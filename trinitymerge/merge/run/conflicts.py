@@ -13,8 +13,8 @@ from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.expressions import quote
-from trinitymerge.maintenance.compaction import is_above
 from trinitymerge.merge.paths.base import Reads
+from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
@@ -75,7 +75,9 @@ class Dependence:
         """Is it a compaction that has forgotten no tombstone which hides a row of this merge."""
         if commit.operation != "COMPACT":
             return False
-        return commit.horizon is None or self.batch is None or is_above(definition, self.batch, commit.horizon)
+        if commit.horizon is None or self.batch is None:
+            return True
+        return is_above(definition, self.batch.watermark_min, commit.horizon)
 
     def _meets(self, landed: Batches) -> bool:
         """Have the batches that landed any key that this merge has read or written."""

@@ -24,7 +24,7 @@ from trinitymerge.statistics import watermark_metrics, watermark_of
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
 
-IS_STALE = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
+HAS_STALE_EFFECT = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
 """Is a settled or staged row older than what it would replace; null where that is not known."""
 
 # Observed in the write job --------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition) -> dict[str, s
 def _effect_metrics(programs: Sequence[Program], clauses: int) -> dict[str, str]:
     """How often each clause fired, and what the rows of keys that have just one mean to readers."""
     metrics = {
-        "stale": count_where(IS_STALE),
+        "stale": count_where(HAS_STALE_EFFECT),
         **({"withheld": count_where(f"{EFFECT} = '{WITHHELD}'")} if any(p.beside_changes for p in programs) else {}),
         "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
     }

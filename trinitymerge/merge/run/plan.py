@@ -6,7 +6,8 @@ business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
@@ -14,7 +15,6 @@ from pyspark.sql import DataFrame
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
-from trinitymerge.maintenance.streaming import MicroBatch
 from trinitymerge.merge.analysis.kinds import Kind, Tombstone
 from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
@@ -26,9 +26,15 @@ from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Snapshot
+from trinitymerge.storage.transactions import MicroBatch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
+"""What is done once a merge has been committed, from its result and the table with its rows; None if there are none."""
+
+
+def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
+    """Leaves it at that."""
+    return result
 
 
 @attrs.frozen
@@ -69,6 +75,7 @@ class MergePlan:
     options: Options
     clauses: tuple[Clause, ...]
     _execute: Callable[[MergePlan], MergeResult]
+    afterwards: Afterwards
 
     @property
     def definition(self) -> TableDefinition:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, IS_STALE, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
+from trinitymerge.columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     AmbiguousMergeError,
@@ -26,7 +26,7 @@ from trinitymerge.expressions import all_of, is_tombstone, physical_type, quote
 from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
 from trinitymerge.merge.analysis.names import key_text, name_parts
 from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
-from trinitymerge.merge.run.observed import Observed, StagedRows, any_null
+from trinitymerge.merge.run.observed import HAS_STALE_EFFECT, Observed, StagedRows, any_null
 from trinitymerge.reader import comparable
 
 _SHOWN = 5
@@ -152,7 +152,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         *[f"{quote(w)} AS {THEIR_WATERMARK(i)}" for i, w in enumerate(names)],
     )
     same = all_of(f"{quote(k)} = {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey))
-    stale = staged.filter(IS_STALE).join(theirs, F.expr(same), "left")
+    stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "

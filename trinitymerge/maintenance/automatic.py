@@ -1,0 +1,41 @@
+"""What is done for a table without being asked: after a merge, as its properties say.
+
+Owns: the hint that maintenance would pay, and compaction by a merge that finds too many batches. A merge is handed
+:func:`after_merge` by whoever opens the table, and knows no maintenance itself.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+
+from trinitymerge.maintenance.compaction import compact, pending, why_compact
+from trinitymerge.merge.result import MergeResult
+from trinitymerge.properties import compact_after_batches
+from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.entries import Snapshot
+
+_logger = logging.getLogger(__name__)
+
+
+def after_merge(store: Maintained, result: MergeResult, after: Snapshot | None) -> MergeResult:
+    """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
+
+    Args:
+        store: where the table is.
+        result: of the merge.
+        after: the table with its rows; None if it committed none.
+    """
+    if after is None:
+        return result
+    why, limit = why_compact(after.batches), compact_after_batches(after.properties)
+    result = attrs.evolve(result, hint=f"compact() would pay: {why}" if why else "")
+    if limit is None or len(pending(after.batches)) <= limit:
+        return result
+    try:
+        compacted = compact(store)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
+        return result
+    return result if compacted.skipped else attrs.evolve(result, hint=f"compacted into version {compacted.version}")

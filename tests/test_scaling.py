@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from functools import partial
 
 import py4j.clientserver
 import py4j.java_gateway
 import pytest
 from pyspark.sql import functions as F
-from tables import copy_of, live_rows, new_table, on_every_path
+from tables import copy_of, new_table, on_every_path
 
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED, MIXED
 from trinitymerge.storage.parquet import ManagedBackend
@@ -253,23 +254,24 @@ def test_columns_that_the_sources_filter_names_cost_no_more_for_being_many(spark
 
 
 def test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number(spark, tables):
-    def merge(table):
+    def merge(other, table):
         builder = _merge(table, _rows(spark, 30, 90, 20, COLUMNS))
         for i in range(11):
-            builder = builder.whenMatched(f"B.op = {i}").updateExpr({**_row(i), "v": f"concat(B.v,'{i % 4}')"})
-        for i in reversed(range(11)):
-            builder = builder.whenNotMatched(f"B.op = {i}").insertExpr(
-                {"id": "B.id", **_row(i), "v": f"concat(B.v, '{i % 4}')"}
-            )
+            builder = builder.whenMatched(f"B.op = {i}").updateExpr({**_row(i % 4), "v": f"concat(B.v,'{i % 4}')"})
+        for i in reversed(range(11)):  # written alike but for blanks, and from 8 on by another's row
+            k = (i + (i >= other)) % 4
+            insert = {"id": "B.id", **_row(k), "v": f"concat(B.v, '{k}')"}
+            builder = builder.whenNotMatched(f"B.op = {i}").insertExpr(insert)
         return builder
 
-    def _row(i):
-        return {"ts": "B.ts", "deleted": "false", **{f"c{j}": f"B.c{j} + {i % 4}" for j in range(COLUMNS)}}
+    def _row(k):
+        return {"ts": "B.ts", "deleted": "false", **{f"c{j}": f"B.c{j} + {k}" for j in range(COLUMNS)}}
 
-    runs = on_every_path(tables(), merge, spark, uncertain=True)
-    assert [run.path for run in runs] == [BLIND, KEYED, FULL]
-    assert runs[0].result.path == "blind append"
-    assert {row[2] for row in live_rows(runs[0].table) if row[0] >= 30} == {f"x{i}" for i in range(4)}
+    for other, path in ((11, "blind append"), (8, "blind append with keyed lookup")):
+        runs = on_every_path(tables(), partial(merge, other), spark, uncertain=True)
+        assert [run.path for run in runs] == [BLIND, KEYED, FULL]
+        assert runs[0].result.path == path
+        assert {row[2] for row in runs[0].rows if row[0] >= 30} == {f"x{i}" for i in range(4)}
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])

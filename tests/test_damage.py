@@ -15,7 +15,7 @@ import pytest
 from helpers import assertRows
 from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
 
-from trinitymerge import CorruptTableError, InvalidMergeError, TrinityTable
+from trinitymerge import CorruptTableError, InvalidMergeError, StorageError, TrinityTable
 from trinitymerge.storage import local
 
 COLUMNS = "id INT, v STRING"
@@ -64,7 +64,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_s33_a_full_disk_refuses_the_batch_and_keeps_the_table(spark, small_disk):
     table = fill(new_table(spark, small_disk, COLUMNS), spark, [(1, "a")])
     large = spark.range(400_000).selectExpr("CAST(id AS INT) AS id", "sha2(CAST(id AS STRING), 256) AS v")
-    with pytest.raises(InvalidMergeError, match=r"No space left on device.*Nothing was written"):
+    with pytest.raises(StorageError, match=r"No space left on device.*Nothing was written"):
         table.upsert(large).execute()
     spark._jvm.java.lang.System.gc()  # Spark leaves the file it could not write open, and so the disk full, until then
     table.vacuum(retentionHours=0)
@@ -124,7 +124,7 @@ def test_s33_a_directory_without_permission_is_named(spark, table):
         directory = directory_of(table) / name
         directory.chmod(0o500)
         try:
-            with pytest.raises((PermissionError, InvalidMergeError), match=name):
+            with pytest.raises((PermissionError, StorageError), match=name):
                 upsert(table, spark, (3, "c"))
         finally:
             directory.chmod(0o700)

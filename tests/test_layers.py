@@ -1,7 +1,7 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
     table -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones -> expressions
-          -> settings -> observation -> sessions -> jvm -> properties -> columns -> definition -> errors
+          -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -27,6 +27,7 @@ LAYERS = [
     "columns",
     "properties",
     "jvm",
+    "spark_errors",
     "sessions",
     "observation",
     "settings",

@@ -23,6 +23,7 @@ from trinitymerge.errors import (
     ReadOnlyTableError,
     SchemaMismatchError,
     StaleRowsError,
+    StorageError,
     TableExistsError,
     TableNotFoundError,
     TooManyDeletesError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from trinitymerge.merge.run.plan import MergePlan
     from trinitymerge.table import TrinityTable
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "AmbiguousMergeError",
@@ -54,6 +55,7 @@ __all__ = [
     "ReadOnlyTableError",
     "SchemaMismatchError",
     "StaleRowsError",
+    "StorageError",
     "TableDefinition",
     "TableExistsError",
     "TableNotFoundError",

@@ -87,6 +87,10 @@ class CorruptTableError(TrinityMergeError, OSError):
     """A file of the table is missing, torn or foreign; the message names the file."""
 
 
+class StorageError(TrinityMergeError, OSError):
+    """A file could not be read or written: a full disk, a missing permission, a file that is gone or rotten (S34)."""
+
+
 class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
     """The storage cannot give a guarantee the table needs; the message names the remedy (S33)."""
 

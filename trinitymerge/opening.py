@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
 from trinitymerge.expressions import quote, text_literal
-from trinitymerge.merge.analysis.frames import is_sparks, spark_text
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
+from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage.entries import Commit
 from trinitymerge.storage.parquet import ManagedBackend
 

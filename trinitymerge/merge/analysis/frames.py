@@ -1,22 +1,20 @@
 """The two sides of a merge as DataFrames that user expressions and the compiler can both address.
 
-Owns: the internal columns that stand beside the user's (``_tm_...``), the alias rules of S30, and the translation of
-Spark's analysis errors into :class:`InvalidMergeError`. User expressions reach columns through aliases; the compiler
-reaches source columns through ``_tm_s<i>`` copies, so that it need not know the source's alias.
+Owns: the internal columns that stand beside the user's (``_tm_...``), and the alias rules of S30. User expressions reach
+columns through aliases; the compiler reaches source columns through ``_tm_s<i>`` copies, so that it need not know the
+source's alias.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
@@ -34,14 +32,7 @@ from trinitymerge.expressions import (
     without_collations,
 )
 from trinitymerge.sessions import analysed
-
-try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
-    from pyspark.logger import PySparkLogger
-
-    _logger_named: Callable[[str], logging.Logger] = PySparkLogger.getLogger
-except ImportError:  # PySpark 3.5 prints no such traces
-    _logger_named = logging.getLogger
-
+from trinitymerge.spark_errors import analysis_errors, quiet
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -248,86 +239,3 @@ def _resolves(made: Callable[[], DataFrame]) -> bool:
     except (AnalysisException, ParseException):
         return False
     return True
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
-    loggers = [_logger_named(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
-
-
-@contextmanager
-def analysis_errors(where: str, hint: Callable[[BaseException], str] = lambda error: "") -> Iterator[None]:
-    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``; a hint may end them."""
-    try:
-        with quiet():
-            yield
-    except (AnalysisException, ParseException) as error:
-        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}{hint(error)}") from None
-
-
-_CAUSE = re.compile(
-    r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )[\w.$]+: (.*?)(?=\n\s*at |\nCaused by|\Z)", re.DOTALL | re.MULTILINE
-)
-"""In the text of a failed job: what each exception of the chain says."""
-
-
-def is_sparks(error: BaseException) -> bool:
-    """Is an error Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
-    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
-
-
-def spark_text(error: BaseException) -> str:
-    """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
-    text = str(error).split("JVM stacktrace")[0].strip()
-    text = ([text, *_CAUSE.findall(text)][-1]).strip()
-    if "Traceback (most recent call last)" in text:
-        text = re.sub(r"\s+SQLSTATE: \w+\s*\Z", "", text).splitlines()[-1]
-    first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
-    first = re.sub(rf"(?:, |(?<=\[))[`\"]{HIDDEN_PREFIX}\w+[`\"]", "", first)  # suggestions of hidden columns
-    first = re.sub(r"\[, ", "[", first)
-    first = re.sub(r"#\d+L?\b", "", first)
-    first = re.sub(r" missing from \".*", " is no column of the merge", first)
-    return first.rstrip(".;") + "."
-
-
-_NOT_ONE_ROW = (
-    "INVALID_WHERE_CONDITION",
-    "WINDOW_FUNCTION",
-    "window function",
-    "UNSUPPORTED_GENERATOR",
-    "MISSING_GROUP_BY",
-    "MISSING_AGGREGATION",
-)
-
-
-def _advice(error: BaseException) -> str:
-    text = str(error)
-    if "AMBIGUOUS_REFERENCE" in text:
-        could_be = set(re.findall(r"`[^\]]+?`(?=, |\])", text.partition("could be: [")[2].partition("]")[0] + "]"))
-        if len(could_be) == 1 and "`.`" in could_be.pop():
-            return " Target and source go by the same alias; give one of them another with alias(...)."
-        return " Qualify the name with the target's or the source's alias."
-    if any(c in text for c in _NOT_ONE_ROW):
-        return (
-            " Conditions and values are computed for one pair of rows at a time: aggregates, window functions and "
-            "generators cannot be used; compute them in the source."
-        )
-    if "COLLATION" in text:
-        return (
-            " Their collations differ: compare plain text, e.g. CAST(B.name AS STRING), or name one collation for both."
-        )
-    if "MISSING_ATTRIBUTES" in text or "CANNOT_RESOLVE_DATAFRAME_COLUMN" in text:
-        return (
-            " A Column taken from a DataFrame (df.x or df['x']) is bound to that DataFrame; "
-            "name the column through an alias instead: F.col('B.x')."
-        )
-    return ""

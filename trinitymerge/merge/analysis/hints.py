@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from trinitymerge.merge.analysis.frames import Source, Target, quiet
+from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.names import name_parts
+from trinitymerge.spark_errors import quiet
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")

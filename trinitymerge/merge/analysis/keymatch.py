@@ -17,11 +17,12 @@ from pyspark.sql.types import LongType
 from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.expressions import declared_length, physical_type, sql_type
 from trinitymerge.merge.analysis.assignment import Storing, rounds, storing, widens_exactly
-from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, quiet, selected
+from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
 from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given, Value
+from trinitymerge.spark_errors import quiet
 
 
 @attrs.frozen(eq=False)

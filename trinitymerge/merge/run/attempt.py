@@ -23,12 +23,12 @@ from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
     InvalidMergeError,
+    StorageError,
     TooManyDeletesError,
     counted,
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.merge.analysis import ignored
-from trinitymerge.merge.analysis.frames import is_sparks, spark_text
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
@@ -45,6 +45,7 @@ from trinitymerge.merge.run.observed import (
 from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
 from trinitymerge.statistics import is_above, is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -350,6 +351,12 @@ class _Attempt:
                 raise
             # Where a Python function failed, its traceback is the news; all others are the JVM's.
             cause = error if isinstance(error, PythonException) else None
+            if storage_failed(error):
+                raise StorageError(
+                    f"A file could not be read or written in a merge into {self.plan.backend.path}: {spark_text(error)} "
+                    "Nothing was written. Make room, give the permission that is missing, or see health(), and run it again.",
+                    path=self.plan.backend.path,
+                ) from None
             raise InvalidMergeError(
                 f"The merge could not be evaluated: {spark_text(error)} Nothing was written."
             ) from cause

@@ -1,0 +1,121 @@
+"""What Spark says went wrong, in words for the users of this library.
+
+Owns: keeping Spark quiet about errors that are handled, telling its errors from others, and their text without plans, stack
+traces and hidden names. Knows nothing of merges, but that a user's expressions are evaluated in them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from trinitymerge.definition import HIDDEN_PREFIX
+from trinitymerge.errors import InvalidMergeError
+
+try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
+    from pyspark.logger import PySparkLogger
+
+    _logger_named: Callable[[str], logging.Logger] = PySparkLogger.getLogger
+except ImportError:  # PySpark 3.5 prints no such traces
+    _logger_named = logging.getLogger
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
+    loggers = [_logger_named(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+@contextmanager
+def analysis_errors(where: str, hint: Callable[[BaseException], str] = lambda error: "") -> Iterator[None]:
+    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``; a hint may end them."""
+    try:
+        with quiet():
+            yield
+    except (AnalysisException, ParseException) as error:
+        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}{hint(error)}") from None
+
+
+_CAUSE = re.compile(
+    r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )[\w.$]+: (.*?)(?=\n\s*at |\nCaused by|\Z)", re.DOTALL | re.MULTILINE
+)
+"""In the text of a failed job: what each exception of the chain says."""
+
+
+_FAILED_CLASS = re.compile(r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )([\w.$]+)", re.MULTILINE)
+"""In the text of a failed job: the class of each exception of the chain."""
+
+_STORAGE = re.compile(
+    r"java\.io\.(?!EOF|NotSerializable|Serial)\w*Exception|java\.nio\.file\.|\.AccessControlException|FSError"
+)
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Is an error Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
+    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+
+
+def storage_failed(error: BaseException) -> bool:
+    """True if what failed in the end was reading or writing a file: a full disk, a missing permission, a file that is gone."""
+    causes = _FAILED_CLASS.findall(str(error))
+    return bool(causes and _STORAGE.search(causes[-1])) or "FAILED_READ_FILE" in str(error)
+
+
+def spark_text(error: BaseException) -> str:
+    """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
+    text = str(error).split("JVM stacktrace")[0].strip()
+    text = ([text, *_CAUSE.findall(text)][-1]).strip()
+    if "Traceback (most recent call last)" in text:
+        text = re.sub(r"\s+SQLSTATE: \w+\s*\Z", "", text).splitlines()[-1]
+    first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()
+    first = re.sub(rf"(?:, |(?<=\[))[`\"]{HIDDEN_PREFIX}\w+[`\"]", "", first)  # suggestions of hidden columns
+    first = re.sub(r"\[, ", "[", first)
+    first = re.sub(r"#\d+L?\b", "", first)
+    first = re.sub(r" missing from \".*", " is no column of the merge", first)
+    return first.rstrip(".;") + "."
+
+
+_NOT_ONE_ROW = (
+    "INVALID_WHERE_CONDITION",
+    "WINDOW_FUNCTION",
+    "window function",
+    "UNSUPPORTED_GENERATOR",
+    "MISSING_GROUP_BY",
+    "MISSING_AGGREGATION",
+)
+
+
+def _advice(error: BaseException) -> str:
+    text = str(error)
+    if "AMBIGUOUS_REFERENCE" in text:
+        could_be = set(re.findall(r"`[^\]]+?`(?=, |\])", text.partition("could be: [")[2].partition("]")[0] + "]"))
+        if len(could_be) == 1 and "`.`" in could_be.pop():
+            return " Target and source go by the same alias; give one of them another with alias(...)."
+        return " Qualify the name with the target's or the source's alias."
+    if any(c in text for c in _NOT_ONE_ROW):
+        return (
+            " Conditions and values are computed for one pair of rows at a time: aggregates, window functions and "
+            "generators cannot be used; compute them in the source."
+        )
+    if "COLLATION" in text:
+        return (
+            " Their collations differ: compare plain text, e.g. CAST(B.name AS STRING), or name one collation for both."
+        )
+    if "MISSING_ATTRIBUTES" in text or "CANNOT_RESOLVE_DATAFRAME_COLUMN" in text:
+        return (
+            " A Column taken from a DataFrame (df.x or df['x']) is bound to that DataFrame; "
+            "name the column through an alias instead: F.col('B.x')."
+        )
+    return ""

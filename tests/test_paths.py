@@ -216,7 +216,7 @@ def test_S20_parentheses_around_parts_of_a_composite_key_are_read_through(spark,
 
 
 def test_S20_a_null_in_the_source_pairs_with_no_key_by_null_safe_equality_either(spark, events):
-    source = frame(spark, "id INT, ts INT, v STRING", (None, 99, "null"), (1, 99, "one")).alias("B")
+    source = frame(spark, "id INT, ts INT, v STRING", (None, 99, "null"), (2, 99, "two")).alias("B")
 
     def merge(table):
         return table.alias("A").merge(source, "A.id <=> B.id").whenMatched().updateExpr({"v": "concat(A.v, B.v)"})

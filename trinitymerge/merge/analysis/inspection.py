@@ -113,9 +113,12 @@ class Inspector:
     def _is_deterministic(self, expressions: Sequence[Expression]) -> bool:
         """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
         nothing = self._joined.sparkSession.range(0).selectExpr(f"id AS {ASKED}")
+        texts = [f"isnull({as_sql(e)})" for e in expressions if isinstance(e, str)]
+        columns = [e.isNull() for e in expressions if not isinstance(e, str)]  # one by one: each is calls to the JVM
+        all_texts = [F.expr(f"array({', '.join(texts)})[0]")] if texts else []
         try:
             with quiet():
-                self._joined.join(nothing, F.array(*[as_column(e).isNull() for e in expressions])[0]).schema  # noqa: B018
+                self._joined.join(nothing, F.array(*all_texts, *columns)[0]).schema  # noqa: B018
         except AnalysisException as error:
             if "NON_DETERMINISTIC" not in str(error).upper():
                 raise

@@ -1,7 +1,7 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones -> expressions
-          -> settings -> observation -> sessions -> jvm -> properties -> columns -> definition -> errors
+    table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones
+          -> expressions -> settings -> observation -> sessions -> jvm -> properties -> columns -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -39,6 +39,7 @@ LAYERS = [
     "merge",
     "maintenance",
     "opening",
+    "upkeep",
     "table",
     "__init__",
 ]
@@ -48,6 +49,7 @@ WITHOUT_SPARK = [
     "columns",
     "properties",
     "storage.entries",
+    "storage.fields",
     "storage.publish",
     "merge.clauses",
     "testing",

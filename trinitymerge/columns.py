@@ -307,7 +307,7 @@ PURGED = _column(
 # Observing and checking -----------------------------------------------------------------------------------------------
 
 KEY_ROWS = _column(
-    "n", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
+    "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
 )
 SCATTER = _column("scatter", "BIGINT", "spreads rows without a key over the tasks", "merge.run.observed")
 METRICS = _column("metrics", "STRING", "aggregates, as one JSON text", "observation")

@@ -123,7 +123,7 @@ SOURCE_COPY = _family(
 LIVE = _column(
     "live",
     "BOOLEAN",
-    "is the joined target row live; false for a tombstone, null if there is none",
+    "true if the joined target row is live, false if it is a tombstone, null if there is none",
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.settling merge.compile.shaping",
 )
@@ -150,7 +150,7 @@ MATCHED = _column(
 NOT_MATCHED = _column(
     "not_matched", "INT", "the number of the first true whenNotMatched clause, 0 if none", "merge.compile.firing"
 )
-HAS_KEY = _column("has_key", "BOOLEAN", "is no part of the row's key null", "merge.compile.firing")
+HAS_KEY = _column("has_key", "BOOLEAN", "no part of the row's key is null", "merge.compile.firing")
 FIRES = _column(
     "fires", "INT", "the code of what the row fires, 0 if nothing; what filters see", "merge.compile.firing"
 )

@@ -188,7 +188,7 @@ class TrinityTable(MaintainedTable):
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:
-        """Is there a managed table at the path.
+        """True if there is a managed table at the path.
 
         Example:
             >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")

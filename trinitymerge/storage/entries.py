@@ -54,7 +54,7 @@ class Batch:
         bytes: their size.
         watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
         watermark_max: likewise the largest.
-        watermark_has_null: may a watermark column be null in some row.
+        watermark_has_null: whether a watermark column may be null in some row.
         unique_keys: no two rows have the same primary key.
         base: resolved and unique: the result of a compaction or the first load.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.

@@ -33,9 +33,9 @@ class Change:
         pre_image: the live target row that is updated, moved or deleted; None for inserts and absent deletes.
         replaced: the latest target row, live or tombstone, at the key of ``row``.
         old_key_tombstone: what a move writes for the key it leaves (S24).
-        is_insert: is the action an insert.
-        stale: has ``row`` no effect on reads because what it replaces is fresher (S11).
-        withheld: is ``row`` left out because the update or delete of its firing is stale (S21a).
+        is_insert: the action is an insert.
+        stale: ``row`` has no effect on reads because what it replaces is fresher (S11).
+        withheld: ``row`` is left out because the update or delete of its firing is stale (S21a).
     """
 
     firing: Firing

@@ -296,7 +296,7 @@ class Evaluation:
     # Keys that are taken (S25) ------------------------------------------------------------------------------
 
     def is_arrival(self, change: Change) -> bool:
-        """Is it a row that comes to a key that is live in the target; a stale move stays where it is."""
+        """True if it is a row that comes to a key that is live in the target; a stale move stays where it is."""
         comes = (change.is_insert and not change.withheld) or (change.is_move and not change.stale)
         return comes and self.rules.key(change.row) in self.live
 

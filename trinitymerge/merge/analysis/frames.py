@@ -191,11 +191,11 @@ class Source:
         return without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:
-        """Can the expressions be computed from the source alone."""
+        """True if the expressions can be computed from the source alone."""
         return _resolves(lambda: selected(self.df, expressions))
 
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
-        """Do expressions over the source alone mean the same, pair by pair.
+        """True if expressions over the source alone mean the same, pair by pair.
 
         Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """
@@ -281,7 +281,7 @@ _CAUSE = re.compile(
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Is an error Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
+    """True if an error is Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 

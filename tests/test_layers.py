@@ -1,7 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones -> expressions
-          -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> definition -> errors
+    table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones
+          -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> definition
+          -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -40,6 +41,7 @@ LAYERS = [
     "merge",
     "maintenance",
     "opening",
+    "upkeep",
     "table",
     "__init__",
 ]
@@ -49,6 +51,7 @@ WITHOUT_SPARK = [
     "columns",
     "properties",
     "storage.entries",
+    "storage.fields",
     "storage.publish",
     "merge.clauses",
     "testing",
@@ -233,7 +236,7 @@ def test_only_columns_makes_up_names_of_columns():
 
 # Size -----------------------------------------------------------------------------------------------------------------
 
-LONGEST_FILE, LONGEST_FUNCTION = 420, 45
+LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / PACKAGE).rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))

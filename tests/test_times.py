@@ -12,7 +12,6 @@ import pytest
 from tables import new_table
 
 from trinitymerge import TableNotFoundError, TrinityTable
-from trinitymerge.storage import log
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 MOMENTS = [
@@ -54,9 +53,8 @@ def table(spark, tmp_path, monkeypatch):
     """A table with a commit at each of the moments: versions 0 to 2."""
     made = None
     for moment in MOMENTS:
-        for module in (log, "trinitymerge.storage.entries", "trinitymerge.storage.parquet"):
-            name = module if isinstance(module, str) else module.__name__
-            monkeypatch.setattr(f"{name}.now_ms", functools.partial(milliseconds, moment))
+        for module in ("trinitymerge.storage.entries", "trinitymerge.storage.parquet"):
+            monkeypatch.setattr(f"{module}.now_ms", functools.partial(milliseconds, moment))
         if made is None:
             made = new_table(spark, tmp_path, "id INT")
         else:

@@ -123,7 +123,7 @@ SOURCE_COPY = _family(
 LIVE = _column(
     "live",
     "BOOLEAN",
-    "is the joined target row live; false for a tombstone, null if there is none",
+    "true if the joined target row is live, false if it is a tombstone, null if there is none",
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.settling merge.compile.shaping",
 )
@@ -150,7 +150,7 @@ MATCHED = _column(
 NOT_MATCHED = _column(
     "not_matched", "INT", "the number of the first true whenNotMatched clause, 0 if none", "merge.compile.firing"
 )
-HAS_KEY = _column("has_key", "BOOLEAN", "is no part of the row's key null", "merge.compile.firing")
+HAS_KEY = _column("has_key", "BOOLEAN", "no part of the row's key is null", "merge.compile.firing")
 FIRES = _column(
     "fires", "INT", "the code of what the row fires, 0 if nothing; what filters see", "merge.compile.firing"
 )
@@ -307,7 +307,7 @@ PURGED = _column(
 # Observing and checking -----------------------------------------------------------------------------------------------
 
 KEY_ROWS = _column(
-    "n", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
+    "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
 )
 SCATTER = _column("scatter", "BIGINT", "spreads rows without a key over the tasks", "merge.run.observed")
 METRICS = _column("metrics", "STRING", "aggregates, as one JSON text", "observation")

@@ -52,7 +52,7 @@ class Field:
     Attributes:
         name: as declared; compared case-insensitively unless Spark is told otherwise.
         type: Spark's JSON form: ``"long"``, ``"decimal(10,2)"``, or a dict for nested types.
-        nullable: may the column hold nulls.
+        nullable: whether the column may hold nulls.
         metadata: Spark's field metadata, kept as it is.
     """
 
@@ -63,12 +63,12 @@ class Field:
 
     @property
     def is_atomic(self) -> bool:
-        """Is the type one value (not an array, map, struct or variant)."""
+        """True if the type is one value (not an array, map, struct or variant)."""
         return isinstance(self.type, str) and bool(_ATOMIC.match(self.type))
 
     @property
     def is_string(self) -> bool:
-        """Is the type string, char or varchar."""
+        """True if the type is string, char or varchar."""
         return isinstance(self.type, str) and bool(_STRING.match(self.type))
 
     @property

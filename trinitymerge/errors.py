@@ -117,7 +117,7 @@ def kind_of(value: Any) -> str:
 
 
 def is_foreign_frame(value: Any) -> bool:
-    """Is it a table of another library, which Python would take for its column names."""
+    """True if it is a table of another library, which Python would take for its column names."""
     module, name = type(value).__module__, type(value).__name__
     package = module.split(".")[0]
     return (

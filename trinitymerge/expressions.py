@@ -56,7 +56,7 @@ def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | No
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Does the session tell names apart by case (S30)."""
+    """True if the session tells names apart by case (S30)."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
@@ -95,7 +95,7 @@ def count_where(condition: str) -> str:
 
 
 def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
-    """Is a row with this tombstone column value a tombstone (S4). Never null.
+    """SQL that is true if a row with this tombstone column value is a tombstone (S4). Never null.
 
     Args:
         definition: says which of the three forms applies.
@@ -110,7 +110,7 @@ def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
 
 
 def is_older(left: Sequence[str], right: Sequence[str]) -> str:
-    """Is the watermark ``left`` smaller than ``right`` in S3's order. Never null; false when there are no columns.
+    """SQL that is true if the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
 
     Example:
         >>> is_older(["a"], ["b"])

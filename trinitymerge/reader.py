@@ -163,7 +163,7 @@ class Overlay:
 
     @property
     def has_small_files(self) -> bool:
-        """Does opening the delta files take longer than reading all of their columns."""
+        """True if opening the delta files takes longer than reading all of their columns."""
         return sum(b.rows for b in self.deltas.batches) <= _ROWS_OF_A_SMALL_FILE * sum(
             b.files for b in self.deltas.batches
         )
@@ -174,7 +174,7 @@ def _version(batch: Batch) -> int:
 
 
 def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool:
-    """Is every declared watermark of the delta at least every one of the base (the delta is the later commit)."""
+    """True if every declared watermark of the delta is at least every one of the base (the delta is the later commit)."""
     if not definition.watermarkKey:
         return True
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
@@ -223,7 +223,7 @@ def _same_key(definition: TableDefinition) -> str:
 
 
 def _beats(definition: TableDefinition) -> str:
-    """Is a base row fresher than the delta row of its key: at equal watermarks the delta is the later commit (S6)."""
+    """SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
     mine = [quote(w) for w in definition.watermarkKey]
     return is_older([MARK_WATERMARK(i) for i in range(len(mine))], mine)
 

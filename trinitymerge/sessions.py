@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 
 def is_connect(spark: Any) -> bool:
-    """Is a session (or a DataFrame) one of Spark Connect."""
+    """True if a session (or a DataFrame) is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -26,17 +26,17 @@ def analysed(df: DataFrame) -> DataFrame:
 
 
 def share_frames(one: Any, other: Any) -> bool:
-    """Can DataFrames of two sessions be used in one query: a Connect server keeps its sessions apart."""
+    """True if DataFrames of two sessions can be used in one query: a Connect server keeps its sessions apart."""
     return not (is_connect(one) and is_connect(other)) or one.session_id == other.session_id
 
 
 def can_write(spark: Any) -> bool:
-    """Can the session evaluate rows once and hand over what a job observes; Connect can since PySpark 4.0."""
+    """True if the session can evaluate rows once and hand over what a job observes; Connect can since PySpark 4.0."""
     return not is_connect(spark) or int(pyspark.__version__.split(".")[0]) >= 4
 
 
 def is_dataframe(value: object) -> TypeGuard[DataFrame]:
-    """Is something a DataFrame; those of PySpark 3.5's Connect share no base class with the others.
+    """True if something is a DataFrame; those of PySpark 3.5's Connect share no base class with the others.
 
     Asks the class: a Column, and on Connect a DataFrame, answers to any name with a column.
     """

@@ -71,7 +71,7 @@ def _microseconds(text: str) -> str:
 
 
 def is_told(value: Any, kind: DataType) -> bool:
-    """Does an encoded value say which value it was."""
+    """True if an encoded value says which value it was."""
     if isinstance(kind, StringType):
         return value is None or _UNREADABLE not in str(value)
     return value is None or not isinstance(kind, TimestampNTZType) or isinstance(value, str)
@@ -146,7 +146,7 @@ def _in_order(value: Any, kind: DataType) -> Any:
 
 
 def is_at_least(left: Watermark | None, right: Watermark | None, definition: TableDefinition) -> bool:
-    """Is it known that a watermark is not smaller than another one."""
+    """True if a watermark is known not to be smaller than another one."""
     if left is None or right is None:
         return False
     mine, other = in_order(left, definition), in_order(right, definition)
@@ -154,7 +154,7 @@ def is_at_least(left: Watermark | None, right: Watermark | None, definition: Tab
 
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
-    """Is a row's declared watermark smaller than a recorded one, as SQL; None when that cannot be told."""
+    """SQL that is true if a row's declared watermark is smaller than a recorded one; None when that cannot be told."""
     kinds = _kinds(definition)
     if in_order(bound, definition) is None:
         return None

@@ -2,7 +2,7 @@
 
 Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
 :mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
-:mod:`trinitymerge.merge`.
+:mod:`trinitymerge.merge`, and the calls for maintenance are inherited from :mod:`trinitymerge.upkeep`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,23 @@ from pyspark.sql.types import StructType
 
 from trinitymerge import opening, reader
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, TableExistsError
-from trinitymerge.maintenance import automatic, compaction, health, purge, retention, streaming
-from trinitymerge.maintenance.compaction import CompactionResult
-from trinitymerge.maintenance.health import TableHealth
-from trinitymerge.maintenance.purge import PurgeResult
-from trinitymerge.maintenance.retention import RestoreResult
+from trinitymerge.errors import InvalidMergeError, TableExistsError
+from trinitymerge.maintenance import automatic, retention, streaming
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.sessions import can_write
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Snapshot, current_user
+from trinitymerge.storage.entries import current_user
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.upkeep import MaintainedTable
 
 _DEFAULT_ALIAS = "target"
 
 
 @attrs.frozen(eq=False, repr=False)
-class TrinityTable:
+class TrinityTable(MaintainedTable):
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
     Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a
@@ -53,9 +49,7 @@ class TrinityTable:
         [Row(id=1, v='a')]
     """
 
-    _backend: ManagedBackend
     _alias: str = _DEFAULT_ALIAS
-    _pinned: int | None = None
 
     # Opening --------------------------------------------------------------------------------------------------------
 
@@ -194,7 +188,7 @@ class TrinityTable:
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:
-        """Is there a managed table at the path.
+        """True if there is a managed table at the path.
 
         Example:
             >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")
@@ -241,11 +235,6 @@ class TrinityTable:
         """The table's current version, or the one it was opened at."""
         return self._snapshot().version
 
-    @property
-    def path(self) -> str:
-        """Where the table is, with scheme."""
-        return self._backend.path
-
     def history(self) -> DataFrame:
         """One row per commit, newest first.
 
@@ -259,9 +248,6 @@ class TrinityTable:
         """
         commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
         return opening.history_frame(self._backend.spark, commits)
-
-    def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
 
     # Merging --------------------------------------------------------------------------------------------------------
 
@@ -289,21 +275,6 @@ class TrinityTable:
         store = self._writable()
         upkeep = partial(automatic.after_merge, store)
         return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
-
-    def _writable(self) -> ManagedBackend:
-        if self._pinned is not None:
-            raise ReadOnlyTableError(
-                f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
-                "versionAsOf or timestampAsOf to write.",
-                path=self.path,
-            )
-        if not can_write(self._backend.spark):
-            raise ReadOnlyTableError(
-                f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
-                "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
-                path=self.path,
-            )
-        return self._backend
 
     def upsert(self, source: DataFrame | TrinityTable) -> MergeBuilder:
         """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
@@ -366,106 +337,6 @@ class TrinityTable:
         """
         return companions.delete_where(self._builder(None), condition)
 
-    # Maintenance ----------------------------------------------------------------------------------------------------
-
-    def compact(self) -> CompactionResult:
-        """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
-
-        Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
-        another compaction, a restore or a purge. Tombstones of a table with a declared watermark stay for the table's
-        ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
-        until ``vacuum()``.
-
-        Returns:
-            What it did, or why it was not worth it.
-
-        Raises:
-            ReadOnlyTableError: this is a past version.
-
-        Example:
-            >>> orders.delete(spark.sql("SELECT '1' AS order_id")).execute().batches
-            2
-            >>> result = orders.compact()
-            >>> result.batches, result.rows, result.rowsRemoved
-            (2, 2, 1)
-        """
-        return compaction.compact(self._writable())
-
-    def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
-        """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
-
-        Versions older than that can no longer be read afterwards. Log entries stay.
-
-        Args:
-            retentionHours: must be longer than the longest merge, compaction or read may take: a write in progress is
-                only safe because its files are younger.
-            dryRun: remove nothing.
-
-        Returns:
-            The paths that were removed, or that would be.
-
-        Raises:
-            ReadOnlyTableError: this is a past version.
-            ValueError: ``retentionHours`` is no number from 0 up.
-
-        Example:
-            >>> orders.vacuum(dryRun=True)
-            []
-        """
-        return retention.vacuum(self._writable(), retentionHours, dryRun)
-
-    def restore(self, version: int) -> RestoreResult:
-        """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
-
-        Args:
-            version: one whose files have not been vacuumed.
-
-        Returns:
-            What it did.
-
-        Raises:
-            TableNotFoundError: there is no such version, or its files are gone; nothing was changed.
-            ConcurrentCommitError: other writers were faster each time; nothing was changed.
-            ReadOnlyTableError: this is a past version.
-
-        Example:
-            >>> orders.deleteWhere("true").execute().rowsDeleted
-            2
-            >>> orders.restore(1).version, orders.toDF().count()
-            (3, 2)
-        """
-        return retention.restore(self._writable(), version)
-
-    def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
-        """Erases keys: every stored version of them, from all files, history included (a legal erasure).
-
-        Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
-        cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
-        keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
-        rows, but the conditions and values of merges as they were written in the code.
-
-        Args:
-            keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
-                several columns). At most 100,000.
-
-        Returns:
-            What was rewritten, deleted and removed, verified by scanning all files once more.
-
-        Raises:
-            SchemaMismatchError, NullKeyError: the keys are not keys of this table; nothing was changed.
-            CorruptTableError: a file is missing; or the scan still found a key, which another writer has just written: call
-                it again.
-            ReadOnlyTableError: this is a past version.
-
-        Example:
-            >>> result = orders.purge(["1"])
-            >>> result.rowsRemoved, result.filesRewritten, orders.toDF().count()
-            (1, 1, 1)
-            >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
-            1
-        """
-        return purge.purge(self._writable(), keys)
-
     def foreachBatch(
         self,
         mergeFunction: Callable[[TrinityTable, DataFrame], MergeBuilder],
@@ -498,16 +369,7 @@ class TrinityTable:
         self._writable()
         return streaming.batch_function(partial(_opened, self.path, self._alias), mergeFunction, appId, onResult)
 
-    def health(self) -> TableHealth:
-        """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
-
-        Example:
-            >>> print(orders.health())
-            version             1
-            live rows           2
-            ...
-        """
-        return health.health(self._backend, self._snapshot())
+    # Showing --------------------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         at = "" if self._pinned is None else f", version {self._pinned}"
@@ -520,4 +382,4 @@ class TrinityTable:
 
 def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
     """A table in another session: by its path, which can be sent to another process where a session cannot."""
-    return TrinityTable(ManagedBackend(spark, path), alias)
+    return TrinityTable(ManagedBackend(spark, path), alias=alias)

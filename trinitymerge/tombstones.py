@@ -62,7 +62,7 @@ def blanked(definition: TableDefinition) -> dict[str, str]:
 
 
 def holds_more(definition: TableDefinition) -> str:
-    """Is a stored row a tombstone with a payload, as one of an older version of this library may be. Never null."""
+    """SQL that is true if a stored row is a tombstone with a payload, as those of older versions may be. Never null."""
     filled = [
         f"{quote(f.name)} IS NOT NULL"
         if f.nullable

@@ -142,11 +142,11 @@ class _Forget:
 
     @property
     def is_never(self) -> bool:
-        """Are all tombstones kept."""
+        """True if all tombstones are kept."""
         return self.before_ms is None and not self.everything
 
     def condition(self, definition: TableDefinition) -> str:
-        """Is a row of a dated scan forgotten, as SQL."""
+        """SQL that is true if a row of a dated scan is forgotten."""
         if self.is_never:
             return "false"
         old = "true" if self.everything else f"coalesce({SINCE} <= {self.before_ms}L, false)"
@@ -298,7 +298,7 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
 
 
 def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
-    """May batches that landed hold rows which only the forgotten tombstones keep from view."""
+    """Why batches that landed may hold rows which only the forgotten tombstones keep from view; None if they hold none."""
     definition = landed.now.definition
     if commit.horizon is None or all(is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended):
         return None

@@ -327,7 +327,7 @@ def _unfinished(backend: Maintained, batch_id: str) -> list[FileInfo]:
 
 
 def _is_dead(backend: Maintained, batch_id: str) -> bool:
-    """Did the writer of a directory die: it has touched nothing for an hour."""
+    """True if the writer of a directory has died: it has touched nothing for an hour."""
     files = _unfinished(backend, batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
 

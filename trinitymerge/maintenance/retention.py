@@ -94,7 +94,7 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
 
 
 def _is_needed_now(backend: Maintained, path: str) -> bool:
-    """Has a restore taken a batch back, or a slow writer committed it, since the files were listed."""
+    """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
     return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
 
 

@@ -1,28 +1,38 @@
 """What a table's history is made of: batches, commits and snapshots (S7, S33).
 
-Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, and their JSON. Knows nothing
-of files, of Spark, or of who writes when. Content is parsed as data only; the names in it are checked, so that none can
-leave the table's directory.
+Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, and their JSON; how, stands in
+``fields.py``. Knows nothing of files, of Spark, or of who writes when. Content is parsed as data only; the names in it are
+checked, so that none can leave the table's directory.
 """
 
 from __future__ import annotations
 
 import getpass
-import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.storage.fields import (
+    as_tuple,
+    check_batch_id,
+    check_count,
+    check_hex,
+    check_resets_horizon,
+    check_stream,
+    check_transaction,
+    count_field,
+    from_json_object,
+    json_names,
+    to_json_object,
+    tuple_or_none,
+)
 
 PROTOCOL = 1
 """The newest reader and writer protocol this library understands."""
-
-_BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
-_HEX = re.compile(r"[0-9a-f]+")
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
@@ -30,45 +40,6 @@ class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it 
 
 
 # Data -------------------------------------------------------------------------------------------------------
-
-
-def _as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(value)
-
-
-def _tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    return None if value is None else tuple(value)
-
-
-def _check_batch_id(_batch: object, _field: object, value: Any) -> None:
-    if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
-        raise ValueError(f"batch id {value!r} is not made of letters, digits, '_' and '-' only")
-
-
-def _check_count(_instance: object, field: Any, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{field.name} is {value!r}, which is not a whole number from 0 up")
-
-
-def _check_transaction(_commit: object, _field: object, value: tuple[Any, ...] | None) -> None:
-    if value is not None and [type(part) for part in value] != [str, int]:
-        raise ValueError(f"transaction is {value!r}, which is not the name of an application and a version")
-
-
-def _check_resets_horizon(commit: Any, _field: object, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"resetsHorizon is {value!r}, which is neither true nor false")
-    if value and commit.horizon is not None:
-        raise ValueError(f"the horizon is both reset and set to {list(commit.horizon)}")
-
-
-def _check_stream(commit: Any, _field: object, value: Any) -> None:
-    if value is not None and (not isinstance(value, str) or commit.transaction is None):
-        raise ValueError(f"stream is {value!r}, which is not the id of a streaming query beside a transaction")
-
-
-def _count() -> Any:
-    return attrs.field(validator=_check_count)
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +54,7 @@ class Batch:
         bytes: their size.
         watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
         watermark_max: likewise the largest.
-        watermark_has_null: may a watermark column be null in some row.
+        watermark_has_null: whether a watermark column may be null in some row.
         unique_keys: no two rows have the same primary key.
         base: resolved and unique: the result of a compaction or the first load.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
@@ -91,22 +62,22 @@ class Batch:
         extra: fields of newer libraries, kept as they are.
     """
 
-    id: str = attrs.field(validator=_check_batch_id)
-    rows: int = _count()
-    tombstones: int = _count()
-    files: int = _count()
-    bytes: int = _count()
-    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
-    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    id: str = attrs.field(validator=check_batch_id)
+    rows: int = count_field()
+    tombstones: int = count_field()
+    files: int = count_field()
+    bytes: int = count_field()
+    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
+    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     watermark_has_null: bool = True
     unique_keys: bool = False
     base: bool = False
-    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(_check_count))
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """The batch as an entry holds it."""
-        return _to_json(self, _BATCH_FIELDS)
+        return to_json_object(self, _BATCH_FIELDS)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Batch:
@@ -115,12 +86,7 @@ class Batch:
         Raises:
             ValueError: a field is missing or means nothing.
         """
-        return cls(**_from_json(data, _BATCH_FIELDS))
-
-
-def _check_hex(_purged: object, field: Any, value: Any) -> None:
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
+        return cls(**from_json_object(data, _BATCH_FIELDS))
 
 
 @attrs.frozen
@@ -132,8 +98,8 @@ class Purged:
         hashes: one per key, as :func:`trinitymerge.markers.hash_of_key` makes them.
     """
 
-    salt: str = attrs.field(validator=_check_hex)
-    hashes: tuple[str, ...] = attrs.field(converter=_as_tuple, validator=attrs.validators.deep_iterable(_check_hex))
+    salt: str = attrs.field(validator=check_hex)
+    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
 
     def to_json(self) -> dict[str, Any]:
         """As entries and checkpoints hold it."""
@@ -184,32 +150,32 @@ class Commit:
         extra: fields of newer libraries, kept as they are.
     """
 
-    version: int = _count()
-    timestamp_ms: int = _count()
+    version: int = count_field()
+    timestamp_ms: int = count_field()
     operation: str
     parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     definition: TableDefinition | None = None
-    added: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
-    removed: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    added: tuple[Batch, ...] = attrs.field(default=(), converter=as_tuple)
+    removed: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
     transaction: tuple[str, int] | None = attrs.field(
-        default=None, converter=_tuple_or_none, validator=_check_transaction
+        default=None, converter=tuple_or_none, validator=check_transaction
     )
-    stream: str | None = attrs.field(default=None, validator=_check_stream)
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
-    resets_horizon: bool = attrs.field(default=False, validator=_check_resets_horizon)
+    stream: str | None = attrs.field(default=None, validator=check_stream)
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
+    resets_horizon: bool = attrs.field(default=False, validator=check_resets_horizon)
     purged: Purged | None = None
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
-    reader_protocol: int = attrs.field(default=PROTOCOL, validator=_check_count)
-    writer_protocol: int = attrs.field(default=PROTOCOL, validator=_check_count)
+    reader_protocol: int = attrs.field(default=PROTOCOL, validator=check_count)
+    writer_protocol: int = attrs.field(default=PROTOCOL, validator=check_count)
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     previous: str | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """The commit as its entry holds it, without the envelope."""
-        data = _to_json(self, _COMMIT_FIELDS)
+        data = to_json_object(self, _COMMIT_FIELDS)
         data["added"] = [b.to_json() for b in self.added]
         data["definition"] = self.definition.to_json() if self.definition else None
         data["purged"] = self.purged.to_json() if self.purged else None
@@ -222,7 +188,7 @@ class Commit:
         Raises:
             ValueError: a field is missing or means nothing.
         """
-        values = _from_json(data, _COMMIT_FIELDS)
+        values = from_json_object(data, _COMMIT_FIELDS)
         values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
         values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
         values["purged"] = Purged.from_json(values.get("purged"))
@@ -252,10 +218,10 @@ class Snapshot:
     timestamp_ms: int
     definition: TableDefinition
     definition_version: int = 0
-    batches: tuple[Batch, ...] = attrs.field(default=(), converter=_as_tuple)
+    batches: tuple[Batch, ...] = attrs.field(default=(), converter=as_tuple)
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=_tuple_or_none)
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
     reader_protocol: int = PROTOCOL
     writer_protocol: int = PROTOCOL
@@ -358,7 +324,7 @@ class Snapshot:
 
     def to_json(self) -> dict[str, Any]:
         """The snapshot as a checkpoint holds it, without the envelope."""
-        data = _to_json(self, _SNAPSHOT_FIELDS)
+        data = to_json_object(self, _SNAPSHOT_FIELDS)
         return {
             **data,
             "definition": self.definition.to_json(),
@@ -373,13 +339,13 @@ class Snapshot:
         Raises:
             ValueError: a field is missing or means nothing.
         """
-        values = _from_json(data, _SNAPSHOT_FIELDS)
+        values = from_json_object(data, _SNAPSHOT_FIELDS)
         values.pop("extra", None)
         for name in ("version", "timestamp_ms", "definition_version", "reader_protocol", "writer_protocol"):
             if type(values.get(name, 0)) is not int:
                 raise ValueError(f"{name} is {values[name]!r}, which is not a whole number")
         for transaction in values.get("transactions", {}).items():
-            _check_transaction(None, None, transaction)
+            check_transaction(None, None, transaction)
         if not all(isinstance(stream, str) for stream in values.get("streams", {}).values()):
             raise ValueError("streams do not map names of applications to ids of streaming queries")
         values["definition"] = TableDefinition.from_json(values["definition"])
@@ -405,32 +371,8 @@ def current_user() -> str | None:
         return None
 
 
-# JSON -------------------------------------------------------------------------------------------------------
+# Names in JSON ----------------------------------------------------------------------------------------------
 
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)
-
-
-def _field_names(cls: type, **renamed: str) -> dict[str, str]:
-    names = [a.name for a in attrs.fields(cls) if a.name != "extra"]
-    return {name: renamed.get(name, _camel(name)) for name in names}
-
-
-_BATCH_FIELDS = _field_names(Batch)
-_COMMIT_FIELDS = _field_names(Commit, timestamp_ms="timestamp", duration_ms="durationMs", id="commitId")
-_SNAPSHOT_FIELDS = _field_names(Snapshot, timestamp_ms="timestamp", checksum="entry")
-
-
-def _to_json(instance: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    values = {key: getattr(instance, name) for name, key in names.items()}
-    return {**getattr(instance, "extra", {}), **values}
-
-
-def _from_json(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError(f"expected an object, found {type(data).__name__}")
-    values = {name: data[key] for name, key in names.items() if key in data}
-    known = set(names.values())
-    return {**values, "extra": {key: value for key, value in data.items() if key not in known}}
+_BATCH_FIELDS = json_names(Batch)
+_COMMIT_FIELDS = json_names(Commit, timestamp_ms="timestamp", duration_ms="durationMs", id="commitId")
+_SNAPSHOT_FIELDS = json_names(Snapshot, timestamp_ms="timestamp", checksum="entry")

@@ -56,7 +56,7 @@ class FileSystem(ABC):
     """
 
     is_local: bool = False
-    """Are these files of this machine, reachable without Spark."""
+    """True if these are files of this machine, reachable without Spark."""
 
     @abstractmethod
     def qualify(self, path: str) -> str:
@@ -93,7 +93,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Is there a file or directory."""
+        """True if there is a file or directory."""
 
     @abstractmethod
     def list(self, path: str) -> Infos:

@@ -298,7 +298,7 @@ class CommitLog:
         return snapshot
 
     def _has_grown(self, version: int) -> bool:
-        """Has the log grown since the entry after a version was not found? Raises if it has a gap there."""
+        """True if the log has grown since the entry after a version was not found. Raises if it has a gap there."""
         if not self.files.fs.exists(self.files.entry_path(version + 2)):
             return False
         if not self.files.fs.exists(self.files.entry_path(version + 1)):

@@ -66,7 +66,7 @@ class LogFiles:
         return f"{self.directory}/{version:020d}.checkpoint.json"
 
     def exists(self) -> bool:
-        """Is there a table: does its first entry exist."""
+        """True if there is a table: its first entry exists."""
         return self.fs.exists(self.entry_path(0))
 
     def read_hint(self) -> Hint | None:
@@ -98,7 +98,7 @@ class LogFiles:
         )
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        """Is the entry a snapshot ends with still there: not so if the table was dropped or replaced since.
+        """True if the entry a snapshot ends with is still there: not so if the table was dropped or replaced since.
 
         Raises:
             CorruptTableError: the entry is torn or garbled.

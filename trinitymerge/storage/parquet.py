@@ -57,7 +57,7 @@ class ManagedBackend:
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Is there a table at the path."""
+        """True if there is a table at the path."""
         return self.log.files.exists()
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
@@ -374,5 +374,5 @@ def _version_of(batches: Sequence[Batch]) -> str:
 
 
 def _is_hidden(file: FileInfo, directory: str) -> bool:
-    """Is a file, or a directory it lies in, one that Spark's readers pass over."""
+    """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))

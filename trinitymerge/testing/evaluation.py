@@ -1,7 +1,8 @@
 """One merge, evaluated rule by rule (sections 2, 4 and 5 of the semantics page).
 
-Owns: :class:`Evaluation`, from snapshot, source and clauses to the batch and its counts. It reads a table
-only through ``live`` and ``latest`` and never changes it. :meth:`Evaluation.run` is the table of contents.
+Owns: :class:`Evaluation`, from snapshot, source and clauses to the batch. It reads a table only through ``live`` and
+``latest`` and never changes it. :meth:`Evaluation.run` is the table of contents; what is refused stands in ``refusals.py``,
+what is counted in ``counting.py``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import HIDDEN_TOMBSTONE
-from trinitymerge.errors import (
-    AmbiguousMergeError,
-    DuplicateKeyError,
-    NullKeyError,
-    SchemaMismatchError,
-    StaleRowsError,
-    TooManyDeletesError,
-)
+from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.merge.clauses import (
     Action,
     All,
@@ -31,64 +25,14 @@ from trinitymerge.merge.clauses import (
     WhenMatched,
     WhenNotMatched,
     WhenOnlyOnTarget,
-    describe,
 )
+from trinitymerge.testing.changes import Change, Firing, Key, Outcome
 from trinitymerge.testing.checks import Names
+from trinitymerge.testing.counting import Counting, stale_changes
 from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
+from trinitymerge.testing.refusals import Refusals
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, is_tombstone, store, tombstone_value, zero
-
-Key = tuple[Any, ...]
-
-
-@attrs.frozen
-class Firing:
-    """A clause that applies to a pair, a source row or a target row; None is the absent delete of S18."""
-
-    clause: int | None
-    target: Row | None
-    source: Row | None
-
-
-@attrs.define(eq=False)
-class Change:
-    """One action on one firing, and what it writes.
-
-    Attributes:
-        firing: where it comes from.
-        row: the row to write.
-        pre_image: the live target row that is updated, moved or deleted; None for inserts and absent deletes.
-        replaced: the latest target row, live or tombstone, at the key of ``row``.
-        old_key_tombstone: what a move writes for the key it leaves (S24).
-        is_insert: is the action an insert.
-        stale: has ``row`` no effect on reads because what it replaces is fresher (S11).
-        withheld: is ``row`` left out because the update or delete of its firing is stale (S21a).
-    """
-
-    firing: Firing
-    row: Row
-    pre_image: Row | None = None
-    replaced: Row | None = None
-    old_key_tombstone: Row | None = None
-    is_insert: bool = False
-    stale: bool = False
-    withheld: bool = False
-
-    @property
-    def is_move(self) -> bool:
-        return self.old_key_tombstone is not None
-
-
-@attrs.frozen
-class Outcome:
-    """What one merge would commit, and its counts (S30a)."""
-
-    batch: tuple[Row, ...]
-    inserted: int
-    updated: int
-    deleted: int
-    stale: int
-    per_clause: tuple[int, ...]
 
 
 @attrs.define
@@ -115,26 +59,32 @@ class Evaluation:
     on_stale: str
     commit_time: dt.datetime
     rules: RowRules = attrs.field(init=False)
+    refusals: Refusals = attrs.field(init=False)
+    counting: Counting = attrs.field(init=False)
     null_keys: list[Firing] = attrs.field(init=False, factory=list)
     misfits: list[SchemaMismatchError] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.rules = RowRules(self.names.definition)
+        self.refusals = Refusals(self.rules, self.clauses)
+        self.counting = Counting(self.rules, self.live, self.latest)
 
     def run(self, max_delete_fraction: float | None) -> Outcome:
         """The whole merge: who fires, what is written, what is refused (in this order), what is counted."""
         firings = self.fire()
         assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
-        self.refuse_null_keys_and_misfits()
+        self.refusals.null_keys(self.null_keys)
+        self.refuse_misfits()
         changes = [self.write(firing, action, values) for firing, action, values in assigned]
         self.decide_stale(changes)
         self.withhold_inserts(changes)
-        self.refuse_taken_keys(changes)
+        self.refusals.taken_keys(self.taken_keys(changes))
         batch = self.batch(changes)
-        self.refuse_ambiguity(changes, batch)
-        self.refuse_stale(changes, batch)
-        outcome = self.count(firings, changes, batch)
-        self.refuse_too_many_deletes(outcome, max_delete_fraction)
+        self.refusals.ambiguity(changes, batch)
+        if self.on_stale == "error":
+            self.refusals.stale(stale_changes(changes, batch))
+        outcome = self.counting.outcome(firings, changes, batch, len(self.clauses))
+        self.refusals.too_many_deletes(outcome.deleted, len(self.live), max_delete_fraction)
         return outcome
 
     # Who fires (S17-S20) ------------------------------------------------------------------------------------
@@ -238,23 +188,10 @@ class Evaluation:
             self.misfits.append(error)
             return None
 
-    def refuse_null_keys_and_misfits(self) -> None:
-        """S34, first half."""
-        if self.null_keys:
-            raise NullKeyError(
-                f"{len(self.null_keys)} row(s) would be written with a null in the primary key "
-                f"{self.key_names}, first by {self.clause_text(self.null_keys[0])}. "
-                "Filter such source rows out, or give the key a value."
-            )
+    def refuse_misfits(self) -> None:
+        """S29, S34."""
         if self.misfits:
             raise self.misfits[0]
-
-    @property
-    def key_names(self) -> str:
-        return f"({', '.join(self.rules.definition.primaryKey)})"
-
-    def clause_text(self, firing: Firing) -> str:
-        return "an absent delete" if firing.clause is None else describe(self.clauses, firing.clause)
 
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
@@ -359,7 +296,7 @@ class Evaluation:
     # Keys that are taken (S25) ------------------------------------------------------------------------------
 
     def is_arrival(self, change: Change) -> bool:
-        """Is it a row that comes to a key that is live in the target; a stale move stays where it is."""
+        """True if it is a row that comes to a key that is live in the target; a stale move stays where it is."""
         comes = (change.is_insert and not change.withheld) or (change.is_move and not change.stale)
         return comes and self.rules.key(change.row) in self.live
 
@@ -371,16 +308,10 @@ class Evaluation:
             return self.rules.key(change.pre_image)
         return None
 
-    def refuse_taken_keys(self, changes: list[Change]) -> None:
+    def taken_keys(self, changes: list[Change]) -> list[Change]:
+        """The arrivals at keys that the merge does not free."""
         freed = {self.frees(change) for change in changes}
-        taken = [c for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
-        if taken:
-            keys = [self.rules.key(change.row) for change in taken]
-            raise DuplicateKeyError(
-                f"{self.clause_text(taken[0].firing)} would write a row under a key that is live and that "
-                f"this merge does not free: {self.key_names} = {keys[:5]}. Delete or move that row too.",
-                keys=keys,
-            )
+        return [c for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
 
     # The batch (S8, S12) ------------------------------------------------------------------------------------
 
@@ -399,96 +330,3 @@ class Evaluation:
                 rows.append(change.row)
             rows += [row for row in tombstones if self.rules.key(row) not in arrived]
         return rows
-
-    def refuse_ambiguity(self, changes: list[Change], batch: list[Row]) -> None:
-        groups: dict[Any, list[Row]] = {}
-        for row in batch:
-            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
-        keys = [key for (key, _), rows in groups.items() if not self.agree(rows)]
-        keys += self.torn_rows(changes)
-        if keys:
-            raise AmbiguousMergeError(
-                f"Several source rows write different rows for one key and watermark: "
-                f"{self.key_names} = {keys[:5]}. Deduplicate it, or tell them apart by a watermark key.",
-                keys=keys,
-            )
-
-    def agree(self, rows: list[Row]) -> bool:
-        """S12: all tombstones, or equal in every column, as they are stored."""
-        return all(self.rules.is_tombstone(row) for row in rows) or len({self.rules.content(row) for row in rows}) == 1
-
-    def torn_rows(self, changes: list[Change]) -> list[Key]:
-        """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
-        by_target: dict[Key, list[Change]] = {}
-        for change in changes:
-            if change.pre_image is not None and not change.stale:
-                by_target.setdefault(self.rules.key(change.pre_image), []).append(change)
-        return [
-            key
-            for key, group in by_target.items()
-            if any(c.is_move for c in group) and len({self.rules.content(c.row) for c in group}) > 1
-        ]
-
-    def refuse_stale(self, changes: list[Change], batch: list[Row]) -> None:
-        stale = self.stale_changes(changes, batch)
-        if stale and self.on_stale == "error":
-            keys = [self.rules.key(change.row) for change in stale]
-            raise StaleRowsError(
-                f"{len(stale)} row(s) are older than what they would replace: {self.key_names} = {keys[:5]}.",
-                keys=keys,
-            )
-
-    def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
-        """Stale rows of the batch, and stale moves, which are not in it."""
-        written = {id(row) for row in batch}
-        stale = [change for change in changes if change.stale and not change.withheld]
-        return [change for change in stale if change.is_move or id(change.row) in written]
-
-    # Counts (S30a) ------------------------------------------------------------------------------------------
-
-    def count(self, firings: list[Firing], changes: list[Change], batch: list[Row]) -> Outcome:
-        """Follows every live row: it stayed, was replaced or moved (both updates), or is gone (a delete)."""
-        winners = self.winners(batch)
-        alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}
-        came_from = self.came_from(changes, alive)
-        moved = set(came_from.values())
-        replaced = {key for key in alive if key in self.live and key not in came_from and key not in moved}
-        touched = {key for key in winners if key in self.live}
-        return Outcome(
-            batch=tuple(batch),
-            inserted=len(alive) - len(came_from) - len(replaced),
-            updated=len(came_from) + len(replaced),
-            deleted=len(touched - moved - replaced),
-            stale=len(self.stale_changes(changes, batch)) + sum(change.withheld for change in changes),
-            per_clause=tuple(sum(f.clause == n for f in firings) for n in range(len(self.clauses))),
-        )
-
-    def winners(self, batch: list[Row]) -> dict[Key, Row]:
-        """The freshest row of the batch for each key, where it is not older than what the table has."""
-        winners: dict[Key, Row] = {}
-        for row in batch:
-            key = self.rules.key(row)
-            if not self.rules.older(row, self.latest(key)) and not self.rules.older(row, winners.get(key)):
-                winners[key] = row
-        return winners
-
-    def came_from(self, changes: list[Change], alive: dict[Key, Row]) -> dict[Key, Key]:
-        """For each key that a moved row now lives at, the key it came from; each row lives on once."""
-        came_from: dict[Key, Key] = {}
-        for change in changes:
-            key = self.rules.key(change.row)
-            if not change.is_move or change.stale or change.pre_image is None or key not in alive:
-                continue
-            if self.rules.content(alive[key]) == self.rules.content(change.row):
-                came_from.setdefault(key, self.rules.key(change.pre_image))
-        return came_from
-
-    def refuse_too_many_deletes(self, outcome: Outcome, fraction: float | None) -> None:
-        """S37."""
-        if fraction is not None and outcome.deleted > fraction * len(self.live):
-            raise TooManyDeletesError(
-                f"The merge would delete {outcome.deleted} of {len(self.live)} live rows, "
-                f"more than maxDeleteFraction({fraction}) allows.",
-                deleted=outcome.deleted,
-                live=len(self.live),
-            )

@@ -32,8 +32,8 @@ class Expr:
     Attributes:
         sql: SQL over both sides, qualified by their aliases.
         call: the same in Python; must return None where SQL gives null.
-        reads_target: does the text mention a column of the target.
-        reads_source: does the text mention a column of the source.
+        reads_target: the text mentions a column of the target.
+        reads_source: the text mentions a column of the source.
 
     Example:
         >>> is_delete = Expr("B.op <=> 'D'", lambda t, s: s["op"] == "D", reads_target=False)
@@ -102,7 +102,7 @@ def evaluate(expression: Any, target: Mapping[str, Any] | None, source: Mapping[
 
 
 def reads_target(expression: Any) -> bool:
-    """Does the expression read the target, as far as anyone can know without running it.
+    """True if the expression reads the target, as far as anyone can know without running it.
 
     A plain callable does, unless the name of its first parameter starts with an underscore:
     ``lambda _, s: s["op"] == "D"``.

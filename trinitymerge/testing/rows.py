@@ -39,11 +39,11 @@ class RowRules:
         return order_keys(self.watermark(row).values())
 
     def older(self, row: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
-        """Is the row's declared watermark smaller than the other's (S11); no other row is no reason."""
+        """True if the row's declared watermark is smaller than the other's (S11); no other row is no reason."""
         return other is not None and self.watermark_order(row) < self.watermark_order(other)
 
     def is_tombstone(self, row: Mapping[str, Any]) -> bool:
-        """Does the row say "deleted" (S4)."""
+        """True if the row says "deleted" (S4)."""
         return is_tombstone(self.definition, row[self.definition.tombstone_column])
 
     def content(self, row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -237,7 +237,7 @@ def zero(field: Field) -> Any:
 
 
 def is_tombstone(definition: TableDefinition, value: Any) -> bool:
-    """Does this value of the tombstone column say "deleted" (S4)."""
+    """True if this value of the tombstone column says "deleted" (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return value is True
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:

@@ -73,7 +73,7 @@ def _storing(value: DataType, target: DataType) -> Storing:
 
 
 def widens(value: DataType, target: DataType) -> bool:
-    """Does every value of a type fit another, so that a plain cast neither fails nor merges two values.
+    """True if every value of a type fits another, so that a plain cast neither fails nor merges two values.
 
     Exceptions to the second half are text (any atomic value can be written as text) and null.
     """
@@ -85,7 +85,7 @@ def widens(value: DataType, target: DataType) -> bool:
 
 
 def widens_exactly(value: DataType, target: DataType) -> bool:
-    """Does a cast keep every value of an atomic type apart from every other one: is it injective."""
+    """True if a cast is injective: it keeps every value of an atomic type apart from every other one."""
     if _same(value, target):
         return True
     if type(value) in _INTEGRAL_ORDER and type(target) in _INTEGRAL_ORDER:
@@ -125,7 +125,7 @@ def _checkable(value: DataType, target: DataType) -> bool:
 
 
 def rounds(value: DataType, target: DataType) -> bool:
-    """Does storing a value that fits cut off or round parts of it, so that it may become another one."""
+    """True if storing a value that fits cuts off or rounds parts of it, so that it may become another one."""
     if isinstance(target, DateType):
         return isinstance(value, (TimestampType, TimestampNTZType))
     if isinstance(value, DayTimeIntervalType) and isinstance(target, DayTimeIntervalType):

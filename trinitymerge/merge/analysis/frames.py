@@ -182,11 +182,11 @@ class Source:
         return without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:
-        """Can the expressions be computed from the source alone."""
+        """True if the expressions can be computed from the source alone."""
         return _resolves(lambda: selected(self.df, expressions))
 
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
-        """Do expressions over the source alone mean the same, pair by pair.
+        """True if expressions over the source alone mean the same, pair by pair.
 
         Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """

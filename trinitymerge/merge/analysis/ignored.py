@@ -50,7 +50,7 @@ def ignored_columns(
 
 
 def _mentions(text: str, name: str) -> bool:
-    """Could a text be about a column: does the name stand in it, as a word."""
+    """True if a text could be about a column: the name stands in it, as a word."""
     quoted = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
 

@@ -151,7 +151,7 @@ class Inspector:
         return self._types.get(value) if isinstance(value, str) else None
 
     def reads_target(self, *values: Expression) -> bool:
-        """Does any of the values need the target, or can all be computed from the source alone."""
+        """True if any of the values needs the target; false if all can be computed from the source alone."""
         if not values or self._source is None:
             return bool(values)
         known = [self._reads.get(v) if isinstance(v, str) else None for v in values]

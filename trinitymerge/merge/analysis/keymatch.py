@@ -1,4 +1,4 @@
-"""Does a merge condition imply equality on the whole primary key, and does a written row keep that key (S18, S25, S31).
+"""Whether a merge condition implies equality on the whole primary key, and a written row keeps that key (S18, S25, S31).
 
 Owns: :class:`KeyMatch` and how it is recognised. Guesses are made from text and verified by Spark's analyzer; what cannot be
 verified is no match, which takes the safer path.
@@ -83,7 +83,7 @@ def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | 
 
 
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
-    """Is a condition the conjunction of these texts.
+    """True if a condition is the conjunction of these texts.
 
     They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
     """
@@ -143,7 +143,7 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
 
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
-    """Does Spark, to compare them, cast the source's side to the key's type, or both to a wider one."""
+    """True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
     mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
     compared = analysis.joined.filter(f"{mine} = {as_sql(side)}")
     return any(
@@ -165,7 +165,7 @@ def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bo
 
 
 def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:
-    """Are values the same, pair by pair, without looking at the target."""
+    """True if values are the same, pair by pair, without looking at the target."""
     left, right = [], []
     for a, b in pairs:
         if isinstance(a, Given) and isinstance(b, Given):

@@ -57,7 +57,7 @@ def conjuncts(condition: str | Column) -> list[str]:
 
 
 def mentions_alias(text: str, alias: str) -> bool:
-    """Does a text certainly name something of an alias. What is hard to read does not: it must be asked about.
+    """True if a text certainly names something of an alias. What is hard to read does not: it must be asked about.
 
     Example:
         >>> mentions_alias("A.x + B.x", "a"), mentions_alias("concat(B.x, 'A.x')", "A")
@@ -102,7 +102,7 @@ def _equality(conjunct: str) -> tuple[str, str, str] | None:
 
 
 def is_plain_equality(condition: str | Column) -> bool:
-    """Is a condition one equality of two bare names, that nothing can be read as but that.
+    """True if a condition is one equality of two bare names, and can be read as nothing else.
 
     Example:
         >>> is_plain_equality("A.id = B.id"), is_plain_equality("A.flag = B.flag OR B.x")

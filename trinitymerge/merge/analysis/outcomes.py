@@ -42,7 +42,7 @@ class Outcomes:
     classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
-        """Has every pair of clauses that can both be the first true ones such an outcome. None stands for no clause."""
+        """True if every pair of clauses that can both be the first true ones has such an outcome. None stands for no clause."""
         deletes = {m for m, _ in self.tombstones}
         class_of = {m: i for i, (ms, _) in enumerate(self.classes) for m in ms}
         class_of_insert = {n: i for i, (_, ns) in enumerate(self.classes) for n in ns}
@@ -155,7 +155,7 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> 
 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
-    """Can every source row only have one of the outcomes, by the shape of the clause lists alone."""
+    """True if every source row can only have one of the outcomes, by the shape of the clause lists alone."""
     matched, not_matched = analysis.of_kind(WhenMatched), analysis.of_kind(WhenNotMatched)
     return outcomes.allow(
         _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)

@@ -331,7 +331,7 @@ class _Resolver:
     # Names ----------------------------------------------------------------------------------------------------------
 
     def _only_source(self, name: str) -> bool:
-        """Is it a source column that the table does not have: one that is left out on purpose (S22a)."""
+        """True if it is a source column that the table does not have: one that is left out on purpose (S22a)."""
         in_table = find_name(name, self.definition.names, self._case_sensitive) is not None
         return not in_table and self.source is not None and self.source.index(name) is not None
 

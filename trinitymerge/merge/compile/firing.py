@@ -102,7 +102,7 @@ def _written_key(program: Program, row: WrittenRow) -> list[Given]:
 
 
 def _has_key(keys: Sequence[str | Column]) -> str | Column:
-    """Is no part of the key null."""
+    """Whether no part of the key is null, as SQL or a Column."""
     if all(isinstance(key, str) for key in keys):
         return all_of(f"{as_sql(str(key))} IS NOT NULL" for key in keys)
     return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))

@@ -64,7 +64,7 @@ def within(batches: Batches, observed: Mapping[str, Any]) -> str | None:
 
 
 def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
-    """May a range leave out much of a table of so many rows: filtering files costs something, and in vain where it does not.
+    """True if a range may leave out much of a table of so many rows. Where it does not, filtering files costs something in vain.
 
     As if keys were numbers counted up, or a second or a day apart; text only where it is one and the same.
     """

@@ -195,7 +195,7 @@ def looking(
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> str | Column:
-    """Is a row of the joined sides a pair: by its key, and what else the condition asks; or by the join itself."""
+    """Whether a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
     if analysis.source is None:
         return "false"
     if match is None:
@@ -235,18 +235,18 @@ def _beside_change(definition: TableDefinition, slots: Sequence[Slot], first: in
 
 
 def in_slots(numbers: Iterable[int]) -> str:
-    """Is a row of one of these slots."""
+    """SQL that is true if a row is of one of these slots."""
     listed = ", ".join(map(str, numbers))
     return f"{SLOT} IN ({listed})" if listed else "false"
 
 
 def of_kinds(program: Program, *kinds: type[WrittenRow]) -> str:
-    """Is a row of one of these kinds."""
+    """SQL that is true if a row is of one of these kinds."""
     return in_slots(program.numbers(*kinds))
 
 
 def where_slots(conditions: Mapping[int, str]) -> str:
-    """Is the condition of a row's slot true, as SQL; slots that share one share a branch."""
+    """SQL that is true if the condition of a row's slot is; slots that share one share a branch."""
     numbers_of: dict[str, list[int]] = {}
     for number, condition in conditions.items():
         if condition != "false":

@@ -219,7 +219,7 @@ def _first_of(cases: tuple[Case, ...], is_dead: str) -> str:
 
 
 def _left_out(program: Program) -> str:
-    """Is a row not written after all."""
+    """SQL that is true if a row is not written after all."""
     definition = program.definition
     never_null = (f.name for f in definition.fields if not f.nullable or f.name in definition.primaryKey)
     storable, is_dead = all_of(f"{quote(n)} IS NOT NULL" for n in never_null), is_tombstone(definition)

@@ -188,7 +188,7 @@ def _misfits_of(program: Program, number: int) -> list[str]:
 
 
 def _late(program: Program) -> str:
-    """Is the update or delete beside an insert stale, as far as the joined row tells (S11, S21a)."""
+    """SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
     for insert, change in program.beside_changes.items():

@@ -34,7 +34,7 @@ ONE_TASK_BYTES = 4 << 20
 
 
 def fits_one_task(df: DataFrame) -> bool:
-    """Is a DataFrame known to be small, and to take no longer in one task than in several."""
+    """True if a DataFrame is known to be small, and to take no longer in one task than in several."""
     known = estimate(df)
     return known is not None and known.size_bytes <= ONE_TASK_BYTES and not known.runs_python
 

@@ -1,4 +1,4 @@
-"""May a merge still be committed as it is, after others were faster (S35).
+"""Whether a merge may still be committed as it is, after others were faster (S35).
 
 Owns: what of the target a merge depended on, and what that requires of the commits in between. Knows neither how the
 batch came about nor how it is committed.
@@ -72,7 +72,7 @@ class Dependence:
             return "rows have landed that are gone again"
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
-        """Is it a compaction that has forgotten no tombstone which hides a row of this merge."""
+        """True if it is a compaction that has forgotten no tombstone which hides a row of this merge."""
         if commit.operation != "COMPACT":
             return False
         if commit.horizon is None or self.batch is None:
@@ -80,7 +80,7 @@ class Dependence:
         return is_above(definition, self.batch.watermark_min, commit.horizon)
 
     def _meets(self, landed: Batches) -> bool:
-        """Have the batches that landed any key that this merge has read or written."""
+        """True if the batches that landed have any key that this merge has read or written."""
         definition = landed.definition
         names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
         mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []

@@ -25,7 +25,7 @@ StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
 
 HAS_STALE_EFFECT = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
-"""Is a settled or staged row older than what it would replace; null where that is not known."""
+"""SQL that is true if a settled or staged row is older than what it would replace; null where that is not known."""
 
 # Observed in the write job --------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ def _effect_metrics(programs: Sequence[Program], clauses: int) -> dict[str, str]
 
 
 def any_null(names: Iterable[str]) -> str:
-    """Is one of these columns null, as SQL."""
+    """SQL that is true if one of these columns is null."""
     return f"({any_of(f'{quote(n)} IS NULL' for n in names)})"
 
 

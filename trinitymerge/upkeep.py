@@ -1,0 +1,163 @@
+"""Keeping a table small, fast and healthy: the calls for its upkeep, as :class:`TrinityTable` inherits them.
+
+Owns: what a table object works on, whether it may write, and the names of these calls. Holds no logic of its own: what they
+do stands in :mod:`trinitymerge.maintenance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import ReadOnlyTableError
+from trinitymerge.maintenance import compaction, health, purge, retention
+from trinitymerge.maintenance.compaction import CompactionResult
+from trinitymerge.maintenance.health import TableHealth
+from trinitymerge.maintenance.purge import PurgeResult
+from trinitymerge.maintenance.retention import RestoreResult
+from trinitymerge.sessions import can_write
+from trinitymerge.storage.entries import Snapshot
+from trinitymerge.storage.parquet import ManagedBackend
+
+
+@attrs.frozen(eq=False, repr=False)
+class MaintainedTable:
+    """A stored table, at its newest version or pinned to an old one, which is read only."""
+
+    _backend: ManagedBackend
+    _pinned: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the table is, with scheme."""
+        return self._backend.path
+
+    def _snapshot(self) -> Snapshot:
+        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
+
+    def _writable(self) -> ManagedBackend:
+        if self._pinned is not None:
+            raise ReadOnlyTableError(
+                f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
+                "versionAsOf or timestampAsOf to write.",
+                path=self.path,
+            )
+        if not can_write(self._backend.spark):
+            raise ReadOnlyTableError(
+                f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
+                "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
+                path=self.path,
+            )
+        return self._backend
+
+    def compact(self) -> CompactionResult:
+        """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
+
+        Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
+        another compaction, a restore or a purge. Tombstones of a table with a declared watermark stay for the table's
+        ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
+        until ``vacuum()``.
+
+        Returns:
+            What it did, or why it was not worth it.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.delete(spark.sql("SELECT '1' AS order_id")).execute().batches
+            2
+            >>> result = orders.compact()
+            >>> result.batches, result.rows, result.rowsRemoved
+            (2, 2, 1)
+        """
+        return compaction.compact(self._writable())
+
+    def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
+        """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
+
+        Versions older than that can no longer be read afterwards. Log entries stay.
+
+        Args:
+            retentionHours: must be longer than the longest merge, compaction or read may take: a write in progress is
+                only safe because its files are younger.
+            dryRun: remove nothing.
+
+        Returns:
+            The paths that were removed, or that would be.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+            ValueError: ``retentionHours`` is no number from 0 up.
+
+        Example:
+            >>> orders.vacuum(dryRun=True)
+            []
+        """
+        return retention.vacuum(self._writable(), retentionHours, dryRun)
+
+    def restore(self, version: int) -> RestoreResult:
+        """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
+
+        Args:
+            version: one whose files have not been vacuumed.
+
+        Returns:
+            What it did.
+
+        Raises:
+            TableNotFoundError: there is no such version, or its files are gone; nothing was changed.
+            ConcurrentCommitError: other writers were faster each time; nothing was changed.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.deleteWhere("true").execute().rowsDeleted
+            2
+            >>> orders.restore(1).version, orders.toDF().count()
+            (3, 2)
+        """
+        return retention.restore(self._writable(), version)
+
+    def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+        """Erases keys: every stored version of them, from all files, history included (a legal erasure).
+
+        Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
+        cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
+        keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
+        rows, but the conditions and values of merges as they were written in the code.
+
+        Args:
+            keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
+                several columns). At most 100,000.
+
+        Returns:
+            What was rewritten, deleted and removed, verified by scanning all files once more.
+
+        Raises:
+            SchemaMismatchError, NullKeyError: the keys are not keys of this table; nothing was changed.
+            CorruptTableError: a file is missing; or the scan still found a key, which another writer has just written: call
+                it again.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> result = orders.purge(["1"])
+            >>> result.rowsRemoved, result.filesRewritten, orders.toDF().count()
+            (1, 1, 1)
+            >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
+            1
+        """
+        return purge.purge(self._writable(), keys)
+
+    def health(self) -> TableHealth:
+        """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
+
+        Example:
+            >>> print(orders.health())
+            version             1
+            live rows           2
+            ...
+        """
+        return health.health(self._backend, self._snapshot())

@@ -144,7 +144,7 @@ class Result:
     """One section's outcome.
 
     Attributes:
-        section: `P1` to `P8`.
+        section: `P1` to `P11`.
         title: the work, in one line.
         size: `quick` or `full`.
         series: what was measured.
@@ -208,4 +208,7 @@ def save(result: Result, directory: Path) -> Path:
 
 def load(directory: Path) -> list[Result]:
     """The sections measured so far, in order."""
-    return [Result.from_json(path.read_text("utf-8")) for path in sorted(directory.glob("P*.json"))]
+    return [
+        Result.from_json(path.read_text("utf-8"))
+        for path in sorted(directory.glob("P*.json"), key=lambda p: int(p.stem[1:]))
+    ]

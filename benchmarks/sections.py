@@ -1,4 +1,4 @@
-"""The sections P1-P8: which work is done, by whom, and what is held against what.
+"""The sections P1-P7 and P11: which work is done, by whom, and what is held against what.
 
 Each section is a function from a :class:`Workbench` to a :class:`Result`; `SECTIONS` names them.
 """
@@ -438,7 +438,7 @@ def _one_large_batch(bench: Workbench, to: Path) -> Path:
     return to
 
 
-# P8: many clauses and columns -----------------------------------------------------------------------------------------
+# P11: many clauses and columns ----------------------------------------------------------------------------------------
 
 _FEW, _MANY = 3, 60
 
@@ -456,7 +456,7 @@ def many_clauses(clauses: int) -> MergeOf:
     return merge
 
 
-def p8(bench: Workbench) -> Result:
+def p11(bench: Workbench) -> Result:
     """A merge with many clauses."""
     size = bench.size
     batches = bench.one_batch(size.rows, size.warm_ups + size.repetitions)
@@ -466,7 +466,7 @@ def p8(bench: Workbench) -> Result:
         bench.ours_merging(many, size.rows, many_clauses(_MANY), batches),
     ]
     result = Result(
-        "P8",
+        "P11",
         f"a merge that reads the target, with {_MANY} clauses instead of {_FEW}, {size.changes:,} changes into "
         f"{size.rows:,} rows",
         size.name,
@@ -484,5 +484,5 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P5": p5,
     "P6": p6,
     "P7": p7,
-    "P8": p8,
+    "P11": p11,
 }

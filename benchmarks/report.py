@@ -67,7 +67,7 @@ def _headline(results: Sequence[Result]) -> str:
             why = "broke off, see below" if section in broken else "not measured"
             rows.append([section, why, "", "", "", "", "**FAIL**"])
     header = ["", "work", "bar", "ours", "held against", "ratio", ""]
-    return table(header, sorted(rows, key=lambda r: r[0]), right=(3, 5))
+    return table(header, sorted(rows, key=lambda r: _SECTIONS.index(r[0])), right=(3, 5))
 
 
 def _bar_row(result: Result, verdict: Verdict) -> list[str]:

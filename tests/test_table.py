@@ -232,7 +232,7 @@ def test_preview_shows_what_would_be_written_and_writes_nothing(spark, people):
         preview,
         [
             (1, "x", 30, False, "update", 2),
-            (2, "Bob", 40, True, "delete", 1),
+            (2, None, None, True, "delete", 1),
             (5, None, None, False, "insert", 3),
         ],
     )

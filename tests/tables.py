@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
 from trinitymerge.expressions import physical_schema
 from trinitymerge.merge.paths.base import Path
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
+from trinitymerge.merge.paths.choice import BLIND, PATHS
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""
@@ -96,7 +96,7 @@ def on_every_path(
 def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[Path]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     verdict = builder.build().verdict
-    tried = (BLIND, KEYED, FULL) if uncertain or verdict.certain else (KEYED, FULL)
+    tried = [p for p in PATHS if p.is_choice and (uncertain or not p.doubt(verdict))]
     return [path for path in tried if path not in verdict.why_not]
 
 

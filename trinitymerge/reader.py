@@ -91,7 +91,7 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
         backend: where the batches are.
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read. Its columns are called
-            :func:`KEY_TO_FIND` in the order of the primary key; null or repeated values are harmless.
+            :data:`KEY_TO_FIND` in the order of the primary key; null or repeated values are harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
     """
     if keys is not None:
@@ -111,12 +111,12 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
 
 
 def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key occurs in ``keys``, whose columns are called :func:`KEY_TO_FIND`."""
+    """The rows whose primary key occurs in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition)), "left_semi")
 
 
 def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key does not occur in ``keys``, whose columns are called :func:`KEY_TO_FIND`."""
+    """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition)), "left_anti")
 
 

@@ -95,7 +95,7 @@ class PurgeResult:
 
 
 def keys_to_purge(spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any]) -> DataFrame:
-    """The distinct keys as columns :func:`reader.key_to_find`, evaluated once.
+    """The distinct keys as columns :data:`trinitymerge.columns.KEY_TO_FIND`, evaluated once.
 
     Args:
         spark: the session.

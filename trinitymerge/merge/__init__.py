@@ -1,1 +1,1 @@
-"""Merges: clauses as data, the builder, the analysis, the compiler and the writer."""
+"""Merges: clauses as data, the builder, what they mean, how they are compiled, and running them."""

@@ -38,7 +38,8 @@ class MergeResult:
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one.
         perClause: for each clause in order, the number of rows on which it fired.
-        path: ``"blind append"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when nothing had to run.
+        path: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
+            nothing had to run.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged.

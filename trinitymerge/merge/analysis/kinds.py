@@ -2,7 +2,7 @@
 
 Owns: what each kind is, and all that the steps of a merge ask it: whether it may arrive at a live key, whether it frees one,
 what it means to readers, when it is left out after all, and what it is called in a preview. A new kind is a class here, an
-entry in :data:`Kind`, and whoever makes it in ``analysis.py`` or ``program.py``.
+entry in :data:`Kind`, and whoever makes it in ``resolution.py``, ``outcomes.py`` or ``program.py``.
 
 The answers are SQL over the columns that :mod:`trinitymerge.merge.compile.settling` has found by then.
 """

@@ -1,6 +1,6 @@
 """How rows are paired where the user has not said how: equality on the primary key, by name (S30).
 
-Owns: that condition as SQL. What a condition implies is judged in :mod:`trinitymerge.merge.paths`.
+Owns: that condition as SQL. What a condition implies is judged in :mod:`trinitymerge.merge.analysis.keymatch`.
 """
 
 from __future__ import annotations

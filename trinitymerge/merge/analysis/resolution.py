@@ -32,6 +32,7 @@ from trinitymerge.merge.analysis.pairing import primary_key_equality
 from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
+    Action,
     All,
     Assignments,
     Clause,
@@ -160,7 +161,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: Update | Delete | Insert) -> Kind:
+    def _row(self, position: int, action: Action) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)
@@ -174,9 +175,11 @@ class _Resolver:
             else:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
         if isinstance(action, Insert):
-            self._check_complete(position, action, missing)
+            self._check_complete(position, missing)
             return New(position, values)
-        return Replace(position, values, any(k in assigned for k in self.definition.primaryKey))
+        if isinstance(action, Update):
+            return Replace(position, values, any(k in assigned for k in self.definition.primaryKey))
+        raise AssertionError(f"no kind of row for {action!r}")
 
     def _delete(self, position: int) -> Tombstone:
         values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
@@ -375,7 +378,7 @@ class _Resolver:
             )
         return found, parts[1:]
 
-    def _check_complete(self, position: int, action: Insert, missing: Mapping[str, Value]) -> None:
+    def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
         """A new row needs its key and every column that cannot be null (S23)."""
         lacking = [
             n

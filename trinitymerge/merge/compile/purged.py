@@ -18,7 +18,7 @@ def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged 
     """Leaves out rows of purged keys: a replayed event must not bring them back.
 
     Args:
-        rows: what :func:`trinitymerge.merge.compile.settling.settle` gives.
+        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
         definition: of the table.
         purged: the table's markers; None if nothing was purged.
 

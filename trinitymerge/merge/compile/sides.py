@@ -70,7 +70,7 @@ class Sides:
 
     Attributes:
         joined: target and source columns side by side.
-        keys: the keys that were looked up in the target (:func:`reader.key_to_find`); None when all of it was read.
+        keys: the keys that were looked up in the target (:data:`trinitymerge.columns.KEY_TO_FIND`); None when all of it was read.
     """
 
     joined: DataFrame
@@ -83,7 +83,7 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materiali
     Args:
         backend: where the target is.
         batches: the target's.
-        keys: columns :func:`trinitymerge.reader.key_to_find`; read once.
+        keys: columns :data:`trinitymerge.columns.KEY_TO_FIND`; read once.
         once: where they come from: how many there are decides between broadcast and shuffle, and their range
             (:mod:`trinitymerge.merge.compile.keyrange`) what is read at all.
     """

@@ -1,7 +1,7 @@
 """What a path is: one way of reading the target, from the verdict on a merge to the rows that it appends (S31).
 
 Owns: the interface :class:`Path`, and what goes into one and comes out: :class:`Verdict`, :class:`Merge`, :class:`Compiled`.
-Which path is taken is decided once, in ``choice.py``; nobody else names one.
+Which path is taken is decided once, in ``choice.py``; outside of this package nobody names one.
 """
 
 from __future__ import annotations
@@ -177,6 +177,8 @@ class Path(ABC):
     """One way of reading the target. Has no state: there is one object of each class."""
 
     name: ClassVar[str]
+    is_choice: ClassVar[bool] = True
+    """It may be chosen when a merge is built; otherwise another path may become it."""
 
     @abstractmethod
     def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:

@@ -20,6 +20,11 @@ from trinitymerge.merge.paths.mixed import MIXED
 PATHS: tuple[Path, ...] = (BLIND, MIXED, KEYED, FULL)
 """All there are, cheapest first."""
 
+_JUDGED: tuple[Path, ...] = (FULL, KEYED, BLIND, MIXED)
+"""The same, in the order in which they are judged: each may build on what was found before it."""
+
+assert set(_JUDGED) == set(PATHS), "a path that is not judged would count as sound"
+
 
 def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
     """Decides which paths are sound.
@@ -32,7 +37,7 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
     certain = is_certain(analysis, outcomes)
     verdict = Verdict(match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
-    for path in (FULL, KEYED, BLIND, MIXED):  # each may build on what was found before it
+    for path in _JUDGED:
         why = path.why_not(analysis, verdict)
         if why is not None:
             verdict = attrs.evolve(verdict, why_not={**verdict.why_not, path: why})
@@ -40,13 +45,13 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
 
 
 def cheapest(verdict: Verdict) -> Path:
-    """The cheapest sound path; what blind append may become is no choice of its own."""
-    return next(p for p in PATHS if p is not MIXED and p not in verdict.why_not)
+    """The cheapest sound path that is a choice of its own."""
+    return next(p for p in PATHS if p.is_choice and p not in verdict.why_not)
 
 
 def cheaper(path: Path) -> tuple[Path, ...]:
     """The paths that would have been chosen before one, had they been sound."""
-    return tuple(p for p in PATHS[: PATHS.index(path)] if p is not MIXED)
+    return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
 
 
 def check_forced(path: Path, verdict: Verdict) -> None:

@@ -27,6 +27,7 @@ class Mixed(Path):
     """Reads the keys of some rows of the source."""
 
     name: ClassVar[str] = "blind append with keyed lookup"
+    is_choice: ClassVar[bool] = False
 
     def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
         """The rows that are looked up, and those that are not, may have to do with each other."""

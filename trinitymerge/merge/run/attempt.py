@@ -6,7 +6,6 @@ before that leaves the table as it was.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -56,8 +55,6 @@ from trinitymerge.storage.transactions import check_continues
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
-
-_logger = logging.getLogger(__name__)
 
 
 class _Undecided(Exception):  # noqa: N818 - an answer, not an error
@@ -183,7 +180,7 @@ class _Attempt:
             )
         faults.fault("validate.before")
         with self._timed("validate"):
-            counts = self._validate(compiled, staged, observed)
+            counts = self._validate(staged, observed)
         faults.fault("validate.done")
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
@@ -212,7 +209,7 @@ class _Attempt:
             return observed["below_horizon"] if "below_horizon" in observed.values else None
         return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
 
-    def _validate(self, compiled: Compiled, staged: Staged, observed: Observed) -> KeyCounts:
+    def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
         """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
         definition, clauses = self.plan.definition, self.plan.clauses
         rows = cache(partial(self.plan.backend.read_staged, staged))

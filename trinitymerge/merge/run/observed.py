@@ -37,7 +37,7 @@ def with_key_counts(rows: DataFrame, definition: TableDefinition, all_have_keys:
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
     Args:
-        rows: what :func:`trinitymerge.merge.compile.settling.settle` gives.
+        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
         definition: of the table.
         all_have_keys: no row is without a key: those that are not written may be, and must not all meet in one place.
     """

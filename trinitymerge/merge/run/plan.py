@@ -1,7 +1,7 @@
 """A validated, compiled merge of which nothing has run: :class:`MergePlan`.
 
-Owns: the choice of a path, the rows a path appends, ``explain()`` and ``preview()``. Executing a plan is the writer's
-business.
+Owns: ``explain()``, ``preview()`` and ``sql()``, and the rows that the chosen path appends. Executing a plan is the business
+of ``attempt.py``.
 """
 
 from __future__ import annotations

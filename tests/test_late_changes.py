@@ -163,3 +163,14 @@ def test_S21a_nothing_is_late_where_nobody_assigns_the_watermark_of_the_change(s
     for run in on_every_path(values, merge, spark):
         assert (1, 10, "x") in run.rows
         assert (11, 1, "x") in run.rows
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+def test_S34_a_value_that_does_not_fit_is_an_error_also_where_it_leaves_nothing_to_write(spark, tmp_path, transaction):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 100, "a", False)])
+    late = frame(spark, "id INT, ts STRING, v STRING", (1, "abc", "x"))
+    move = table.alias("A").merge(late.alias("B"), "A.id = B.id").whenMatched()
+    move = move.updateExpr({"id": "A.id + 10", "ts": "B.ts"}).insertExpr({"id": "A.id", "ts": "B.ts"})
+    with pytest.raises(SchemaMismatchError, match=r"'ts' is int, and values of .* do not fit, e\.g\. 'abc'"):
+        (move.withTransaction("feed", 1) if transaction else move).execute()
+    assert table.version == 1

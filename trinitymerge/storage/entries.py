@@ -31,8 +31,18 @@ from trinitymerge.storage.fields import (
     tuple_or_none,
 )
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The newest reader and writer protocol this library understands."""
+
+_FIRST = 1
+
+
+def _protocol_of(definition: TableDefinition) -> int:
+    """What a reader must understand: since protocol 2, statistics of ``timestamp_ntz`` watermarks are text.
+
+    A reader of protocol 1 would compare that letter by letter, and take an older row for the fresher one.
+    """
+    return 2 if any(definition.field(n).type == "timestamp_ntz" for n in definition.watermarkKey) else _FIRST
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
@@ -167,8 +177,8 @@ class Commit:
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
-    reader_protocol: int = attrs.field(default=PROTOCOL, validator=check_count)
-    writer_protocol: int = attrs.field(default=PROTOCOL, validator=check_count)
+    reader_protocol: int = attrs.field(default=_FIRST, validator=check_count)
+    writer_protocol: int = attrs.field(default=_FIRST, validator=check_count)
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     previous: str | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
@@ -223,8 +233,8 @@ class Snapshot:
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
-    reader_protocol: int = PROTOCOL
-    writer_protocol: int = PROTOCOL
+    reader_protocol: int = _FIRST
+    writer_protocol: int = _FIRST
     checksum: str = attrs.field(default="", repr=False)
 
     @property
@@ -240,7 +250,8 @@ class Snapshot:
             **fields: the other attributes of :class:`Commit`.
         """
         now = max(self.timestamp_ms + 1, now_ms())
-        return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **fields)
+        needed = {"reader_protocol": _protocol_of(fields.get("definition") or self.definition), **fields}
+        return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **needed)
 
     def rebase(self, commit: Commit) -> Commit:
         """The same commit on top of this snapshot instead (S35); the caller knows whether that is sound."""

@@ -122,14 +122,17 @@ class SamePurges:
 
 @attrs.frozen
 class NotDelivered:
-    """The transaction has not been committed by somebody else (S36)."""
+    """The transaction has not been committed by somebody else, nor any of another stream under its name (S36, S36a)."""
 
     application: str
     version: int
+    stream: str | None = None
 
     def violation(self, landed: Landed) -> str | None:
         """See :class:`Requirement`."""
-        last = landed.now.transactions.get(self.application)
+        last, writer = landed.now.transactions.get(self.application), landed.now.streams.get(self.application)
+        if self.stream is not None and writer not in (None, self.stream):
+            return f"another stream has written as '{self.application}'"
         if last is None or last < self.version:
             return None
         return f"transaction {last} of '{self.application}' has been committed"

@@ -94,6 +94,7 @@ EVALUATE = Step(
 
 def _spread(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
+    # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
     numbered = (Select.adding({FIRING: "monotonically_increasing_id()"}),) if program.beside_moves else ()
     if all(len(firing.slots) == 1 for firing in program.firings):
         cases = [f"WHEN {code} THEN {firing.slots[0]}" for code, firing in program.by_code.items()]

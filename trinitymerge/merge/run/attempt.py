@@ -173,7 +173,7 @@ class _Attempt:
         if source_rows == 0:
             self.plan.backend.discard(staged)
             return self._nothing("the source is empty", 0)
-        if observed["rows"] == 0:
+        if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
             self.plan.backend.discard(staged)
             return self._nothing(
                 _why_nothing(observed), source_rows, observed, self._dependence(compiled, staged, None)
@@ -326,7 +326,7 @@ class _Attempt:
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(self.plan.backend, commit, base, requirements(self.plan.options.transaction, dependence))
+        return publish(self.plan.backend, commit, base, requirements(self.plan.options, dependence))
 
     # Around ---------------------------------------------------------------------------------------------------------
 

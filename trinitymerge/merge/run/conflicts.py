@@ -14,22 +14,23 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.expressions import quote
 from trinitymerge.merge.paths.base import Reads
+from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
 
 
-def requirements(transaction: tuple[str, int] | None, dependence: Dependence | None) -> tuple[Requirement, ...]:
+def requirements(options: Options, dependence: Dependence | None) -> tuple[Requirement, ...]:
     """What a merge asks of the commits it goes on top of.
 
     Args:
-        transaction: its marker, or None (S36).
+        options: of the merge: its transaction marker, and the stream it is of, if any (S36, S36a).
         dependence: what it was computed from; None if from nothing of the target.
     """
     asked: list[Requirement] = [SameDefinition()]
-    if transaction is not None:
-        asked.append(NotDelivered(*transaction))
+    if options.transaction is not None:
+        asked.append(NotDelivered(*options.transaction, options.stream.query_id if options.stream else None))
     if dependence is not None:
         asked.append(SamePurges())
         if not dependence.reads.nothing:

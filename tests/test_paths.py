@@ -208,8 +208,7 @@ def test_S20_parentheses_around_parts_of_a_composite_key_are_read_through(spark,
     source = frame(spark, "k INT, l STRING, v INT", (1, "a", 2)).alias("B")
     for condition in ("((A.k) = (B.k)) AND (((A.l = B.l)))", "(A.k <=> B.k AND (B.l) = (A.l))"):
         assert (
-            plan(table.merge(source, condition).whenMatched().updateAll().whenNotMatched().insertAll())[0]
-            == BLIND.value
+            plan(table.merge(source, condition).whenMatched().updateAll().whenNotMatched().insertAll())[0] == BLIND.name
         )
 
 

@@ -219,7 +219,7 @@ def test_toDF_is_pinned_to_the_version_it_was_asked_at(spark, tmp_path):
 
 
 def test_toDF_of_an_empty_table(spark, tmp_path):
-    table = new_table(spark, tmp_path, "id INT, m MAP<STRING, ARRAY<INT>>, s STRUCT<x: CHAR(3)>")
+    table = new_table(spark, tmp_path, "id INT, m MAP<STRING, ARRAY<INT>>, s STRUCT<x: STRING>")
     assert table.toDF().collect() == []
     assert table.toDF().columns == ["id", "m", "s"]
 

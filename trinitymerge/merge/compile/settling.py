@@ -184,7 +184,7 @@ def _find_arrivals(program: Program, present: Sequence[str]) -> tuple[Select, ..
         name: f"max({where_slots(by)} AND NOT {IS_STALE}) {over_key}" for name, by in freed_by.items()
     }
     values[TAKEN] = f"max({ARRIVES} AND NOT {IS_STALE}) {over_key}"
-    return arriving, Select.setting(arriving.names, values)
+    return arriving, Select.setting((*present, ARRIVES), values)
 
 
 def _over_key(program: Program) -> str:
@@ -233,15 +233,15 @@ def _left_out(program: Program) -> str:
 
 def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """What goes out: whether each row is written, and what it means."""
-    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON)}
     if not program.knows_target:
-        return (Select.only({**known, EFFECT: "CAST(NULL AS STRING)", KEEP: f"{SLOT} >= 0"}),)
+        return (Select.adding({EFFECT: "CAST(NULL AS STRING)", KEEP: f"{SLOT} >= 0"}),)
+    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON)}
     return (Select.only({**known, EFFECT: _effects(program), KEEP: f"NOT ({_left_out(program)})"}),)
 
 
-def without_effect(rows: DataFrame) -> DataFrame:
-    """Settled rows that join others whose effect is not known."""
-    names = [quote(n) for n in rows.columns if n != EFFECT]
+def without_effect(rows: DataFrame, program: Program) -> DataFrame:
+    """Settled rows as they join others whose effect is not known."""
+    names = [quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, KEEP)]
     return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {EFFECT}")
 
 

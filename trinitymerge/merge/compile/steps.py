@@ -41,7 +41,12 @@ class Select:
 
     @classmethod
     def setting(cls, present: Sequence[str], values: Mapping[str, str | Column]) -> Select:
-        """The columns that are present, some of them set anew; each new value is computed from the old ones."""
+        """The columns that are present, some of them set anew; each new value is computed from the old ones.
+
+        All are named only where some are: each name is a call to the JVM.
+        """
+        if not set(values).intersection(present):
+            return cls.adding(values)
         kept = [(quote(n), n) for n in present if n not in values]
         return cls((*kept, *((value, name) for name, value in values.items())), keeps_all=False)
 

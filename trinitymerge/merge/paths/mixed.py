@@ -56,8 +56,10 @@ class Mixed(Path):
         decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
         found, joined = looked_up(merge, beside, attrs.evolve(source, frame=undecided), once, batches)
         return Compiled.of(
-            merge.part(alone, decided, batches),
-            attrs.evolve(found, rows=without_effect(found.rows)),
+            *(
+                attrs.evolve(p, rows=without_effect(p.rows, p.program))
+                for p in (merge.part(alone, decided, batches), found)
+            ),
             reads=Reads(joined.keys),
             knows_counts=False,
             source_rows=once.rows,

@@ -111,7 +111,7 @@ IN_SOURCE = _column(
     "BOOLEAN",
     "true on rows of the source, null on rows of the target alone",
     "merge.analysis.frames",
-    "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.sides",
+    "merge.compile.firing merge.compile.pipeline merge.compile.program merge.paths.full",
 )
 SOURCE_COPY = _family(
     "s",
@@ -119,6 +119,10 @@ SOURCE_COPY = _family(
     "a copy of a source column, whatever the source's alias",
     "merge.analysis.frames",
     "merge.analysis.keymatch merge.analysis.pairing merge.analysis.resolution",
+)
+SOURCE_ROW = _column("row", "BIGINT", "the number of the source row", "merge.compile.sides")
+PAIRED_ROW = _column(
+    "paired", "BIGINT", "the number of the source row that a target row pairs with", "merge.compile.sides"
 )
 LIVE = _column(
     "live",

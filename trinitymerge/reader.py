@@ -6,7 +6,7 @@ definition and its batches' statistics; how batches are stored is the backend's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 from pyspark.sql import DataFrame
@@ -91,15 +91,21 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
         backend: where the batches are.
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read. Its columns are called
-            :data:`KEY_TO_FIND` in the order of the primary key; null or repeated values are harmless.
+            :data:`KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
+            harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
     """
-    if keys is not None:
-        rows = backend.scan(batches)
-        rows = rows if within is None else rows.filter(within)
-        return _resolved(only_keys(rows, batches.definition, keys), batches)
-    overlay = Overlay.of(batches)
-    return _resolved(backend.scan(batches), batches) if overlay is None else _overlaid(backend, overlay)
+
+    def scan(some: Batches) -> DataFrame:
+        rows = backend.scan(some)
+        if keys is None:
+            return rows
+        return only_keys(rows if within is None else rows.filter(within), batches.definition, keys)
+
+    # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
+    by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
+    overlay = None if by_key else Overlay.of(batches)
+    return _resolved(scan(batches), batches) if overlay is None else _overlaid(scan, overlay)
 
 
 def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
@@ -111,17 +117,18 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
 
 
 def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key occurs in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
-    return rows.join(keys, F.expr(_is_sought(definition)), "left_semi")
+    """The rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
+    return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_semi")
 
 
 def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
-    return rows.join(keys, F.expr(_is_sought(definition)), "left_anti")
+    return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
 
 
-def _is_sought(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey))
+def _is_sought(definition: TableDefinition, keys: DataFrame) -> str:
+    sought = {i: k for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
+    return all_of(f"{quote(k)} = {KEY_TO_FIND(i)}" for i, k in sought.items())
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------
@@ -180,16 +187,16 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _overlaid(backend: Scanner, overlay: Overlay) -> DataFrame:
+def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
     """
     definition = overlay.base.definition
-    base = backend.scan(overlay.base).drop(VERSION)
+    base = scan(overlay.base).drop(VERSION)
     has_key = " AND ".join(f"{quote(k)} IS NOT NULL" for k in definition.primaryKey)
-    deltas = _resolved(backend.scan(overlay.deltas).filter(has_key), overlay.deltas)
+    deltas = _resolved(scan(overlay.deltas).filter(has_key), overlay.deltas)
     marks = _marks(deltas, overlay)
     fresher = "false"
     if not overlay.deltas_win:

@@ -135,13 +135,13 @@ def in_order(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[b
     kinds = _kinds(definition)
     if len(watermark) != len(kinds) or not all(map(is_told, watermark, kinds)):
         return None
-    return tuple((value is not None, _in_order(value, kind)) for value, kind in zip(watermark, kinds, strict=True))
+    return tuple(
+        (v is not None, 0 if v is None else ordered(v, kind)) for v, kind in zip(watermark, kinds, strict=True)
+    )
 
 
-def _in_order(value: Any, kind: DataType) -> Any:
-    """Null is smallest; decimals are numbers, and so are times without a zone."""
-    if value is None:
-        return 0
+def ordered(value: Any, kind: DataType) -> Any:
+    """An encoded value that is not null as Python can compare it: decimals are numbers, and so are times without a zone."""
     return decimal.Decimal(value) if isinstance(kind, (DecimalType, TimestampNTZType)) else value
 
 

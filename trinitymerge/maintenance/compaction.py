@@ -16,11 +16,12 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge import reader
+from trinitymerge import keyrange, reader
 from trinitymerge.columns import FORGET, SINCE, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, counted
 from trinitymerge.expressions import any_of, is_tombstone, quote
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -247,11 +248,14 @@ def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[St
         "forgotten": f"count_if({FORGET})",
         **watermark_metrics(definition, f"NOT {FORGET}"),
         **watermark_metrics(definition, FORGET, "horizon"),
+        **keyrange.metrics_of_rows(definition, f"NOT {FORGET}"),
     }
     gathering = Gathering(metrics)
     rows = gathering.over(ranges).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
     staged = backend.stage(rows, definition)
-    return staged, gathering.result()
+    observed = gathering.result()
+    backend.note_range(staged, KeyRange.of(observed, definition))
+    return staged, observed
 
 
 def _commit_of(snapshot: Snapshot, staged: Staged, observed: Mapping[str, Any], start: float) -> Commit:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.files import FileInfo
 
@@ -109,6 +110,12 @@ class Backend(Scanner, Protocol):
         Raises:
             FilesVacuumedError: it is gone.
         """
+
+    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+        """Keeps the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
+
+    def range_of(self, batch: Batch) -> KeyRange | None:
+        """The range of a batch's keys, or of what surrounds them; None if it is not known."""
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch; a batch already removed is no error."""

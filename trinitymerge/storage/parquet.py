@@ -6,6 +6,7 @@ what the rows mean is the reader's business.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -25,11 +26,13 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
 from trinitymerge.jvm import count_input_files
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
+from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
@@ -53,6 +56,7 @@ class ManagedBackend:
         self.path = self.files.qualify(path)
         self.log = CommitLog(self.files, self.path)
         self._latest: Snapshot | None = None
+        self._ranges: dict[str, KeyRange | None] = {}
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -287,6 +291,24 @@ class ManagedBackend:
                 "mount, plain letters), or a classic session.",
                 path=path,
             ) from None
+
+    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+        """Keeps a range of keys in the batch's own directory: it holds values of keys, and must go when the rows go."""
+        with contextlib.suppress(OSError):
+            self.files.replace(self._range_path(staged.id), seal(keys.to_json())[0])
+        self._ranges[staged.id] = keys
+
+    def range_of(self, batch: Batch) -> KeyRange | None:
+        """The range of a batch's keys; None where it was never kept, or is lost."""
+        if batch.id not in self._ranges:
+            found = None
+            with contextlib.suppress(OSError, ValueError):
+                found = KeyRange.from_json(unseal(self.files.read(self._range_path(batch.id)))[0])
+            self._ranges[batch.id] = found
+        return self._ranges[batch.id]
+
+    def _range_path(self, batch_id: str) -> str:
+        return f"{self.batch_path(batch_id)}/_key_range.json"  # Spark passes over what begins so
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""

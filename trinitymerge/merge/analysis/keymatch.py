@@ -1,12 +1,12 @@
-"""Whether a merge condition implies equality on the whole primary key, and a written row keeps that key (S18, S25, S31).
+"""On which primary-key columns a merge condition implies equality, and whether a written row keeps its key (S18, S25, S31).
 
-Owns: :class:`KeyMatch` and how it is recognised. Guesses are made from text and verified by Spark's analyzer; what cannot be
-verified is no match, which takes the safer path.
+Owns: :class:`Equalities`, :class:`KeyMatch` and how they are recognised. Guesses are made from text and verified by Spark's
+analyzer; what cannot be verified is no match, which takes the safer path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import LongType
 
 from trinitymerge.columns import SOURCE_COPY
+from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import declared_length, physical_type, sql_type
 from trinitymerge.merge.analysis.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
@@ -38,30 +39,44 @@ class KeyMatch:
     exact: bool
 
 
-def key_match(analysis: Analysis) -> KeyMatch | None:
-    """Recognises equality on the whole primary key in the merge condition."""
+@attrs.frozen(eq=False)
+class Equalities:
+    """The primary-key columns that the merge condition implies equality on.
+
+    Attributes:
+        keys: by the column, the source's side as it is stored in it.
+        are_all: the condition is these equalities and nothing more.
+    """
+
+    keys: Mapping[str, Given] = attrs.field(factory=dict)
+    are_all: bool = False
+
+    def match(self, definition: TableDefinition) -> KeyMatch | None:
+        """Equality on the whole primary key, if that is what they are."""
+        if set(self.keys) != set(definition.primaryKey):
+            return None
+        return KeyMatch(tuple(self.keys[k] for k in definition.primaryKey), self.are_all)
+
+
+def key_equalities(analysis: Analysis) -> Equalities:
+    """Recognises equality on primary-key columns in the merge condition."""
     source, target = analysis.source, analysis.target
     if source is None:
-        return None
+        return Equalities()
     rest: list[str] = []
     if analysis.by_name:
-        indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
-        sides_by_key = [(SOURCE_COPY(i), source.plain(i)) for i in indexes]
+        indexes = {k: source.index(k) or 0 for k in target.definition.primaryKey}
+        sides_by_key = {k: (SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()}
     else:
-        guess = _guess(analysis, source)
-        if guess is None:
-            return None
-        sides_by_key, rest = [(text, text) for text in guess[0]], guess[1]
-    keys = [
-        _given_key(analysis, source, k, side, alone)
-        for k, (side, alone) in zip(target.definition.primaryKey, sides_by_key, strict=True)
-    ]
-    found = [k for k in keys if k is not None]
-    return KeyMatch(tuple(found), exact=not rest) if len(found) == len(keys) else None
+        guess, rest = _guess(analysis, source)
+        sides_by_key = {k: (text, text) for k, text in guess.items()}
+    keys = {k: _given_key(analysis, source, k, side, alone) for k, (side, alone) in sides_by_key.items()}
+    found = {k: given for k, given in keys.items() if given is not None}
+    return Equalities(found, are_all=not rest and len(found) == len(keys))
 
 
-def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | None:
-    """The source's side of each primary-key column and what else the condition says, read from text and verified."""
+def _guess(analysis: Analysis, source: Source) -> tuple[dict[str, str], list[str]]:
+    """The source's side of primary-key columns and what else the condition says, read from text and verified."""
     condition = analysis.condition
     assert condition is not None
     parts = conjuncts(condition)
@@ -75,11 +90,9 @@ def _guess(analysis: Analysis, source: Source) -> tuple[list[str], list[str]] | 
         else:
             rest.append(part)
             read.append(part)
-    if set(sides_by_key) != set(analysis.definition.primaryKey):
-        return None
-    if not is_plain_equality(condition) and not _reads_as(analysis, condition, read):
-        return None
-    return [sides_by_key[k] for k in analysis.definition.primaryKey], rest
+    if sides_by_key and not is_plain_equality(condition) and not _reads_as(analysis, condition, read):
+        return {}, parts
+    return sides_by_key, rest
 
 
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND
-from trinitymerge.expressions import all_of, is_tombstone
+from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
+from trinitymerge.expressions import all_of, is_tombstone, quote
 from trinitymerge.jvm import estimate
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
-from trinitymerge.merge.analysis.keymatch import KeyMatch
+from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.compile import keyrange
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -31,6 +31,9 @@ BROADCAST_ROWS = 500_000
 
 ONE_TASK_BYTES = 4 << 20
 """Up to this much a single task is no slower than several and their shuffle."""
+
+ASKED_BATCHES = 64
+"""Of more batches than these, the ranges of keys are not read: each is a file."""
 
 
 def fits_one_task(df: DataFrame) -> bool:
@@ -65,16 +68,40 @@ def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Mate
 
 
 @attrs.frozen(eq=False)
-class Sides:
-    """The joined sides.
+class Evaluated:
+    """The source of a merge, evaluated once.
+
+    Attributes:
+        source: over the rows that are kept; they have :data:`SOURCE_ROW`.
+        once: these rows, and what was observed of them.
+    """
+
+    source: Source
+    once: Materialised
+
+    @classmethod
+    def of(cls, source: Source, metrics: Mapping[str, str]) -> Evaluated:
+        """Evaluates a source now."""
+        once = materialise(source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}"), metrics)
+        return cls(source.over(once.frame), once)
+
+    @property
+    def few(self) -> bool:
+        """True if all rows may be sent to every task that scans the target."""
+        return self.once.rows <= BROADCAST_ROWS
+
+
+@attrs.frozen(eq=False)
+class Keyed:
+    """Source rows beside the latest rows of their keys.
 
     Attributes:
         joined: target and source columns side by side.
-        keys: the keys that were looked up in the target (:data:`trinitymerge.columns.KEY_TO_FIND`); None when all of it was read.
+        keys: the keys that were looked up in the target (:data:`trinitymerge.columns.KEY_TO_FIND`).
     """
 
     joined: DataFrame
-    keys: DataFrame | None = None
+    keys: DataFrame
 
 
 def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materialised) -> DataFrame:
@@ -85,47 +112,89 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materiali
         batches: the target's.
         keys: columns :data:`trinitymerge.columns.KEY_TO_FIND`; read once.
         once: where they come from: how many there are decides between broadcast and shuffle, and their range
-            (:mod:`trinitymerge.merge.compile.keyrange`) what is read at all.
+            (:mod:`trinitymerge.keyrange`) what is read at all.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
-    return reader.latest(backend, batches, sought, keyrange.within(batches, once.observed))
+    found = KeyRange.of(once.observed, batches.definition)
+    rows = sum(b.rows for b in batches.batches)
+    return reader.latest(backend, _near(found, backend, batches), sought, found.filter(batches.definition, rows))
 
 
-def keyed(
-    analysis: Analysis, match: KeyMatch, source: Source, once: Materialised, backend: Backend, batches: Batches
-) -> Sides:
+def _near(sought: KeyRange, backend: Backend, batches: Batches) -> Batches:
+    """Those batches that may hold a sought key; not even the files of the others are listed."""
+    if len(batches.batches) > ASKED_BATCHES:
+        return batches
+    ranges = ((b, backend.range_of(b)) for b in batches.batches)
+    near = (b for b, keys in ranges if keys is None or not keys.is_apart_from(sought, batches.definition))
+    return attrs.evolve(batches, batches=tuple(near))
+
+
+def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Backend, batches: Batches) -> Keyed:
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
-    frame = with_columns(source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
+    frame = with_columns(evaluated.source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
     sought = frame.selectExpr(*names)
-    found = look_up(backend, batches, sought, once)
+    found = look_up(backend, batches, sought, evaluated.once)
     latest = target.frame(found, f"NOT {is_tombstone(definition)}")
-    if once.rows <= BROADCAST_ROWS:
+    if evaluated.few:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(f"{KEY_COPY(i)} = {n}" for i, n in enumerate(names))
-    joined = frame.join(latest, F.expr(same_key), "left")
-    return Sides(joined, sought)
+    return Keyed(frame.join(latest, F.expr(same_key), "left"), sought)
 
 
-def full(analysis: Analysis, records: bool, source: Source | None, backend: Backend, batches: Batches) -> Sides:
-    """Every live target row beside the source rows it pairs with.
+def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFrame:
+    """Every live row of the target."""
+    return analysis.target.frame(reader.live(backend, batches, with_hidden=True), "true")
+
+
+def full(
+    analysis: Analysis, equalities: Equalities, records: bool, evaluated: Evaluated, backend: Backend, batches: Batches
+) -> DataFrame:
+    """Every live target row that a clause may fire on beside the source rows it pairs with, and source rows without a pair.
+
+    Few source rows are sent to where the target is read, so that it is read where it lies, whatever the condition is. Spark
+    cannot send the rows of that side which is to be shown whole: source rows without a pair are told by those with one.
 
     Args:
         analysis: the merge.
+        equalities: what the condition implies of key columns: other rows are left out before the target is resolved (S14).
         records: deletes of absent keys are recorded, so that source rows without a pair count.
-        source: None for merges without one.
+        evaluated: the source.
         backend: where the target is.
         batches: the target's.
     """
-    rows = reader.live(backend, batches, with_hidden=True)
-    target = analysis.target.frame(rows, "true")
-    if source is None:
-        return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"))
     assert analysis.condition is not None
-    joined = target.join(source.frame, as_column(analysis.condition), join_type(analysis, records))
-    return Sides(joined)
+    condition, kind = as_column(analysis.condition), join_type(analysis, records)
+    if not evaluated.few:
+        return all_rows(analysis, backend, batches).join(evaluated.source.frame, condition, kind)
+    source = F.broadcast(evaluated.source.frame)
+    if kind == "inner":
+        return _which_may_pair(analysis, equalities, evaluated, backend, batches).join(source, condition)
+    if kind == "left_outer":
+        return all_rows(analysis, backend, batches).join(source, condition, kind)
+    pairs = _which_may_pair(analysis, equalities, evaluated, backend, batches).join(source, condition)
+    same_row = F.expr(f"{SOURCE_ROW} = {PAIRED_ROW}")
+    if kind == "right_outer":
+        paired = pairs.selectExpr(f"{quote(analysis.target.alias)}.*", f"{SOURCE_ROW} AS {PAIRED_ROW}")
+        return evaluated.source.frame.join(paired, same_row, "left")
+    shown = all_rows(analysis, backend, batches).join(source, condition, "left_outer")
+    alone = evaluated.source.frame.join(pairs.selectExpr(f"{SOURCE_ROW} AS {PAIRED_ROW}"), same_row, "left_anti")
+    return shown.union(analysis.target.empty.join(alone, F.lit(False), "right_outer"))
+
+
+def _which_may_pair(
+    analysis: Analysis, equalities: Equalities, evaluated: Evaluated, backend: Backend, batches: Batches
+) -> DataFrame:
+    """The live target rows without those that differ from every source row in a key column they must be equal in."""
+    places = {k: i for i, k in enumerate(analysis.definition.primaryKey)}
+    sought = {KEY_TO_FIND(places[k]): key.value for k, key in equalities.keys.items()}
+    if not sought:
+        return all_rows(analysis, backend, batches)
+    keys = with_columns(evaluated.source.frame, sought).selectExpr(*sought)
+    found = look_up(backend, batches, keys, evaluated.once)
+    return analysis.target.frame(found.filter(f"NOT {is_tombstone(analysis.definition)}"), "true")
 
 
 def join_type(analysis: Analysis, records: bool) -> str:

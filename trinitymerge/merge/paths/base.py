@@ -14,16 +14,16 @@ from typing import Any, ClassVar
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge import keyrange
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type
-from trinitymerge.merge.analysis.frames import Source
-from trinitymerge.merge.analysis.keymatch import KeyMatch
+from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.resolution import Analysis
-from trinitymerge.merge.compile import keyrange, pipeline, sides
+from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.probing import asked_keys, probe
 from trinitymerge.merge.compile.program import Program, looking
-from trinitymerge.merge.compile.sides import Materialised
+from trinitymerge.merge.compile.sides import Evaluated
 from trinitymerge.storage.backend import Backend, Batches
 
 
@@ -32,6 +32,7 @@ class Verdict:
     """What is known about a merge that decides which paths are sound.
 
     Attributes:
+        equalities: on key columns, that the condition implies.
         key_match: None when the condition is not known to imply key equality.
         outcomes: what source rows lead to whatever the target holds.
         certain: no source row can have another outcome.
@@ -40,6 +41,7 @@ class Verdict:
         why_not: the one reason against each path that is not sound.
     """
 
+    equalities: Equalities
     key_match: KeyMatch | None
     outcomes: Outcomes
     certain: bool
@@ -143,15 +145,11 @@ class Merge:
         """The target's definition."""
         return self.analysis.definition
 
-    def source_once(self) -> tuple[Source | None, Materialised | None]:
-        """The source, evaluated now and never again (S32); neither where there is none."""
-        source, match = self.analysis.source, self.verdict.key_match
-        if source is None:
-            return None, None
-        sought = [(k.alone, k.type) for k in match.keys] if match else []
-        metrics = keyrange.metrics(self.definition, sought) if match else {}
-        once = sides.materialise(source.df, metrics)
-        return source.over(once.frame), once
+    def evaluated(self) -> Evaluated:
+        """The source, evaluated now and never again (S32)."""
+        assert self.analysis.source is not None
+        sought = {name: (key.alone, key.type) for name, key in self.verdict.equalities.keys.items()}
+        return Evaluated.of(self.analysis.source, keyrange.metrics(self.definition, sought))
 
     def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
         """The program for source rows that stand beside target rows: see :func:`program.looking`."""
@@ -166,7 +164,7 @@ class Merge:
         def probed(rows: DataFrame) -> DataFrame:
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
-            types = [(key, physical_type(self.definition.field(name))) for key, name in asked]
+            types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
             once = sides.materialise(rows, keyrange.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.analysis.keymatch import key_match
+from trinitymerge.merge.analysis.keymatch import key_equalities
 from trinitymerge.merge.analysis.outcomes import Outcomes, is_certain, outcomes_of, recorded_deletes
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.paths.base import Path, Verdict
@@ -33,10 +33,11 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
         analysis: the merge.
         needs_counts: why the merge must know what its rows replace, or None.
     """
-    match = key_match(analysis)
+    equalities = key_equalities(analysis)
+    match = equalities.match(analysis.definition)
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
     certain = is_certain(analysis, outcomes)
-    verdict = Verdict(match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
+    verdict = Verdict(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
     for path in _JUDGED:
         why = path.why_not(analysis, verdict)
         if why is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from trinitymerge.columns import IN_SOURCE
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program
@@ -29,11 +30,17 @@ class FullScan(Path):
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""
-        source, once = merge.source_once()
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
-        joined = sides.full(merge.analysis, bool(program.recorded), source, merge.backend, batches)
-        part = merge.part(program, pipeline.fire(joined.joined, program), batches)
-        return Compiled.of(part, reads=Reads(everything=True), source_rows=once.rows if once else None)
+        if merge.analysis.source is None:
+            target = sides.all_rows(merge.analysis, merge.backend, batches)
+            joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), None
+        else:
+            evaluated = merge.evaluated()
+            equalities, records = merge.verdict.equalities, bool(program.recorded)
+            joined = sides.full(merge.analysis, equalities, records, evaluated, merge.backend, batches)
+            source_rows = evaluated.once.rows
+        part = merge.part(program, pipeline.fire(joined, program), batches)
+        return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)
 
 
 FULL = FullScan()

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge.analysis.frames import Source
 from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program
-from trinitymerge.merge.compile.sides import Materialised, Sides
+from trinitymerge.merge.compile.sides import Evaluated, Keyed
 from trinitymerge.merge.paths.base import Compiled, Merge, Part, Path, Reads, Verdict
 from trinitymerge.storage.backend import Batches
 
@@ -49,20 +48,16 @@ class KeyedLookup(Path):
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins each source row with the latest row of its key."""
-        source, once = merge.source_once()
-        assert source is not None
-        assert once is not None
+        evaluated = merge.evaluated()
         ((_, program),) = self.programs(merge, True)
-        part, joined = looked_up(merge, program, source, once, batches)
-        return Compiled.of(part, reads=Reads(joined.keys), source_rows=once.rows)
+        part, joined = looked_up(merge, program, evaluated, batches)
+        return Compiled.of(part, reads=Reads(joined.keys), source_rows=evaluated.once.rows)
 
 
-def looked_up(
-    merge: Merge, program: Program, source: Source, once: Materialised, batches: Batches
-) -> tuple[Part, Sides]:
+def looked_up(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:
     """The rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
-    joined = sides.keyed(merge.analysis, program.match, source, once, merge.backend, batches)
+    joined = sides.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
     return merge.part(program, pipeline.fire(joined.joined, program), batches), joined
 
 

@@ -49,12 +49,13 @@ class Mixed(Path):
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""
-        source, once = merge.source_once()
-        assert source is not None
-        assert once is not None
+        evaluated = merge.evaluated()
+        source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
         decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
-        found, joined = looked_up(merge, beside, attrs.evolve(source, frame=undecided), once, batches)
+        found, joined = looked_up(
+            merge, beside, attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided)), batches
+        )
         return Compiled.of(
             *(
                 attrs.evolve(p, rows=without_effect(p.rows, p.program))
@@ -62,7 +63,7 @@ class Mixed(Path):
             ),
             reads=Reads(joined.keys),
             knows_counts=False,
-            source_rows=once.rows,
+            source_rows=evaluated.once.rows,
             all_have_keys=merge.verdict.certain,
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from pyspark.errors import PythonException
 
-from trinitymerge import reader
+from trinitymerge import keyrange, reader
 from trinitymerge.columns import CLAUSE, EFFECT, KEEP, KEY_TO_FIND, PURGED
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
@@ -27,6 +27,7 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
@@ -142,14 +143,17 @@ class _Attempt:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.clauses)
         metrics = observed_metrics(compiled, definition, clauses)
-        gathering = Gathering({**metrics, **self._metrics_of_maintenance()})
+        ranges = keyrange.metrics_of_rows(definition, KEEP)
+        gathering = Gathering({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(rows, definition, compiled.all_have_keys)
         rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
         staged = self.plan.backend.stage(rows, definition)
-        return staged, Observed(gathering.result())
+        observed = Observed(gathering.result())
+        self.plan.backend.note_range(staged, KeyRange.of(observed.values, definition))
+        return staged, observed
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""

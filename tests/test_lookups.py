@@ -1,0 +1,235 @@
+"""A small source never makes the target move, and batches that cannot hold a sought key are not opened (S13, S14, S18, S31)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tables import batch_directories, copy_of, directory_of, live_rows, new_table
+
+from trinitymerge import TrinityTable
+from trinitymerge.keyrange import KeyRange
+from trinitymerge.merge.compile import sides
+from trinitymerge.merge.paths.choice import FULL
+from trinitymerge.storage.parquet import ManagedBackend
+
+VERSIONS = "id INT, start DATE, stop DATE, v STRING"
+OPEN = "DATE'9999-01-01'"
+
+
+@pytest.fixture
+def dimension(spark, tmp_path):
+    """A type 2 dimension keyed by id and start, with a closed version of each odd id, in two batches."""
+    table = new_table(spark, tmp_path, VERSIONS, primaryKey=["id", "start"])
+    table.upsert(_versions(spark, 40, 10, OPEN, "a")).execute()
+    closed = _versions(spark, 40, 10, "DATE'2024-01-20'", "a").unionAll(_versions(spark, 40, 20, OPEN, "b"))
+    table.upsert(closed.filter("id % 2 = 1")).execute()
+    return table
+
+
+def _versions(spark, ids, day, stop, value):
+    row = ("CAST(id AS INT) AS id", f"DATE'2024-01-{day}' AS start", f"{stop} AS stop", f"'{value}' AS v")
+    return spark.range(ids).selectExpr(*row)
+
+
+def day_of_changes(spark, day):
+    """Changes of some ids, one without an id, and one of an id that is new."""
+    ids = spark.range(30, 45, 1, 3).selectExpr("CASE WHEN id <> 35 THEN CAST(id AS INT) END AS id")
+    return ids.selectExpr("id", f"DATE'2024-01-{day}' AS day", "CASE WHEN id % 5 = 0 THEN 'a' ELSE 'c' END AS v")
+
+
+def close_and_open(table, source):
+    """The chain of CarbonData's guide: the condition says less than the key, and rows go under keys it has not looked at."""
+    new = {"id": "B.id", "start": "B.day", "stop": OPEN, "v": "B.v"}
+    merge = table.alias("A").merge(source.alias("B"), f"A.id = B.id AND A.stop = {OPEN}")
+    changed = merge.whenMatched("A.v <> B.v").updateExpr({"stop": "B.day"}).insertExpr(new)
+    return changed.whenNotMatched("B.id IS NOT NULL").insertExpr(new)
+
+
+def close_only(table, source):
+    merge = table.alias("A").merge(source.alias("B"), f"A.id = B.id AND A.stop = {OPEN}")
+    return merge.whenMatched("A.v <> B.v").updateExpr({"stop": "B.day"})
+
+
+def close_and_retire(table, source):
+    """Looks at every row of the target, and keeps no source row without a pair."""
+    return close_only(table, source).whenNotMatchedAndExistsOnlyOnTarget(f"A.stop = {OPEN}").updateExpr({"v": "'old'"})
+
+
+def synchronise(table, source):
+    """Looks at every row of both sides."""
+    merge = close_and_open(table, source)
+    return merge.whenNotMatchedAndExistsOnlyOnTarget(f"A.stop = {OPEN} AND A.id < 10").delete()
+
+
+def by_value(table, source):
+    """No key column is equal, nor is any equality there."""
+    new = {"id": "B.id + 1000", "start": "B.day", "stop": OPEN, "v": "B.v"}
+    merge = table.alias("A").merge(source.alias("B"), f"A.id + 2 > B.id AND A.id < B.id AND A.stop = {OPEN} AND B.id % 3 = 0")
+    return merge.whenMatched().updateExpr({"v": "concat(A.v, B.v)"}).whenNotMatched("B.id IS NOT NULL").insertExpr(new)
+
+
+MERGES = [close_and_open, close_only, close_and_retire, synchronise, by_value]
+
+
+@pytest.mark.parametrize("make", MERGES)
+def test_S13_small_and_large_sources_are_merged_alike(make, dimension, spark, monkeypatch):
+    outcomes = {}
+    for kind, rows in (("sent", 500_000), ("shuffled", 0)):
+        monkeypatch.setattr(sides, "BROADCAST_ROWS", rows)
+        table = copy_of(dimension, spark)
+        first, second = (make(table, day_of_changes(spark, day)).execute() for day in (25, 26))
+        counts = [(r.rowsInserted, r.rowsUpdated, r.rowsDeleted, r.rowsSource, r.perClause) for r in (first, second)]
+        outcomes[kind] = (counts, live_rows(table))
+    assert outcomes["sent"] == outcomes["shuffled"]
+    assert sum(map(sum, (c[:3] for c in outcomes["sent"][0]))) > 0, "the merge does something"
+
+
+@pytest.mark.parametrize("make", MERGES)
+def test_S31_a_small_source_goes_to_where_the_target_lies(make, dimension, spark):
+    """The target's rows are not shuffled to meet the source; a base and few deltas need no window either."""
+    plan = make(dimension, day_of_changes(spark, 25)).build()
+    snapshot = dimension._backend.snapshot()
+    assert plan.chosen is FULL
+    merge = sides_of(plan, snapshot)
+    shown = merge._jdf.queryExecution().executedPlan().toString()
+    scans = len(re.findall(r"FileScan", shown))
+    assert scans, shown
+    target = [line for line in shown.splitlines() if "SortMergeJoin" in line and "_tm_paired" not in line]
+    assert not target, f"the target is sorted:\n{shown}"
+
+
+def sides_of(plan, snapshot):
+    """The joined sides of a full scan."""
+    from trinitymerge.merge.paths.base import Merge
+    from trinitymerge.storage.backend import Batches
+
+    merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
+    evaluated = merge.evaluated()
+    records = bool(plan.verdict.recorded_deletes)
+    return sides.full(plan.analysis, plan.verdict.equalities, records, evaluated, plan.backend, Batches.of(snapshot))
+
+
+# Batches that cannot hold a key ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scanned(monkeypatch):
+    """The numbers of batches that were scanned, in the order of the scans."""
+    found, scan = [], ManagedBackend.scan
+
+    def watched(self, batches, *args, **kwargs):
+        found.append(len(batches.batches))
+        return scan(self, batches, *args, **kwargs)
+
+    monkeypatch.setattr(ManagedBackend, "scan", watched)
+    return found
+
+
+def test_S31_keys_beyond_all_that_is_known_are_not_looked_up(dimension, spark, scanned):
+    for day, looked_into in ((25, 0), (15, 1), (5, 0)):
+        assert close_and_open(copy_of(dimension, spark), day_of_changes(spark, day)).execute().rowsInserted
+        assert scanned[-1] == looked_into, f"versions start on the 10th, and on the 10th and 20th: not on the {day}th"
+
+
+def test_S18_lookups_skip_batches_whose_keys_end_before(spark, tmp_path, scanned):
+    table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
+    for first in (0, 100, 200):
+        table.upsert(spark.range(first, first + 100).selectExpr("INT(id) AS id", "1 AS n")).execute()
+    scanned.clear()
+
+    def added(*ids):
+        source = spark.createDataFrame([(i,) for i in ids], "id INT")
+        result = table.merge(source).whenMatched().updateExpr({"n": "target.n + 1"}).execute()
+        return result.rowsUpdated, scanned.pop(0)
+
+    assert added(99, 3) == (2, 1)
+    assert added(99, 100) == (2, 3), "the first two, and the batch of the merge before"
+    assert added(300, 1000) == (0, 0)
+    assert added(None) == (0, 0)
+    table.compact()
+    scanned.clear()
+    assert added(-1) == (0, 0), "compaction keeps the range of what it writes"
+
+
+def test_S40_what_is_lost_or_damaged_limits_nothing(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
+    table.upsert(spark.range(10).selectExpr("INT(id) AS id", "1 AS n")).execute()
+    (batch,) = batch_directories(table)
+    kept = directory_of(table) / "data" / batch / "_key_range.json"
+    content = kept.read_bytes()
+    for damage in (content[:20], b"", content.replace(b'"id":9', b'"id":1'), b"\xff" * 30, None):
+        kept.write_bytes(damage) if damage is not None else kept.unlink()
+        opened = TrinityTable.forPath(spark, table.path)
+        merge = opened.merge(spark.sql("SELECT 9 AS id")).whenMatched().updateExpr({"n": "target.n + 1"})
+        assert merge.execute().rowsUpdated == 1
+
+
+def test_S39_a_purge_forgets_the_range_with_the_rows(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id STRING, n INT", primaryKey="id")
+    table.upsert(spark.sql("SELECT 'alice.of.wonderland' AS id, 1 AS n UNION SELECT 'bob', 2")).execute()
+    assert b"alice" in _everything(table)
+    table.purge(spark.sql("SELECT 'alice.of.wonderland' AS id"))
+    table.vacuum(retentionHours=0)
+    assert b"alice" not in _everything(table)
+
+
+def _everything(table):
+    return b"".join(f.read_bytes() for f in directory_of(table).rglob("*") if f.is_file())
+
+
+# Ranges ---------------------------------------------------------------------------------------------------------------
+
+
+def _definition(kind):
+    from trinitymerge.definition import Field, TableDefinition
+
+    return TableDefinition.of([Field("k", kind), Field("n", "integer")], "k")
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "above"),
+    [
+        ("integer", [-5, 3], [4, 4]),
+        ("string", ["a", "b" * 40], ["b" * 32 + "c", "z"]),
+        ("string", ["a", "b" * 31 + "\ud7ff" + "x"], ["b" * 31 + "\ue001", "z"]),
+        ("string", ["a", "\U0010ffff" * 3], ["\U0010ffff" * 4, "\U0010ffff" * 5]),
+        ("decimal(10,2)", ["-3.10", "9.90"], ["10.00", "11.00"]),
+        ("date", [0, 10], [11, 12]),
+    ],
+)
+def test_S31_ranges_are_apart_if_one_ends_before_the_other_begins(kind, below, above):
+    definition = _definition(kind)
+    low, high = (_range(definition, *ends) for ends in (below, above))
+    assert low.is_apart_from(high, definition)
+    assert high.is_apart_from(low, definition)
+    touching = _range(definition, below[0], above[0])
+    assert not touching.is_apart_from(high, definition)
+    assert not _range(definition, None, None, known=False).is_apart_from(high, definition)
+    assert _range(definition, None, None).is_apart_from(touching, definition), "no key at all"
+    assert KeyRange.from_json(low.to_json()) == low
+
+
+@pytest.mark.parametrize("text", ["b" * 40, "\U0010ffff" * 40, "a" + "\ud7ff" * 40, "é" * 33])
+def test_S31_a_cut_bound_still_holds(text):
+    definition = _definition("string")
+    found = _range(definition, text, text)
+    if found.high:
+        assert found.low["k"] <= text <= found.high["k"]
+        assert len(found.high["k"]) <= 32
+
+
+def test_S31_text_that_JSON_cannot_hold_limits_nothing():
+    definition = _definition("string")
+    assert not _range(definition, "a", "b\N{REPLACEMENT CHARACTER}").high
+
+
+def _range(definition, low, high, known=True):
+    return KeyRange.of({"min_of_key_0": low, "max_of_key_0": high} if known else {}, definition)
+
+
+def test_S31_part_of_a_key_finds_what_a_merge_may_pair(dimension, spark):
+    """Equality on one of two key columns leaves out other rows before they are resolved; the watermark decides after (S14)."""
+    verdict = close_and_open(dimension, day_of_changes(spark, 25)).build().verdict
+    assert set(verdict.equalities.keys) == {"id"}
+    assert verdict.key_match is None

@@ -1,0 +1,165 @@
+"""The range that keys lie in, so that a lookup skips batches, files and row groups that cannot hold them (S18, S31).
+
+Owns: the smallest and largest value of each key column, how they are gathered by a job that sees the keys anyway, how they
+compare, and the filter that follows. Batches keep theirs beside their files; sought keys have theirs once they are evaluated.
+A range never decides anything: the rows it lets through are still compared key by key. What it does not know is unlimited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import attrs
+from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, NullType, StringType, TimestampType
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import declared_length, physical_type, quote
+from trinitymerge.statistics import decoded, encoded, is_told, ordered
+
+_RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
+_NARROW = 2
+"""Ranges of less than the table's rows by this are worth a filter."""
+_CHARACTERS = 32
+"""Longer bounds are cut, the upper one rounded up: keys may be long, and what comes after says little."""
+
+
+@attrs.frozen
+class KeyRange:
+    """The smallest and largest value of each primary-key column, each column by itself.
+
+    Attributes:
+        low: by the column's name, in the form of :mod:`trinitymerge.statistics`; nothing where unknown.
+        high: likewise.
+        is_empty: there is no key.
+    """
+
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+    is_empty: bool = False
+
+    @classmethod
+    def of(cls, observed: Mapping[str, Any], definition: TableDefinition) -> KeyRange:
+        """What :func:`metrics` have found."""
+        low, high = {}, {}
+        for i, name in enumerate(definition.primaryKey):
+            if _name("min", i) not in observed:
+                continue
+            least, most = (observed[_name(which, i)] for which in ("min", "max"))
+            kind = physical_type(definition.field(name))
+            if least is None:  # a key with a null in it equals none
+                return cls({}, {}, is_empty=True)
+            if not is_told(least, kind) or not is_told(most, kind):
+                continue
+            most = _rounded_up(most) if isinstance(most, str) and isinstance(kind, StringType) else most
+            if most is not None:
+                low[name] = least[:_CHARACTERS] if isinstance(kind, StringType) else least
+                high[name] = most
+        return cls(low, high)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {"low": dict(self.low), "high": dict(self.high)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KeyRange:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: this is something else.
+        """
+        low, high = data.get("low"), data.get("high")
+        if not isinstance(low, dict) or not isinstance(high, dict) or set(low) != set(high):
+            raise ValueError("no range of keys")
+        return cls(low, high)
+
+    def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
+        """True if no key is in both: some column of one ends before that of the other begins."""
+        known = (
+            (k, physical_type(definition.field(k))) for k in definition.primaryKey if k in self.low and k in other.low
+        )
+        return self.is_empty or other.is_empty or any(self._differs(other, name, kind) for name, kind in known)
+
+    def _differs(self, other: KeyRange, name: str, kind: DataType) -> bool:
+        return self._ends_before(other, name, kind) or other._ends_before(self, name, kind)
+
+    def _ends_before(self, other: KeyRange, name: str, kind: DataType) -> bool:
+        return bool(ordered(self.high[name], kind) < ordered(other.low[name], kind))
+
+    def filter(self, definition: TableDefinition, rows: int) -> str | None:
+        """What is true of every stored row that has one of the keys, as SQL; None if nothing useful is known.
+
+        Args:
+            definition: of the table.
+            rows: of the table. A range that is wide beside that is no use.
+        """
+        conditions = []
+        for name in definition.primaryKey:
+            kind = physical_type(definition.field(name))
+            if name not in self.low or not _is_narrow(self.low[name], self.high[name], kind, rows):
+                break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
+            for op, value in ((">=", self.low[name]), ("<=", self.high[name])):
+                bound = decoded(value, kind)
+                conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
+        return " AND ".join(conditions) or None
+
+
+def metrics(definition: TableDefinition, keys: Mapping[str, tuple[object, DataType]]) -> dict[str, str]:
+    """Aggregates over keys, for :meth:`KeyRange.of`.
+
+    Args:
+        definition: of the table.
+        keys: by primary-key column, an expression over the rows observed, and its type. Columns, and what is not of the
+            key's own type, are left out: no comparison may cast.
+    """
+    found: dict[str, str] = {}
+    for i, name in enumerate(definition.primaryKey):
+        key, kind = keys.get(name, (None, NullType()))
+        field = definition.field(name)
+        if (
+            not isinstance(key, str)
+            or not isinstance(kind, _RANGED)
+            or kind != physical_type(field)
+            or declared_length(field)
+        ):
+            continue
+        for which in ("min", "max"):
+            value = encoded(f"{which}({key}\n)", kind)
+            if value is not None:
+                found[_name(which, i)] = value
+    return found
+
+
+def metrics_of_rows(definition: TableDefinition, where: str) -> dict[str, str]:
+    """The same over stored rows, of those for which some SQL is true."""
+    kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
+    return metrics(definition, {k: (f"CASE WHEN {where} THEN {quote(k)} END", kind) for k, kind in kinds.items()})
+
+
+def _rounded_up(text: str) -> str | None:
+    """Text that is not smaller, and not much longer than a bound may be; None if there is none."""
+    if len(text) <= _CHARACTERS:
+        return text
+    kept = text[:_CHARACTERS].rstrip(chr(0x10FFFF))
+    if not kept:
+        return None
+    after = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if 0xD800 <= after <= 0xDFFF else after)
+
+
+def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
+    """True if a range may leave out much of a table of so many rows. Where it does not, filtering files costs something in vain.
+
+    As if keys were numbers counted up, or a second or a day apart; text only where it is one and the same.
+    """
+    if low == high:
+        return True
+    if isinstance(kind, StringType):
+        return False
+    unit = 1_000_000 if isinstance(kind, TimestampType) else 1
+    return (Decimal(high) - Decimal(low)) / unit < rows / Decimal(_NARROW)
+
+
+def _name(which: str, i: int) -> str:
+    return f"{which}_of_key_{i}"

@@ -2,14 +2,14 @@
 
 Owns: :class:`Backend`, what every store must do; :class:`TimeTravel` and :class:`Maintained`, what some can do besides; and
 the frozen data that crosses the border: :class:`Batches` (what a reader reads) and :class:`Staged` (what a writer wrote but
-nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite: a new store is
-one class here and one entry there.
+nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite. What a store can
+do is what its class has methods for: ``stores.py`` asks, and chooses the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +74,17 @@ class Backend(Scanner, Protocol):
     spark: SparkSession
     path: str
 
+    def exists(self) -> bool:
+        """True if there is a table."""
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates an empty table, at version 0 (S7).
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place.
+            InvalidDefinitionError: the store cannot keep a column.
+        """
+
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """See :class:`Scanner`.
 
@@ -133,7 +144,8 @@ class Backend(Scanner, Protocol):
         """All commits that are still known, newest first."""
 
 
-class TimeTravel(Protocol):
+@runtime_checkable
+class TimeTravel(Backend, Protocol):
     """A store that keeps its past versions for a while (S40)."""
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -157,7 +169,8 @@ class TimeTravel(Protocol):
         """The batches whose files are not all there."""
 
 
-class Maintained(Backend, TimeTravel, Protocol):
+@runtime_checkable
+class Maintained(TimeTravel, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
 
     def batch_path(self, batch_id: str) -> str:

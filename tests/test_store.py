@@ -1,4 +1,7 @@
-"""Every store keeps the contract, and the contract notices stores that do not (S33, S39, S40)."""
+"""Every store keeps the contract, and the contract notices stores that do not (S33, S39, S40).
+
+And a table can be kept in a store that does no more than every store must; what it has no means for is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import uuid
 
 import attrs
 import pytest
-from contract import CHECKS, definition
+from contract import CHECKS, checks_of, definition
 
+from trinitymerge import TrinityTable, table
 from trinitymerge.columns import VERSION
-from trinitymerge.errors import TrinityMergeError
-from trinitymerge.storage.backend import Batches
+from trinitymerge.errors import TrinityMergeError, UnsupportedStorageError
+from trinitymerge.storage.backend import Backend, Batches, Maintained, TimeTravel
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import VersionTaken
 
@@ -27,6 +31,73 @@ def managed(spark, directory, file_format="parquet", kind=ManagedBackend):
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
 def test_store(check, file_format, spark, tmp_path):
     check(managed(spark, tmp_path, file_format))
+
+
+# No more than it must -------------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """A store that has the methods of ``Backend`` and no others."""
+
+    def __init__(self, spark, path):
+        store = ManagedBackend(spark, path)
+        self.spark, self.path = spark, store.path
+        for name in PLAIN:
+            setattr(self, name, getattr(store, name))
+
+
+PLAIN = [name for name in dir(Backend) if not name.startswith("_")]
+
+REFUSED = {
+    "forPath(versionAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, versionAsOf=0),
+    "forPath(timestampAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, timestampAsOf="2100-01-01"),
+    "compact()": lambda spark, t: t.compact(),
+    "vacuum()": lambda spark, t: t.vacuum(),
+    "restore()": lambda spark, t: t.restore(0),
+    "purge()": lambda spark, t: t.purge([1]),
+    "health()": lambda spark, t: t.health(),
+}
+
+
+@pytest.fixture
+def plain(spark, tmp_path, monkeypatch):
+    """A table in such a store, opened by the front door."""
+    monkeypatch.setattr(table, "store_of", Plain)
+    schema, properties = "id INT, v STRING", {"trinitymerge.compactAfterBatches": "1"}
+    return TrinityTable.create(spark, str(tmp_path / "plain"), schema, primaryKey="id", properties=properties)
+
+
+def test_a_plain_store_keeps_its_part_of_the_contract(spark, tmp_path):
+    asked = checks_of(managed(spark, tmp_path, kind=Plain))
+    assert 0 < len(asked) < len(CHECKS) == len(checks_of(managed(spark, tmp_path)))
+    for check in asked:
+        check(managed(spark, tmp_path, kind=Plain))
+
+
+def test_what_a_store_can_do_is_what_it_has_methods_for(spark, tmp_path):
+    store, managed_one = Plain(spark, str(tmp_path)), ManagedBackend(spark, str(tmp_path))
+    assert [isinstance(store, kind) for kind in (TimeTravel, Maintained)] == [False, False]
+    assert [isinstance(managed_one, kind) for kind in (TimeTravel, Maintained)] == [True, True]
+
+
+def test_a_table_can_be_kept_in_a_plain_store_and_is_not_looked_after(plain, spark):
+    for value in ("a", "b"):
+        result = plain.upsert(spark.sql(f"SELECT 1 AS id, '{value}' AS v")).execute()
+    assert (result.version, result.hint) == (2, "")
+    opened = TrinityTable.forPath(spark, plain.path)
+    assert [tuple(r) for r in opened.toDF().collect()] == [(1, "b")]
+    assert [r["operation"] for r in opened.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+    assert TrinityTable.isTrinityTable(spark, plain.path)
+    assert "version 2" in repr(opened)
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_S33_what_a_store_has_no_means_for_is_refused(call, plain, spark):
+    with pytest.raises(UnsupportedStorageError) as refused:
+        REFUSED[call](spark, plain)
+    assert (refused.value.call, refused.value.store, refused.value.path) == (call, "Plain", plain.path)
+    assert str(refused.value).startswith(f"{call} is not possible for {plain.path}: its store (Plain) ")
+    assert plain.version == 0
 
 
 # Wrong on purpose -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Keeping a table small, fast and healthy: the calls for its upkeep, as :class:`TrinityTable` inherits them.
+"""Keeping a table small, fast and healthy: the calls for its upkeep, which a ``TrinityTable`` inherits.
 
 Owns: what a table object works on, whether it may write, and the names of these calls. Holds no logic of its own: what they
 do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in

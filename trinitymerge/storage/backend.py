@@ -61,7 +61,7 @@ class Scanner(Protocol):
     """What reading takes."""
 
     def scan(self, batches: Batches) -> DataFrame:
-        """The stored columns of the batches as one lazy relation, and the commit version as :data:`VERSION`.
+        """The stored columns of the batches as one lazy relation, and the commit version as :data:`trinitymerge.columns.VERSION`.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -185,6 +185,9 @@ class Maintained(TimeTravel, Protocol):
     def all_files(self, batch_id: str) -> list[FileInfo]:
         """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
 
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """Files of a batch that no reader can look into, because its writer is at work or died."""
+
     def helper_files(self) -> Iterable[tuple[int | None, FileInfo]]:
         """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
 
@@ -199,7 +202,7 @@ class Maintained(TimeTravel, Protocol):
         """
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        """Some columns of batches, committed or not, and the batch's id as :data:`BATCH`."""
+        """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""

@@ -141,7 +141,7 @@ class Commit:
         definition: the table's definition, if this commit changes it.
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
-        transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
+        transaction: ``(appId, version)`` of ``MergeBuilder.withTransaction`` (S36).
         stream: the id of the streaming query whose micro-batch the transaction is, where Spark tells it (S36a).
         horizon: the largest watermark the table has forgotten so far, in the form of :attr:`Batch.watermark_max`; empty
             where the watermark's type has no such form. Set by a compaction that forgets tombstones, and by a restore to

@@ -154,7 +154,7 @@ class Merge:
         return source.over(once.frame), once
 
     def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
-        """The program for source rows that stand beside target rows: see :func:`program.looking`."""
+        """The program for source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.looking`."""
         verdict = self.verdict
         return looking(
             self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import any_of, count_where, is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.expressions import is_older, physical_type, quote, sql_type, text_literal
 
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -100,20 +100,16 @@ def _kinds(definition: TableDefinition) -> list[DataType]:
 
 
 def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "watermark") -> dict[str, str]:
-    """Aggregates for the smallest and largest declared watermark of some rows, and for nulls among them.
+    """Aggregates for the smallest and largest declared watermark of some rows.
 
     Args:
         definition: of the table.
         where: SQL that says which rows.
         prefix: begins the names of the metrics.
     """
-    names = definition.watermarkKey
-    if not names:
-        return {}
-    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
+    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(definition.watermarkKey))
     row = f"CASE WHEN {where} THEN named_struct({parts}) END"
-    nulls = any_of(f"{quote(n)} IS NULL" for n in names)
-    metrics = {f"{prefix}_null": count_where(f"{where} AND ({nulls})")}
+    metrics = {}
     for i, kind in enumerate(_kinds(definition)):
         for which in ("min", "max"):
             value = encoded(f"{which}({row}).w{i}", kind)

@@ -37,6 +37,17 @@ class Batches:
         """All batches of a snapshot."""
         return cls(snapshot.definition, snapshot.batches)
 
+    @property
+    def base(self) -> Batch | None:
+        """The newest batch that is resolved and unique by key; None if there is none."""
+        return next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+
+    @property
+    def pending(self) -> tuple[Batch, ...]:
+        """The batches beside the base: what reading has to resolve."""
+        base = self.base
+        return tuple(b for b in self.batches if b is not base)
+
 
 @attrs.frozen
 class Staged:

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
 SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FILES = {
     f"/{path.relative_to(ROOT)}"
     for folder in (PACKAGE, "tests", "examples", "benchmarks")

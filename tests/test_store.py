@@ -5,6 +5,7 @@ And a table can be kept in a store that does no more than every store must; what
 
 from __future__ import annotations
 
+import functools
 import uuid
 
 import attrs
@@ -13,9 +14,11 @@ from contract import CHECKS, checks_of, definition
 
 from trinitymerge import TrinityTable, table
 from trinitymerge.columns import VERSION
-from trinitymerge.errors import TrinityMergeError, UnsupportedStorageError
+from trinitymerge.errors import TableNotFoundError, TrinityMergeError, UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Batches, Maintained, TimeTravel
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import VersionTaken
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
@@ -98,6 +101,60 @@ def test_S33_what_a_store_has_no_means_for_is_refused(call, plain, spark):
     assert (refused.value.call, refused.value.store, refused.value.path) == (call, "Plain", plain.path)
     assert str(refused.value).startswith(f"{call} is not possible for {plain.path}: its store (Plain) ")
     assert plain.version == 0
+
+
+# Lost versions --------------------------------------------------------------------------------------------------------
+
+
+class Vacuumed:
+    """A log without storage: some batches are lost, and it is noted after which ones was asked."""
+
+    path = "memory"
+
+    def __init__(self, commits, lost):
+        self.log, self.lost, self.asked = commits, lost, []
+
+    def commits(self, first, last):
+        return iter(self.log[first : last + 1])
+
+    def snapshot_at(self, version):
+        return functools.reduce(Snapshot.apply, self.log[1 : version + 1], Snapshot.created(self.log[0]))
+
+    def snapshot(self):
+        return self.snapshot_at(len(self.log) - 1)
+
+    def missing(self, batches):
+        self.asked.append([b.id for b in batches])
+        return [b for b in batches if b.id in self.lost]
+
+
+def vacuumed(*changes, lost):
+    """Commits that each add a batch, and remove some."""
+    created = Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition("parquet"))
+    commits = [
+        Commit(version=n, timestamp_ms=n + 1, operation="X", added=[some_batch(added)], removed=removed)
+        for n, (added, *removed) in enumerate(changes, 1)
+    ]
+    return Vacuumed([created, *commits], lost)
+
+
+def some_batch(name):
+    return Batch(id=name, rows=1, tombstones=0, files=1, bytes=1)
+
+
+def test_S40_what_shares_a_lost_batch_is_not_looked_for_again():
+    store = vacuumed("a", "b", "c", "dabc", "e", lost="abc")
+    with pytest.raises(TableNotFoundError, match=r"Version 2 of memory .*batch a and 1 more.*from 4 on can"):
+        require_files(store, store.snapshot_at(2))
+    assert store.asked == [["a", "b"], ["d"]]
+    require_files(store, store.snapshot_at(4))
+
+
+def test_S40_after_a_lost_version_another_may_be_lost_too():
+    store = vacuumed("a", "ba", "cb", lost="abc")
+    with pytest.raises(TableNotFoundError, match="no later version can either"):
+        require_files(store, store.snapshot_at(1))
+    assert store.asked == [["a"], ["b"], ["c"]]
 
 
 # Wrong on purpose -----------------------------------------------------------------------------------------------------

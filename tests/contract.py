@@ -1,12 +1,14 @@
 """What every store must do, as checks: the contract of ``trinitymerge/storage/backend.py``.
 
-A store that a check finds wanting raises AssertionError. ``test_store.py`` runs the checks over each store there is, and
-over stores that are wrong on purpose, each of which some check must notice.
+A check says by the type of its argument which stores it is about: every ``Backend``, those with ``TimeTravel``, or those that
+are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_store.py``
+runs the checks over each store there is, and over stores that are wrong on purpose, each of which some check must notice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import pytest
 from helpers import assertRows
@@ -15,14 +17,14 @@ from tables import frame
 
 from trinitymerge.columns import BATCH, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableNotFoundError
-from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableExistsError, TableNotFoundError
+from trinitymerge.storage.backend import Backend, Batches, Maintained, Staged, TimeTravel
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
 
 FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
 
-Check = Callable[[Maintained], None]
+Check = Callable[[Any], None]
 
 
 def definition(file_format: str) -> TableDefinition:
@@ -30,31 +32,39 @@ def definition(file_format: str) -> TableDefinition:
     return TableDefinition.of(FIELDS, "id", "ts", fileFormat=file_format)
 
 
-def append(store: Maintained, *rows: tuple[int, int, str]) -> Snapshot:
+def append(store: Backend, *rows: tuple[int, int, str]) -> Snapshot:
     """Stages and commits one batch."""
     base = store.snapshot()
     return store.commit(commit_of(store, base, stage(store, *rows), len(rows)), base)
 
 
-def stage(store: Maintained, *rows: tuple[int, int, str]) -> Staged:
+def stage(store: Backend, *rows: tuple[int, int, str]) -> Staged:
     spark: SparkSession = store.spark
     stored = frame(spark, "id INT, ts BIGINT, v STRING", *rows).selectExpr("*", "false AS _tm_deleted")
     return store.stage(stored, store.snapshot().definition)
 
 
-def commit_of(store: Maintained, base: Snapshot, staged: Staged, rows: int) -> Commit:
+def commit_of(store: Backend, base: Snapshot, staged: Staged, rows: int) -> Commit:
     batch = Batch(id=staged.id, rows=rows, tombstones=0, files=staged.files, bytes=staged.size_bytes)
     return base.next_commit("TEST", added=(batch,))
 
 
-def rows_of(store: Maintained, snapshot: Snapshot) -> list[tuple[object, ...]]:
+def rows_of(store: Backend, snapshot: Snapshot) -> list[tuple[object, ...]]:
     return sorted(tuple(r) for r in store.scan(Batches.of(snapshot)).select("id", "v", VERSION).collect())
 
 
 # The checks -----------------------------------------------------------------------------------------------------------
 
 
-def check_a_batch_is_seen_as_a_whole_and_only_when_committed(store: Maintained) -> None:
+def check_a_table_is_created_once(store: Backend) -> None:
+    before = store.snapshot()
+    assert (before.version, store.exists()) == (0, True)
+    with pytest.raises(TableExistsError):
+        store.create(before.definition, None)
+    assert store.snapshot() == before
+
+
+def check_a_batch_is_seen_as_a_whole_and_only_when_committed(store: Backend) -> None:
     staged = stage(store, (1, 1, "a"), (2, 1, "b"))
     assert rows_of(store, store.snapshot()) == []
     assert store.snapshot().version == 0
@@ -65,13 +75,13 @@ def check_a_batch_is_seen_as_a_whole_and_only_when_committed(store: Maintained) 
     assert rows_of(store, after) == [(1, "a", 1), (2, "b", 1)]
 
 
-def check_rows_count_as_the_version_that_committed_them(store: Maintained) -> None:
+def check_rows_count_as_the_version_that_committed_them(store: Backend) -> None:
     for n in range(1, 4):
         append(store, (1, n, f"v{n}"))
     assert rows_of(store, store.snapshot()) == [(1, "v1", 1), (1, "v2", 2), (1, "v3", 3)]
 
 
-def check_a_version_is_committed_once(store: Maintained) -> None:
+def check_a_version_is_committed_once(store: Backend) -> None:
     base = store.snapshot()
     ours, theirs = stage(store, (1, 1, "ours")), stage(store, (2, 1, "theirs"))
     store.commit(commit_of(store, base, theirs, 1), base)
@@ -82,7 +92,7 @@ def check_a_version_is_committed_once(store: Maintained) -> None:
     assert rows_of(store, store.snapshot()) == [(1, "ours", 2), (2, "theirs", 1)]
 
 
-def check_requirements_are_asked_about_what_landed(store: Maintained) -> None:
+def check_requirements_are_asked_about_what_landed(store: Backend) -> None:
     base = store.snapshot()
     ours = stage(store, (1, 1, "ours"))
     append(store, (2, 1, "theirs"))
@@ -91,7 +101,7 @@ def check_requirements_are_asked_about_what_landed(store: Maintained) -> None:
     assert store.snapshot().version == 1
 
 
-def check_a_batch_without_its_files_is_not_committed(store: Maintained) -> None:
+def check_a_batch_without_its_files_is_not_committed(store: Backend) -> None:
     base, staged = store.snapshot(), stage(store, (1, 1, "a"))
     store.discard(staged)
     store.discard(staged)
@@ -102,21 +112,31 @@ def check_a_batch_without_its_files_is_not_committed(store: Maintained) -> None:
     assert store.snapshot() == base
 
 
-def check_a_snapshot_reads_the_same_whatever_comes_later(store: Maintained) -> None:
+def check_a_snapshot_reads_the_same_whatever_comes_later(store: Backend) -> None:
     before = append(store, (1, 1, "a"))
     append(store, (1, 2, "b"))
     assert rows_of(store, before) == [(1, "a", 1)]
+
+
+def check_past_versions_can_be_read(store: TimeTravel) -> None:
+    for n in (1, 2):
+        append(store, (1, n, "a"))
     assert rows_of(store, store.snapshot_at(1)) == [(1, "a", 1)]
     assert rows_of(store, store.snapshot_at(0)) == []
     with pytest.raises(TableNotFoundError):
         store.snapshot_at(3)
 
 
-def check_the_history_is_complete_and_in_order(store: Maintained) -> None:
+def check_the_history_is_complete_and_in_order(store: Backend) -> None:
     for n in range(3):
         append(store, (n, 1, "a"))
     assert [c.version for c in store.commits(1, 3)] == [1, 2, 3]
     assert [c.version for c in store.history()] == [3, 2, 1, 0]
+
+
+def check_versions_are_found_by_their_times(store: TimeTravel) -> None:
+    for n in range(3):
+        append(store, (n, 1, "a"))
     times = [store.committed_at(v) for v in range(4)]
     assert times == sorted(set(times))
     assert [store.version_at(t) for t in times] == [0, 1, 2, 3]
@@ -146,6 +166,13 @@ def check_maintenance_sees_every_batch(store: Maintained) -> None:
     store.discard(staged)
     assert set(store.directories()) == {committed.id}
     assert store.data_files(staged.id) == []
+    assert store.unfinished_files(committed.id) == []
 
 
 CHECKS: tuple[Check, ...] = tuple(value for name, value in sorted(globals().items()) if name.startswith("check_"))
+
+
+def checks_of(store: Backend) -> list[Check]:
+    """The checks that a store must pass, by what it can do."""
+    about = {check: get_type_hints(check)["store"] for check in CHECKS}
+    return [check for check, kind in about.items() if kind is Backend or isinstance(store, kind)]

@@ -292,7 +292,6 @@ def _statistics(definition: TableDefinition, id: str, rows: Sequence[Row], first
         bytes=0,
         watermark_min=tuple(map(_encoded, ordered[0])) if known and definition.watermarkKey else None,
         watermark_max=tuple(map(_encoded, ordered[-1])) if known and definition.watermarkKey else None,
-        watermark_has_null=any(v is None for w in watermarks for v in w),
         unique_keys=unique,
         base=unique and first,
     )

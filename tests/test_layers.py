@@ -11,6 +11,7 @@ Maintenance and merges do not know each other, but for the result of a merge.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -50,10 +51,22 @@ WITHOUT_SPARK = [
     "definition",
     "columns",
     "properties",
+    "storage.attempts",
     "storage.entries",
+    "storage.envelope",
+    "storage.faults",
     "storage.fields",
+    "storage.files",
+    "storage.filesystem",
+    "storage.local",
+    "storage.log",
+    "storage.logfiles",
     "storage.publish",
+    "storage.storable",
+    "storage.transactions",
+    "merge.analysis.effects",
     "merge.clauses",
+    "merge.result",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
@@ -153,14 +166,28 @@ def test_no_import_of_ours_inside_a_function(module):
     assert not hidden, f"{module} imports inside functions: {hidden}"
 
 
+def way_to_spark(module: str, seen: set[str]) -> list[str]:
+    """The modules by which importing this one imports Spark, this one first; none if it does not."""
+    seen.add(module)
+    for found in (f for f in imports(module) if not f.in_function and not f.for_types):
+        if found.name.split(".")[0] in ("pyspark", "py4j"):
+            return [module, found.name]
+        target = own(found.name)
+        if target is not None and target not in seen and (rest := way_to_spark(target, seen)):
+            return [module, *rest]
+    return []
+
+
 @pytest.mark.parametrize("module", sorted(m for m in MODULES if matches(m, WITHOUT_SPARK)))
 def test_plain_data_imports_no_spark(module):
-    spark = [
-        f"line {found.line}: {found.name}"
-        for found in imports(module)
-        if found.name.split(".")[0] in ("pyspark", "py4j") and not found.in_function and not found.for_types
-    ]
-    assert not spark, f"{module} must be importable without Spark: {spark}"
+    way = way_to_spark(module, set())
+    assert not way, f"{module} must be importable without Spark: {' imports '.join(way)}"
+
+
+def test_every_module_that_imports_no_spark_is_to_stay_so():
+    free = {m for m in MODULES if m not in IS_PACKAGE and m != "__init__" and not way_to_spark(m, set())}
+    unlisted = sorted(m for m in free if not matches(m, WITHOUT_SPARK))
+    assert not unlisted, f"{unlisted} can be imported without Spark: list them in WITHOUT_SPARK"
 
 
 def test_modules_do_not_import_each_other_in_circles():
@@ -205,6 +232,36 @@ def test_merge_knows_no_maintenance_and_maintenance_no_merge():
         known = {own(found.name) for found in imports(module)} - {None}
         reached = {target for target in known if target.split(".")[0] == other}
         assert reached <= {"merge.result"}, f"{module} imports {sorted(reached)}"
+
+
+# The list in the documentation ----------------------------------------------------------------------------------------
+
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def listed_modules() -> list[str]:
+    """The modules in the order in which the page lists them; those in a directory are indented below it."""
+    found: list[str] = []
+    directories: list[tuple[int, str]] = []
+    for line in PAGE.read_text("utf-8").split("```")[1].splitlines():
+        indent = len(line) - len(line.lstrip())
+        directories = [(depth, name) for depth, name in directories if depth < indent]
+        if opened := re.match(r" +(\w+)/", line):
+            directories.append((indent, opened[1]))
+        found += [".".join([*(name for _, name in directories), file]) for file in re.findall(r"(\w+)\.py\b", line)]
+    return found
+
+
+def test_the_page_lists_every_module_once():
+    own_modules = {m for m in MODULES if m not in IS_PACKAGE and not matches(m, ["__init__", "testing"])}
+    assert sorted(listed_modules()) == sorted(own_modules)
+
+
+def test_the_page_lists_modules_in_the_order_in_which_imports_run():
+    place = {module: n for n, module in enumerate(listed_modules())}
+    for module in place:
+        above = [t for f in imports(module) if (t := own(f.name)) in place and place[t] < place[module]]
+        assert not above, f"{module} imports {above}, which {PAGE.name} lists above it"
 
 
 # Columns --------------------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_commits_survive_json() -> None:
         operation="MERGE",
         parameters={"condition": "A.id = B.id"},
         definition=definition(),
-        added=[batch("x", watermark_min=(1, None), watermark_has_null=True, base=True, version=3)],
+        added=[batch("x", watermark_min=(1, None), base=True, version=3)],
         removed=["y"],
         transaction=("app", 12),
         metrics={"rowsInserted": 2},

@@ -65,7 +65,9 @@ def synchronise(table, source):
 def by_value(table, source):
     """No key column is equal, nor is any equality there."""
     new = {"id": "B.id + 1000", "start": "B.day", "stop": OPEN, "v": "B.v"}
-    merge = table.alias("A").merge(source.alias("B"), f"A.id + 2 > B.id AND A.id < B.id AND A.stop = {OPEN} AND B.id % 3 = 0")
+    merge = table.alias("A").merge(
+        source.alias("B"), f"A.id + 2 > B.id AND A.id < B.id AND A.stop = {OPEN} AND B.id % 3 = 0"
+    )
     return merge.whenMatched().updateExpr({"v": "concat(A.v, B.v)"}).whenNotMatched("B.id IS NOT NULL").insertExpr(new)
 
 

@@ -1,17 +1,24 @@
-"""Every store keeps the contract, and the contract notices stores that do not (S33, S39, S40)."""
+"""Every store keeps the contract, and the contract notices stores that do not (S33, S39, S40).
+
+And a table can be kept in a store that does no more than every store must; what it has no means for is refused.
+"""
 
 from __future__ import annotations
 
+import functools
 import uuid
 
 import attrs
 import pytest
-from contract import CHECKS, definition
+from contract import CHECKS, checks_of, definition
 
+from trinitymerge import TrinityTable, table
 from trinitymerge.columns import VERSION
-from trinitymerge.errors import TrinityMergeError
-from trinitymerge.storage.backend import Batches
+from trinitymerge.errors import TableNotFoundError, TrinityMergeError, UnsupportedStorageError
+from trinitymerge.storage.backend import Backend, Batches, Maintained, TimeTravel
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import VersionTaken
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
@@ -27,6 +34,127 @@ def managed(spark, directory, file_format="parquet", kind=ManagedBackend):
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
 def test_store(check, file_format, spark, tmp_path):
     check(managed(spark, tmp_path, file_format))
+
+
+# No more than it must -------------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """A store that has the methods of ``Backend`` and no others."""
+
+    def __init__(self, spark, path):
+        store = ManagedBackend(spark, path)
+        self.spark, self.path = spark, store.path
+        for name in PLAIN:
+            setattr(self, name, getattr(store, name))
+
+
+PLAIN = [name for name in dir(Backend) if not name.startswith("_")]
+
+REFUSED = {
+    "forPath(versionAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, versionAsOf=0),
+    "forPath(timestampAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, timestampAsOf="2100-01-01"),
+    "compact()": lambda spark, t: t.compact(),
+    "vacuum()": lambda spark, t: t.vacuum(),
+    "restore()": lambda spark, t: t.restore(0),
+    "purge()": lambda spark, t: t.purge([1]),
+    "health()": lambda spark, t: t.health(),
+}
+
+
+@pytest.fixture
+def plain(spark, tmp_path, monkeypatch):
+    """A table in such a store, opened by the front door."""
+    monkeypatch.setattr(table, "store_of", Plain)
+    schema, properties = "id INT, v STRING", {"trinitymerge.compactAfterBatches": "1"}
+    return TrinityTable.create(spark, str(tmp_path / "plain"), schema, primaryKey="id", properties=properties)
+
+
+def test_a_plain_store_keeps_its_part_of_the_contract(spark, tmp_path):
+    asked = checks_of(managed(spark, tmp_path, kind=Plain))
+    assert 0 < len(asked) < len(CHECKS) == len(checks_of(managed(spark, tmp_path)))
+    for check in asked:
+        check(managed(spark, tmp_path, kind=Plain))
+
+
+def test_what_a_store_can_do_is_what_it_has_methods_for(spark, tmp_path):
+    store, managed_one = Plain(spark, str(tmp_path)), ManagedBackend(spark, str(tmp_path))
+    assert [isinstance(store, kind) for kind in (TimeTravel, Maintained)] == [False, False]
+    assert [isinstance(managed_one, kind) for kind in (TimeTravel, Maintained)] == [True, True]
+
+
+def test_a_table_can_be_kept_in_a_plain_store_and_is_not_looked_after(plain, spark):
+    for value in ("a", "b"):
+        result = plain.upsert(spark.sql(f"SELECT 1 AS id, '{value}' AS v")).execute()
+    assert (result.version, result.hint) == (2, "")
+    opened = TrinityTable.forPath(spark, plain.path)
+    assert [tuple(r) for r in opened.toDF().collect()] == [(1, "b")]
+    assert [r["operation"] for r in opened.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+    assert TrinityTable.isTrinityTable(spark, plain.path)
+    assert "version 2" in repr(opened)
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_S33_what_a_store_has_no_means_for_is_refused(call, plain, spark):
+    with pytest.raises(UnsupportedStorageError) as refused:
+        REFUSED[call](spark, plain)
+    assert (refused.value.call, refused.value.store, refused.value.path) == (call, "Plain", plain.path)
+    assert str(refused.value).startswith(f"{call} is not possible for {plain.path}: its store (Plain) ")
+    assert plain.version == 0
+
+
+# Lost versions --------------------------------------------------------------------------------------------------------
+
+
+class Vacuumed:
+    """A log without storage: some batches are lost, and it is noted after which ones was asked."""
+
+    path = "memory"
+
+    def __init__(self, commits, lost):
+        self.log, self.lost, self.asked = commits, lost, []
+
+    def commits(self, first, last):
+        return iter(self.log[first : last + 1])
+
+    def snapshot_at(self, version):
+        return functools.reduce(Snapshot.apply, self.log[1 : version + 1], Snapshot.created(self.log[0]))
+
+    def snapshot(self):
+        return self.snapshot_at(len(self.log) - 1)
+
+    def missing(self, batches):
+        self.asked.append([b.id for b in batches])
+        return [b for b in batches if b.id in self.lost]
+
+
+def vacuumed(*changes, lost):
+    """Commits that each add a batch, and remove some."""
+    created = Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition("parquet"))
+    commits = [
+        Commit(version=n, timestamp_ms=n + 1, operation="X", added=[some_batch(added)], removed=removed)
+        for n, (added, *removed) in enumerate(changes, 1)
+    ]
+    return Vacuumed([created, *commits], lost)
+
+
+def some_batch(name):
+    return Batch(id=name, rows=1, tombstones=0, files=1, bytes=1)
+
+
+def test_S40_what_shares_a_lost_batch_is_not_looked_for_again():
+    store = vacuumed("a", "b", "c", "dabc", "e", lost="abc")
+    with pytest.raises(TableNotFoundError, match=r"Version 2 of memory .*batch a and 1 more.*from 4 on can"):
+        require_files(store, store.snapshot_at(2))
+    assert store.asked == [["a", "b"], ["d"]]
+    require_files(store, store.snapshot_at(4))
+
+
+def test_S40_after_a_lost_version_another_may_be_lost_too():
+    store = vacuumed("a", "ba", "cb", lost="abc")
+    with pytest.raises(TableNotFoundError, match="no later version can either"):
+        require_files(store, store.snapshot_at(1))
+    assert store.asked == [["a"], ["b"], ["c"]]
 
 
 # Wrong on purpose -----------------------------------------------------------------------------------------------------

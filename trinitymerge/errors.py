@@ -92,7 +92,7 @@ class StorageError(TrinityMergeError, OSError):
 
 
 class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
-    """The storage cannot give a guarantee the table needs; the message names the remedy (S33)."""
+    """The storage cannot give a guarantee the table needs, or do what a call asks of it; the message names the remedy (S33)."""
 
 
 def counted(count: int, noun: str = "row", plural: str = "") -> str:

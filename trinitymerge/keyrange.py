@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, Nul
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import declared_length, physical_type, quote
-from trinitymerge.statistics import decoded, encoded, is_told, ordered
+from trinitymerge.statistics import decoded, encoded, ordered
 
 _RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
 _NARROW = 2
@@ -50,7 +50,7 @@ class KeyRange:
             kind = physical_type(definition.field(name))
             if least is None:  # a key with a null in it equals none
                 return cls({}, {}, is_empty=True)
-            if not is_told(least, kind) or not is_told(most, kind):
+            if ordered(least, kind) is None or ordered(most, kind) is None:
                 continue
             most = _rounded_up(most) if isinstance(most, str) and isinstance(kind, StringType) else most
             if most is not None:

@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession, types
@@ -22,8 +22,7 @@ from trinitymerge.expressions import quote, text_literal
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.spark_errors import is_sparks, spark_text
-from trinitymerge.storage.entries import Commit
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.entries import Commit, Snapshot
 
 # PySpark 3.5 has the parser of DDL text under its private name only.
 _parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
@@ -166,17 +165,17 @@ def _history_row(commit: Commit) -> tuple[Any, ...]:
 # Showing --------------------------------------------------------------------------------------------------------------
 
 
-def shown(backend: ManagedBackend, pinned: int | None) -> str:
+def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
     """A table in one line; a notebook that shows it must not fail because it is gone."""
     try:
-        snapshot = backend.snapshot() if pinned is None else backend.snapshot_at(pinned)
+        snapshot = snapshot_of()
     except (TrinityMergeError, OSError) as error:
-        return f"TrinityTable({backend.path}: {type(error).__name__})"
+        return f"TrinityTable({path}: {type(error).__name__})"
     keys = snapshot.definition
     roles = {"primary key": keys.primaryKey, "watermark": keys.watermarkKey, "tombstone": (keys.tombstoneKey or "",)}
     named = [f"{role} {', '.join(names)}" for role, names in roles.items() if any(names)]
-    version = f"version {snapshot.version}{', read only' if pinned is not None else ''}"
-    return f"TrinityTable({'; '.join([backend.path, version, *named])})"
+    version = f"version {snapshot.version}{', read only' if is_past else ''}"
+    return f"TrinityTable({'; '.join([path, version, *named])})"
 
 
 # Sources --------------------------------------------------------------------------------------------------------------

@@ -156,11 +156,9 @@ class Overlay:
     @classmethod
     def of(cls, batches: Batches) -> Overlay | None:
         """The overlay of a table's batches, or None where full resolution is better or the only way."""
-        bases = [b for b in batches.batches if b.base and b.unique_keys]
-        if not bases:
+        base, deltas = batches.base, batches.pending
+        if base is None:
             return None
-        base = bases[-1]
-        deltas = tuple(b for b in batches.batches if b is not base)
         size = sum(b.rows for b in deltas)
         later = all(_version(b) > _version(base) for b in deltas)
         if not deltas or not later or size > OVERLAY_ROWS or size * 2 > base.rows:

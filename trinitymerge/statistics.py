@@ -1,7 +1,7 @@
 """Watermarks as batch statistics keep them: how they are gathered, and how they compare (S3, S6).
 
-Owns: the JSON form of watermark values in the log, the aggregates that gather it, the order of such values in Python,
-and comparing rows with one in SQL. Knows nothing of how rows come about.
+Owns: the JSON form of watermark values in the log, one entry of a table for each type; the aggregates that gather it, the
+order of such values in Python, and comparing rows with one in SQL. Knows nothing of how rows come about.
 
 Two forms do not say what was meant. What is not valid UTF-8 becomes U+FFFD on its way into JSON, so text that holds one may
 be other text. A ``timestamp_ntz`` used to be a number that depended on the time zone of the session that wrote it; now it is
@@ -11,9 +11,10 @@ text with a number that does not. Nothing is concluded from a value of such a fo
 from __future__ import annotations
 
 import decimal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import any_of, count_where, is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.expressions import is_older, physical_type, quote, sql_type, text_literal
 
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -35,28 +36,7 @@ Watermark = tuple[Any, ...]
 """One value per watermark column, in the form :func:`encoded` gives."""
 
 
-def encoded(text: str, kind: DataType) -> str | None:
-    """A watermark value as JSON can hold it and Python can order it as Spark does; None for types without such a form.
-
-    Args:
-        text: the value as SQL.
-        kind: its type.
-    """
-    if isinstance(kind, IntegralType):
-        return f"CAST({text} AS BIGINT)"
-    if isinstance(kind, BooleanType):
-        return f"CAST({text} AS INT)"
-    if isinstance(kind, DateType):
-        return f"unix_date({text})"
-    if isinstance(kind, TimestampType):
-        return f"unix_micros({text})"
-    if isinstance(kind, TimestampNTZType):
-        return f"CAST({_microseconds(text)} AS STRING)"
-    if isinstance(kind, DecimalType):
-        return f"CAST({text} AS STRING)"
-    if isinstance(kind, BinaryType):
-        return f"hex({text})"
-    return text if isinstance(kind, StringType) else None
+# Forms ----------------------------------------------------------------------------------------------------------------
 
 
 def _microseconds(text: str) -> str:
@@ -70,11 +50,80 @@ def _microseconds(text: str) -> str:
     return f"CAST({day} * 86400000000L + CAST(({seconds}) * 1000000 AS BIGINT) AS DECIMAL(20, 0))"
 
 
-def is_told(value: Any, kind: DataType) -> bool:
-    """True if an encoded value says which value it was."""
-    if isinstance(kind, StringType):
-        return value is None or _UNREADABLE not in str(value)
-    return value is None or not isinstance(kind, TimestampNTZType) or isinstance(value, str)
+@attrs.frozen
+class _Form:
+    """How values of a type are kept, and how rows compare with what is kept.
+
+    In the templates ``{0}`` stands for the value, as SQL, and ``{kind}`` for its type.
+
+    Attributes:
+        encoded: what JSON holds.
+        compared_as: the type in which a row and a kept value compare: ``BIGINT``, ``STRING`` or a decimal.
+        row: a row's value in that type; by default as JSON holds it.
+        decoded: a kept value in its own type; empty for types that are not worth it.
+        is_told: whether a kept value says which value it was.
+    """
+
+    encoded: str
+    compared_as: str
+    row: str = attrs.field(default=attrs.Factory(lambda form: form.encoded, takes_self=True))
+    decoded: str = ""
+    is_told: Callable[[Any], bool] = lambda _: True
+
+    @property
+    def is_decimal(self) -> bool:
+        """True if kept values are text that stands for numbers."""
+        return self.compared_as not in ("BIGINT", "STRING")
+
+    def literal(self, value: Any) -> str:
+        """A kept value as SQL; nothing read from a log can be anything but a literal."""
+        return str(int(value)) if self.compared_as == "BIGINT" else text_literal(str(value))
+
+    def bound(self, value: Any, kind: DataType) -> str:
+        """A kept value, or null, in the type in which it compares."""
+        compared_as = self.compared_as.format(kind=sql_type(kind))
+        if value is None:
+            return f"CAST(NULL AS {compared_as})"
+        literal = self.literal(value)
+        if self.is_decimal:
+            return f"CAST({literal} AS {compared_as})"
+        return f"{literal}L" if compared_as == "BIGINT" else literal
+
+
+_FORMS: tuple[tuple[type[DataType], _Form], ...] = (
+    (IntegralType, _Form("CAST({0} AS BIGINT)", "BIGINT", decoded="CAST({0}L AS {kind})")),
+    (BooleanType, _Form("CAST({0} AS INT)", "BIGINT")),
+    (DateType, _Form("unix_date({0})", "BIGINT", decoded="date_from_unix_date({0})")),
+    (TimestampType, _Form("unix_micros({0})", "BIGINT", decoded="timestamp_micros({0}L)")),
+    (
+        TimestampNTZType,
+        _Form(
+            f"CAST({_microseconds('{0}')} AS STRING)",
+            "DECIMAL(20, 0)",
+            row=_microseconds("{0}"),
+            is_told=lambda value: isinstance(value, str),
+        ),
+    ),
+    (DecimalType, _Form("CAST({0} AS STRING)", "{kind}", row="{0}", decoded="CAST({0} AS {kind})")),
+    (BinaryType, _Form("hex({0})", "STRING")),
+    (StringType, _Form("{0}", "STRING", decoded="{0}", is_told=lambda value: _UNREADABLE not in str(value))),
+)
+
+
+def _form_of(kind: DataType) -> _Form | None:
+    """The form of a type; None for types of which no statistics are kept."""
+    return next((form for known, form in _FORMS if isinstance(kind, known)), None)
+
+
+def encoded(text: str, kind: DataType) -> str | None:
+    """A watermark value as JSON can hold it and Python can order it as Spark does; None for types without such a form.
+
+    Args:
+        text: the value as SQL.
+        kind: its type.
+    """
+    form = _form_of(kind)
+    return None if form is None else form.encoded.format(text)
 
 
 def decoded(value: Any, kind: DataType) -> str | None:
@@ -82,43 +131,36 @@ def decoded(value: Any, kind: DataType) -> str | None:
 
     None for null, for what the value does not tell, and for types that are not worth it.
     """
-    if value is None or not is_told(value, kind):
+    form = _form_of(kind)
+    if value is None or form is None or not form.decoded or not form.is_told(value):
         return None
-    if isinstance(kind, IntegralType):
-        return f"CAST({int(value)}L AS {sql_type(kind)})"
-    if isinstance(kind, DateType):
-        return f"date_from_unix_date({int(value)})"
-    if isinstance(kind, TimestampType):
-        return f"timestamp_micros({int(value)}L)"
-    if isinstance(kind, DecimalType):
-        return f"CAST({text_literal(str(value))} AS {sql_type(kind)})"
-    return text_literal(value) if isinstance(kind, StringType) else None
+    return form.decoded.format(form.literal(value), kind=sql_type(kind))
 
 
-def _kinds(definition: TableDefinition) -> list[DataType]:
-    return [physical_type(definition.field(n)) for n in definition.watermarkKey]
+# Watermarks -----------------------------------------------------------------------------------------------------------
+
+
+def _forms(definition: TableDefinition) -> list[tuple[DataType, _Form | None]]:
+    kinds = [physical_type(definition.field(n)) for n in definition.watermarkKey]
+    return [(kind, _form_of(kind)) for kind in kinds]
 
 
 def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "watermark") -> dict[str, str]:
-    """Aggregates for the smallest and largest declared watermark of some rows, and for nulls among them.
+    """Aggregates for the smallest and largest declared watermark of some rows.
 
     Args:
         definition: of the table.
         where: SQL that says which rows.
         prefix: begins the names of the metrics.
     """
-    names = definition.watermarkKey
-    if not names:
-        return {}
-    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
+    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(definition.watermarkKey))
     row = f"CASE WHEN {where} THEN named_struct({parts}) END"
-    nulls = any_of(f"{quote(n)} IS NULL" for n in names)
-    metrics = {f"{prefix}_null": count_where(f"{where} AND ({nulls})")}
-    for i, kind in enumerate(_kinds(definition)):
-        for which in ("min", "max"):
-            value = encoded(f"{which}({row}).w{i}", kind)
-            if value is not None:
-                metrics[f"{prefix}_{which}_{i}"] = value
+    metrics: dict[str, str] = {}
+    for i, (_, form) in enumerate(_forms(definition)):
+        if form is not None:
+            metrics |= {
+                f"{prefix}_{which}_{i}": form.encoded.format(f"{which}({row}).w{i}") for which in ("min", "max")
+            }
     return metrics
 
 
@@ -132,17 +174,26 @@ def watermark_of(
 
 def in_order(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...] | None:
     """A watermark as Python can compare it, in S3's order; None where it does not say which one it was."""
-    kinds = _kinds(definition)
-    if len(watermark) != len(kinds) or not all(map(is_told, watermark, kinds)):
+    forms = _forms(definition)
+    if len(watermark) != len(forms):
         return None
-    return tuple(
-        (v is not None, 0 if v is None else ordered(v, kind)) for v, kind in zip(watermark, kinds, strict=True)
-    )
+    parts = [_in_order(value, form) for value, (_, form) in zip(watermark, forms, strict=True)]
+    return None if None in parts else tuple(part for part in parts if part is not None)
+
+
+def _in_order(value: Any, form: _Form | None) -> tuple[bool, Any] | None:
+    """Null is smallest; decimals are numbers, and so are times without a zone."""
+    if value is None:
+        return (False, 0)
+    if form is None or not form.is_told(value):
+        return None
+    return (True, decimal.Decimal(value) if form.is_decimal else value)
 
 
 def ordered(value: Any, kind: DataType) -> Any:
-    """An encoded value that is not null as Python can compare it: decimals are numbers, and so are times without a zone."""
-    return decimal.Decimal(value) if isinstance(kind, (DecimalType, TimestampNTZType)) else value
+    """An encoded value as Python can compare it; None for null, and where it does not say which one it was."""
+    part = None if value is None else _in_order(value, _form_of(kind))
+    return None if part is None else part[1]
 
 
 def is_at_least(left: Watermark | None, right: Watermark | None, definition: TableDefinition) -> bool:
@@ -155,34 +206,15 @@ def is_at_least(left: Watermark | None, right: Watermark | None, definition: Tab
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     """SQL that is true if a row's declared watermark is smaller than a recorded one; None when that cannot be told."""
-    kinds = _kinds(definition)
     if in_order(bound, definition) is None:
         return None
     rows, bounds = [], []
-    for name, kind, value in zip(definition.watermarkKey, kinds, bound, strict=True):
-        row = _comparable(quote(name), kind)
-        if row is None:
+    for name, (kind, form), value in zip(definition.watermarkKey, _forms(definition), bound, strict=True):
+        if form is None:
             return None
-        rows.append(row)
-        bounds.append(_literal(value, kind))
+        rows.append(form.row.format(quote(name)))
+        bounds.append(form.bound(value, kind))
     return is_older(rows, bounds)
-
-
-def _comparable(name: str, kind: DataType) -> str | None:
-    """A row's watermark column as SQL that compares with :func:`_literal`."""
-    if isinstance(kind, DecimalType):
-        return name
-    return _microseconds(name) if isinstance(kind, TimestampNTZType) else encoded(name, kind)
-
-
-def _literal(value: Any, kind: DataType) -> str:
-    """An encoded value as SQL; nothing read from a log can be anything but a literal."""
-    if isinstance(kind, (DecimalType, TimestampNTZType)):
-        number = "DECIMAL(20, 0)" if isinstance(kind, TimestampNTZType) else sql_type(kind)
-        return f"CAST({'NULL' if value is None else text_literal(str(value))} AS {number})"
-    if isinstance(kind, (StringType, BinaryType)):
-        return "CAST(NULL AS STRING)" if value is None else text_literal(str(value))
-    return "CAST(NULL AS BIGINT)" if value is None else f"{int(value)}L"
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from trinitymerge import opening, reader
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, TableExistsError
-from trinitymerge.maintenance import automatic, retention, streaming
+from trinitymerge.maintenance import automatic, streaming
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
@@ -27,7 +27,8 @@ from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import current_user
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.past import require_files
+from trinitymerge.storage.stores import store_of, time_travel
 from trinitymerge.upkeep import MaintainedTable
 
 _DEFAULT_ALIAS = "target"
@@ -101,9 +102,9 @@ class TrinityTable(MaintainedTable):
         definition = opening.definition_of(
             schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
         )
-        backend = ManagedBackend(spark, path)
-        backend.create(definition, current_user())
-        return cls(backend)
+        store = store_of(spark, path)
+        store.create(definition, current_user())
+        return cls(store)
 
     @classmethod
     def createIfNotExists(
@@ -132,21 +133,21 @@ class TrinityTable(MaintainedTable):
         definition = opening.definition_of(
             schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
         )
-        backend = ManagedBackend(spark, path)
-        if not backend.exists():
+        store = store_of(spark, path)
+        if not store.exists():
             try:
-                backend.create(definition, current_user())
+                store.create(definition, current_user())
             except TableExistsError:
-                if not backend.exists():  # something else is there; a table would be another writer's, just made
+                if not store.exists():  # something else is there; a table would be another writer's, just made
                     raise
-        found = backend.snapshot().definition
+        found = store.snapshot().definition
         if found != definition:
             raise TableExistsError(
-                f"The table at {backend.path} has another definition: {opening.difference(found, definition)}. Open it with "
+                f"The table at {store.path} has another definition: {opening.difference(found, definition)}. Open it with "
                 "TrinityTable.forPath, or choose another path.",
-                path=backend.path,
+                path=store.path,
             )
-        return cls(backend)
+        return cls(store)
 
     @classmethod
     def forPath(
@@ -171,20 +172,23 @@ class TrinityTable(MaintainedTable):
             TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
             ValueError: ``timestampAsOf`` is no point in time, or is given beside ``versionAsOf``.
             CorruptTableError: a file of its log is torn, foreign or missing.
+            UnsupportedStorageError: its store keeps no past versions, and one was asked for.
 
         Example:
             >>> TrinityTable.forPath(spark, orders_path).definition.primaryKey
             ('order_id',)
         """
-        backend = ManagedBackend(spark, path)
+        store = store_of(spark, path)
         if versionAsOf is not None and timestampAsOf is not None:
             raise ValueError("Give versionAsOf or timestampAsOf, not both.")
-        backend.snapshot()
+        store.snapshot()
         if timestampAsOf is not None:
-            versionAsOf = backend.version_at(opening.milliseconds(spark, timestampAsOf))
+            moment = opening.milliseconds(spark, timestampAsOf)
+            versionAsOf = time_travel(store, "forPath(timestampAsOf)").version_at(moment)
         if versionAsOf is not None:
-            retention.require_files(backend, backend.snapshot_at(versionAsOf))
-        return cls(backend, pinned=versionAsOf)
+            past = time_travel(store, "forPath(versionAsOf)")
+            require_files(past, past.snapshot_at(versionAsOf))
+        return cls(store, pinned=versionAsOf)
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:
@@ -194,7 +198,7 @@ class TrinityTable(MaintainedTable):
             >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")
             False
         """
-        return ManagedBackend(spark, path).exists()
+        return store_of(spark, path).exists()
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class TrinityTable(MaintainedTable):
         """
         snapshot = self._snapshot()
         if self._pinned is not None:
-            retention.require_files(self._backend, snapshot)
+            require_files(self._past(), snapshot)
         with held(self._backend.spark, LITERAL_NAMES):
             return reader.live(self._backend, Batches.of(snapshot))
 
@@ -377,9 +381,9 @@ class TrinityTable(MaintainedTable):
 
     def __repr__(self) -> str:
         """One line: path, version and keys."""
-        return opening.shown(self._backend, self._pinned)
+        return opening.shown(self.path, self._snapshot, is_past=self._pinned is not None)
 
 
 def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
     """A table in another session: by its path, which can be sent to another process where a session cannot."""
-    return TrinityTable(ManagedBackend(spark, path), alias=alias)
+    return TrinityTable(store_of(spark, path), alias=alias)

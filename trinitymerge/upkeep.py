@@ -1,7 +1,8 @@
-"""Keeping a table small, fast and healthy: the calls for its upkeep, as :class:`TrinityTable` inherits them.
+"""Keeping a table small, fast and healthy: the calls for its upkeep, which a ``TrinityTable`` inherits.
 
 Owns: what a table object works on, whether it may write, and the names of these calls. Holds no logic of its own: what they
-do stands in :mod:`trinitymerge.maintenance`.
+do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
+:mod:`trinitymerge.storage.stores`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.sessions import can_write
+from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
 from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.stores import maintained, time_travel
 
 
 @attrs.frozen(eq=False, repr=False)
 class MaintainedTable:
     """A stored table, at its newest version or pinned to an old one, which is read only."""
 
-    _backend: ManagedBackend
+    _backend: Backend
     _pinned: int | None = None
 
     @property
@@ -36,9 +38,15 @@ class MaintainedTable:
         return self._backend.path
 
     def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
+        return self._backend.snapshot() if self._pinned is None else self._past().snapshot_at(self._pinned)
 
-    def _writable(self) -> ManagedBackend:
+    def _past(self) -> TimeTravel:
+        return time_travel(self._backend, f"Reading version {self._pinned}")
+
+    def _maintained(self, call: str) -> Maintained:
+        return maintained(self._writable(), call)
+
+    def _writable(self) -> Backend:
         if self._pinned is not None:
             raise ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
@@ -74,7 +82,7 @@ class MaintainedTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        return compaction.compact(self._writable())
+        return compaction.compact(self._maintained("compact()"))
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
@@ -97,7 +105,7 @@ class MaintainedTable:
             >>> orders.vacuum(dryRun=True)
             []
         """
-        return retention.vacuum(self._writable(), retentionHours, dryRun)
+        return retention.vacuum(self._maintained("vacuum()"), retentionHours, dryRun)
 
     def restore(self, version: int) -> RestoreResult:
         """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
@@ -119,7 +127,7 @@ class MaintainedTable:
             >>> orders.restore(1).version, orders.toDF().count()
             (3, 2)
         """
-        return retention.restore(self._writable(), version)
+        return retention.restore(self._maintained("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         """Erases keys: every stored version of them, from all files, history included (a legal erasure).
@@ -149,7 +157,7 @@ class MaintainedTable:
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """
-        return purge.purge(self._writable(), keys)
+        return purge.purge(self._maintained("purge()"), keys)
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
@@ -160,4 +168,4 @@ class MaintainedTable:
             live rows           2
             ...
         """
-        return health.health(self._backend, self._snapshot())
+        return health.health(maintained(self._backend, "health()"), self._snapshot())

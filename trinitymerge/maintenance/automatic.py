@@ -10,28 +10,29 @@ import logging
 
 import attrs
 
-from trinitymerge.maintenance.compaction import compact, pending, why_compact
+from trinitymerge.maintenance.compaction import compact, why_compact
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import compact_after_batches
-from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.backend import Backend, Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
 
 _logger = logging.getLogger(__name__)
 
 
-def after_merge(store: Maintained, result: MergeResult, after: Snapshot | None) -> MergeResult:
+def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
 
     Args:
-        store: where the table is.
+        store: where the table is. One that looks after its files itself is left alone.
         result: of the merge.
         after: the table with its rows; None if it committed none.
     """
-    if after is None:
+    if after is None or not isinstance(store, Maintained):
         return result
-    why, limit = why_compact(after.batches), compact_after_batches(after.properties)
+    batches, limit = Batches.of(after), compact_after_batches(after.properties)
+    why = why_compact(batches)
     result = attrs.evolve(result, hint=f"compact() would pay: {why}" if why else "")
-    if limit is None or len(pending(after.batches)) <= limit:
+    if limit is None or len(batches.pending) <= limit:
         return result
     try:
         compacted = compact(store)

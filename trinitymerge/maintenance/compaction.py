@@ -85,20 +85,14 @@ class CompactionResult:
 # When it pays ---------------------------------------------------------------------------------------------------------
 
 
-def pending(batches: Sequence[Batch]) -> list[Batch]:
-    """The batches beside the newest base: what reading has to resolve."""
-    base = next((b for b in reversed(batches) if b.base), None)
-    return [b for b in batches if b is not base]
-
-
-def why_compact(batches: Sequence[Batch]) -> str:
+def why_compact(batches: Batches) -> str:
     """Why compaction would pay, from the log's statistics alone; an empty string if it would not."""
-    waiting = pending(batches)
+    waiting = batches.pending
     if len(waiting) > PENDING_BATCHES:
         return f"{len(waiting):,} batches are pending"
-    base_rows = sum(b.rows for b in batches) - sum(b.rows for b in waiting)
+    base_rows = batches.base.rows if batches.base else 0
     waiting_rows = sum(b.rows for b in waiting)
-    if waiting and len(batches) > 1 and waiting_rows > DELTA_SHARE * base_rows:
+    if waiting and len(batches.batches) > 1 and waiting_rows > DELTA_SHARE * base_rows:
         return f"{waiting_rows:,} rows are pending beside a base of {base_rows:,}"
     return ""
 
@@ -268,7 +262,6 @@ def _commit_of(snapshot: Snapshot, staged: Staged, observed: Mapping[str, Any], 
         bytes=staged.size_bytes,
         watermark_min=watermark_of(observed, "min", definition),
         watermark_max=watermark_of(observed, "max", definition),
-        watermark_has_null=bool(observed.get("watermark_null")),
         unique_keys=True,
         base=True,
         version=snapshot.version,

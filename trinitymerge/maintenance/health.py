@@ -11,7 +11,7 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.errors import counted
-from trinitymerge.maintenance.compaction import pending, why_compact
+from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
@@ -83,21 +83,21 @@ class TableHealth:
 
 def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     """Counts the live rows (one read of the table) and looks at the files (one listing)."""
-    batches = snapshot.batches
+    to_read, batches = Batches.of(snapshot), snapshot.batches
     with held(backend.spark, LITERAL_NAMES):
-        live = reader.live(backend, Batches.of(snapshot)).count()
+        live = reader.live(backend, to_read).count()
     stored = sum(b.rows for b in batches)
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
     amplification = stored / live if live else float(stored or 1)
-    action, reason = _advice(snapshot, amplification, size, reclaimable)
+    action, reason = _advice(to_read, amplification, size, reclaimable)
     return TableHealth(
         version=snapshot.version,
         liveRows=live,
         storedRows=stored,
         tombstones=sum(b.tombstones for b in batches),
         batches=len(batches),
-        pendingBatches=len(pending(batches)),
+        pendingBatches=len(to_read.pending),
         readAmplification=amplification,
         files=sum(b.files for b in batches),
         bytes=size,
@@ -113,11 +113,11 @@ def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
     return sum(f.size_bytes for i in unused for f in backend.all_files(i))
 
 
-def _advice(snapshot: Snapshot, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:
-    why = why_compact(snapshot.batches)
+def _advice(batches: Batches, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:
+    why = why_compact(batches)
     if why:
         return "compact()", why
-    if amplification > _AMPLIFICATION_PAYS and pending(snapshot.batches):
+    if amplification > _AMPLIFICATION_PAYS and batches.pending:
         return "compact()", f"{amplification:.1f} rows are stored for each live one"
     if reclaimable > _RECLAIMABLE_SHARE * size:
         return "vacuum()", f"{_size(reclaimable)} are not needed by this version"

@@ -48,7 +48,6 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Purged, Snapshot, current_user, now_ms
-from trinitymerge.storage.filesystem import FileInfo
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
@@ -320,15 +319,9 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     return deleted
 
 
-def _unfinished(backend: Maintained, batch_id: str) -> list[FileInfo]:
-    """Files of a directory that no reader can look into, because a writer is at work there or died."""
-    finished = {f.path for f in backend.data_files(batch_id)}
-    return [f for f in backend.all_files(batch_id) if f.path not in finished and "/_temporary/" in f.path]
-
-
 def _is_dead(backend: Maintained, batch_id: str) -> bool:
     """True if the writer of a directory has died: it has touched nothing for an hour."""
-    files = _unfinished(backend, batch_id)
+    files = backend.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
 
 
@@ -350,4 +343,4 @@ def _verify(work: _Purge) -> tuple[str, ...]:
             "written there; call purge again.",
             path=backend.path,
         )
-    return tuple(backend.batch_path(i) for i in here if _unfinished(backend, i))
+    return tuple(backend.batch_path(i) for i in here if backend.unfinished_files(i))

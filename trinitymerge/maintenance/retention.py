@@ -1,6 +1,6 @@
-"""Files no version needs any more, and versions whose files are gone (S39, S40).
+"""Files no version needs any more, and going back to a past version (S39, S40).
 
-Owns: vacuum, restore, and the check that a past version can still be read. Deletes only what the log proves to be unused.
+Owns: vacuum and restore. Deletes only what the log proves to be unused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
-from trinitymerge.storage.filesystem import FileInfo
+from trinitymerge.storage.files import FileInfo
+from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import NothingLanded, publish
 
 FAULT_POINTS = ("vacuum.listed", "vacuum.deleting", "vacuum.deleted", "restore.checked")
@@ -96,40 +97,6 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
 def _is_needed_now(backend: Maintained, path: str) -> bool:
     """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
     return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
-
-
-# Past versions --------------------------------------------------------------------------------------------------------
-
-
-def require_files(backend: Maintained, snapshot: Snapshot) -> None:
-    """Checks that a past version can still be read (S40).
-
-    Raises:
-        TableNotFoundError: its files are gone, and which versions are left.
-    """
-    missing = backend.missing(snapshot.batches)
-    if not missing:
-        return
-    first = _first_readable(backend, snapshot)
-    left = f"the versions from {first} on can" if first is not None else "no later version can either"
-    raise TableNotFoundError(
-        f"Version {snapshot.version} of {backend.path} can no longer be read: vacuum() or purge() has removed files it needs "
-        f"(batch {missing[0].id}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}); {left}. To keep past versions "
-        "longer, give vacuum() a longer retentionHours.",
-        path=backend.path,
-        version=snapshot.version,
-    )
-
-
-def _first_readable(backend: Maintained, snapshot: Snapshot) -> int | None:
-    """The first version after an unreadable one whose batches are all there."""
-    here = backend.directories()
-    latest = backend.snapshot().version
-    for commit in backend.commits(snapshot.version + 1, latest):
-        snapshot = snapshot.apply(commit)
-        if all(b.id in here for b in snapshot.batches) and not backend.missing(snapshot.batches):
-            return snapshot.version
-    return None
 
 
 # Restore --------------------------------------------------------------------------------------------------------------

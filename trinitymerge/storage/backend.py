@@ -2,14 +2,14 @@
 
 Owns: :class:`Backend`, what every store must do; :class:`TimeTravel` and :class:`Maintained`, what some can do besides; and
 the frozen data that crosses the border: :class:`Batches` (what a reader reads) and :class:`Staged` (what a writer wrote but
-nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite: a new store is
-one class here and one entry there.
+nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite. What a store can
+do is what its class has methods for: ``stores.py`` asks, and chooses the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +38,17 @@ class Batches:
         """All batches of a snapshot."""
         return cls(snapshot.definition, snapshot.batches)
 
+    @property
+    def base(self) -> Batch | None:
+        """The newest batch that is resolved and unique by key; None if there is none."""
+        return next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+
+    @property
+    def pending(self) -> tuple[Batch, ...]:
+        """The batches beside the base: what reading has to resolve."""
+        base = self.base
+        return tuple(b for b in self.batches if b is not base)
+
 
 @attrs.frozen
 class Staged:
@@ -62,7 +73,7 @@ class Scanner(Protocol):
     """What reading takes."""
 
     def scan(self, batches: Batches) -> DataFrame:
-        """The stored columns of the batches as one lazy relation, and the commit version as :data:`VERSION`.
+        """The stored columns of the batches as one lazy relation, and the commit version as :data:`trinitymerge.columns.VERSION`.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -74,6 +85,17 @@ class Backend(Scanner, Protocol):
 
     spark: SparkSession
     path: str
+
+    def exists(self) -> bool:
+        """True if there is a table."""
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates an empty table, at version 0 (S7).
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place.
+            InvalidDefinitionError: the store cannot keep a column.
+        """
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """See :class:`Scanner`.
@@ -140,7 +162,8 @@ class Backend(Scanner, Protocol):
         """All commits that are still known, newest first."""
 
 
-class TimeTravel(Protocol):
+@runtime_checkable
+class TimeTravel(Backend, Protocol):
     """A store that keeps its past versions for a while (S40)."""
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -164,7 +187,8 @@ class TimeTravel(Protocol):
         """The batches whose files are not all there."""
 
 
-class Maintained(Backend, TimeTravel, Protocol):
+@runtime_checkable
+class Maintained(TimeTravel, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
 
     def batch_path(self, batch_id: str) -> str:
@@ -178,6 +202,9 @@ class Maintained(Backend, TimeTravel, Protocol):
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
         """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
+
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """Files of a batch that no reader can look into, because its writer is at work or died."""
 
     def helper_files(self) -> Iterable[tuple[int | None, FileInfo]]:
         """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
@@ -193,7 +220,7 @@ class Maintained(Backend, TimeTravel, Protocol):
         """
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        """Some columns of batches, committed or not, and the batch's id as :data:`BATCH`."""
+        """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""

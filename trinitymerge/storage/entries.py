@@ -64,7 +64,6 @@ class Batch:
         bytes: their size.
         watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
         watermark_max: likewise the largest.
-        watermark_has_null: whether a watermark column may be null in some row.
         unique_keys: no two rows have the same primary key.
         base: resolved and unique: the result of a compaction or the first load.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
@@ -79,7 +78,6 @@ class Batch:
     bytes: int = count_field()
     watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    watermark_has_null: bool = True
     unique_keys: bool = False
     base: bool = False
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
@@ -141,7 +139,7 @@ class Commit:
         definition: the table's definition, if this commit changes it.
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
-        transaction: ``(appId, version)`` of :meth:`withTransaction` (S36).
+        transaction: ``(appId, version)`` of ``MergeBuilder.withTransaction`` (S36).
         stream: the id of the streaming query whose micro-batch the transaction is, where Spark tells it (S36a).
         horizon: the largest watermark the table has forgotten so far, in the form of :attr:`Batch.watermark_max`; empty
             where the watermark's type has no such form. Set by a compaction that forgets tombstones, and by a restore to

@@ -344,6 +344,11 @@ class ManagedBackend:
         except FileNotFoundError:
             return []
 
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """What a batch's writer, at work or dead, has written and no reader can look into."""
+        start = len(self.batch_path(batch_id))
+        return [f for f in self.all_files(batch_id) if "/_temporary/" in f.path[start:]]
+
     def helper_files(self) -> list[tuple[int | None, FileInfo]]:
         """The log's checkpoints with their versions, and temporary files."""
         return [*((None, f) for f in self.log.files.leftovers()), *self.log.files.checkpoints().items()]

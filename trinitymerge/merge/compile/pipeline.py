@@ -54,7 +54,7 @@ def settled(fired: DataFrame, program: Program, probed_rows: Callable[[DataFrame
 
 
 def as_text(source: str, program: Program) -> str:
-    """The whole as SQL, to be read and not to be run elsewhere: see :meth:`MergePlan.sql`."""
+    """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.run.plan.MergePlan.sql`."""
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *probed(program))

@@ -152,7 +152,7 @@ class Merge:
         return Evaluated.of(self.analysis.source, keyrange.metrics(self.definition, sought))
 
     def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
-        """The program for source rows that stand beside target rows: see :func:`program.looking`."""
+        """The program for source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.looking`."""
         verdict = self.verdict
         return looking(
             self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible

@@ -275,7 +275,6 @@ class _Attempt:
             bytes=staged.size_bytes,
             watermark_min=observed.watermark("min", definition),
             watermark_max=observed.watermark("max", definition),
-            watermark_has_null=bool(observed["watermark_null"]),
             unique_keys=counts.unique,
             base=counts.unique and not self.snapshot.batches,
         )

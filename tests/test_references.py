@@ -1,0 +1,134 @@
+"""What docstrings, comments and pages refer to is there: modules, classes, functions and files, by the names they have now.
+
+A name in ``:func:`...``` and its like is looked for where a reader would: in the class around it, then in the module, or
+from the top if it begins with the package. A file may be named by the end of its path.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "trinitymerge"
+SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = {
+    f"/{path.relative_to(ROOT)}"
+    for folder in (PACKAGE, "tests", "examples", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+}
+
+ROLE = re.compile(r":(\w+):`~?([^`]+)`")
+FILE = re.compile(r"(?<![\w/.-])[\w/]+\.py\b")
+IS_A = {
+    "mod": lambda found: isinstance(found, ModuleType),
+    "class": lambda found: isinstance(found, type),
+    "func": lambda found: callable(found) and not isinstance(found, type),
+    "meth": callable,
+    "data": lambda found: not isinstance(found, (type, ModuleType)),
+    "attr": lambda found: not isinstance(found, (type, ModuleType)),
+}
+"""What a role says of the thing it names."""
+
+
+class Reference(NamedTuple):
+    """A role and its target, and the class it stands in, if any."""
+
+    line: int
+    role: str
+    target: str
+    inside: str
+
+
+def references(text: str) -> Iterator[Reference]:
+    """What a source file refers to."""
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    for match in ROLE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        inside = next((c.name for c in classes if c.lineno <= line <= (c.end_lineno or 0)), "")
+        yield Reference(line, match[1], " ".join(match[2].split()), inside)
+
+
+def dangling(text: str, module: str) -> list[str]:
+    """The references of a source file that lead nowhere, or to something of another kind."""
+    here = importlib.import_module(module)
+    return [
+        f"line {r.line}: :{r.role}:`{r.target}`"
+        for r in references(text)
+        if not any(IS_A[r.role](found) for found in meant(r, here))
+    ]
+
+
+def meant(reference: Reference, here: ModuleType) -> list[object]:
+    """What a reference may mean."""
+    parts = reference.target.split(".")
+    if parts[0] == PACKAGE:
+        return followed(importlib.import_module(PACKAGE), parts[1:])
+    scopes = [getattr(here, reference.inside), here] if reference.inside else [here]
+    return [found for scope in scopes for found in followed(scope, parts)]
+
+
+NOTHING = object()
+
+
+def followed(found: object, parts: list[str]) -> list[object]:
+    """What names lead to, one after the other; nothing if one is not there."""
+    for part in parts:
+        if isinstance(found, ModuleType) and f"/{found.__name__.replace('.', '/')}/{part}" in PATHS:
+            found = importlib.import_module(f"{found.__name__}.{part}")
+        elif hasattr(found, part):
+            found = getattr(found, part)
+        elif part in getattr(found, "__annotations__", {}):
+            found = NOTHING  # an attribute that only instances have
+        else:
+            return []
+    return [found]
+
+
+PATHS = {path.removesuffix(".py").removesuffix("/__init__") for path in FILES}
+
+
+def lost_files(text: str) -> list[str]:
+    """The Python files that a text mentions and that no path in the repository ends with."""
+    return [name for name in FILE.findall(text) if not any(path.endswith(f"/{name}") for path in FILES)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_module_refers_to_is_there(path):
+    text = path.read_text("utf-8")
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    assert dangling(text, module) + lost_files(text) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_a_page_mentions_are_there(path):
+    assert lost_files(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (":class:`Batch`, :mod:`trinitymerge.storage.log`, :func:`now_ms` and :data:`PROTOCOL`", 0),
+        ("class Batch:\n    ':meth:`to_json`, :attr:`Batch.rows` and :attr:`rows`'", 0),
+        ("':meth:`to_json`'", 1),
+        ("':class:`Bunch`, :class:`now_ms`, :mod:`trinitymerge.storage.lock`, :data:`Batch`'", 4),
+        ("':meth:`trinitymerge.storage.log.CommitLog.latest`, :meth:`trinitymerge.storage.log.CommitLog.last`'", 1),
+    ],
+)
+def test_references_that_lead_nowhere_are_found(text, wrong):
+    text = text if text.startswith(("class", "'")) else repr(text)
+    assert len(dangling(text, "trinitymerge.storage.entries")) == wrong
+
+
+def test_files_that_are_not_there_are_found():
+    assert lost_files("log.py, storage/log.py, tests/test_log.py and `trinitymerge/storage/log.py`") == []
+    assert lost_files("og.py, storage/lock.py, merge/log.py") == ["og.py", "storage/lock.py", "merge/log.py"]

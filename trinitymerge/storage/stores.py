@@ -1,0 +1,59 @@
+"""Which store a table is kept in, and what may be asked of it.
+
+Owns: the choice of the store, which is made here and nowhere else, and the refusal of calls that a store has no means for.
+What stores do is said in :mod:`trinitymerge.storage.backend`; how, each of them knows.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
+from trinitymerge.storage.parquet import ManagedBackend
+
+
+def store_of(spark: SparkSession, path: str) -> Backend:
+    """The store of the table at a path, whether or not there is one yet.
+
+    Raises:
+        UnsupportedStorageError: no store can keep a table there (S33).
+    """
+    return ManagedBackend(spark, path)
+
+
+def time_travel(store: Backend, call: str) -> TimeTravel:
+    """The store, for a call that needs past versions (S40).
+
+    Args:
+        store: of the table.
+        call: what the user has called, for the message.
+
+    Raises:
+        UnsupportedStorageError: naming the call and the store.
+    """
+    if not isinstance(store, TimeTravel):
+        raise _unsupported(store, call, "keeps no past versions. Only the newest one can be read.")
+    return store
+
+
+def maintained(store: Backend, call: str) -> Maintained:
+    """The store, for a call that looks after its files (S38-S40).
+
+    Args:
+        store: of the table.
+        call: what the user has called, for the message.
+
+    Raises:
+        UnsupportedStorageError: naming the call and the store.
+    """
+    if not isinstance(store, Maintained):
+        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+    return store
+
+
+def _unsupported(store: Backend, call: str, why: str) -> UnsupportedStorageError:
+    kind = type(store).__name__
+    return UnsupportedStorageError(
+        f"{call} is not possible for {store.path}: its store ({kind}) {why}", call=call, store=kind, path=store.path
+    )

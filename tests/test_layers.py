@@ -36,6 +36,7 @@ LAYERS = [
     "expressions",
     "tombstones",
     "statistics",
+    "keyrange",
     "storage",
     "markers",
     "reader",

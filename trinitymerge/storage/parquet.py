@@ -6,7 +6,6 @@ what the rows mean is the reader's business.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -32,10 +31,10 @@ from trinitymerge.settings import held
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
-from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.ranges import KeptRanges
 from trinitymerge.storage.storable import check_storable
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
@@ -56,7 +55,7 @@ class ManagedBackend:
         self.path = self.files.qualify(path)
         self.log = CommitLog(self.files, self.path)
         self._latest: Snapshot | None = None
-        self._ranges: dict[str, KeyRange | None] = {}
+        self._ranges = KeptRanges(self.files)
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -293,22 +292,12 @@ class ManagedBackend:
             ) from None
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """Keeps a range of keys in the batch's own directory: it holds values of keys, and must go when the rows go."""
-        with contextlib.suppress(OSError):
-            self.files.replace(self._range_path(staged.id), seal(keys.to_json())[0])
-        self._ranges[staged.id] = keys
+        """Keeps the range of a staged batch's keys."""
+        self._ranges.note(self.batch_path(staged.id), keys)
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """The range of a batch's keys; None where it was never kept, or is lost."""
-        if batch.id not in self._ranges:
-            found = None
-            with contextlib.suppress(OSError, ValueError):
-                found = KeyRange.from_json(unseal(self.files.read(self._range_path(batch.id)))[0])
-            self._ranges[batch.id] = found
-        return self._ranges[batch.id]
-
-    def _range_path(self, batch_id: str) -> str:
-        return f"{self.batch_path(batch_id)}/_key_range.json"  # Spark passes over what begins so
+        """The range of a batch's keys, if it is known."""
+        return self._ranges.of(self.batch_path(batch.id))
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""

@@ -75,7 +75,9 @@ def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def _needs(program: Program) -> Iterable[str]:
-    return (IN_SOURCE, LIVE) if program.knows_target else ()
+    if not program.knows_target:
+        return ()
+    return (IN_SOURCE, LIVE) if program.analysis.source is not None else (IN_SOURCE,)
 
 
 def _adds(program: Program) -> Iterable[str]:

@@ -37,6 +37,7 @@ from trinitymerge.columns import (
     SLOT,
     STANDS_FOR,
     TAKEN,
+    mentioned,
 )
 from trinitymerge.expressions import all_of, any_of, is_older, is_tombstone, physical_type, quote
 from trinitymerge.merge.analysis.kinds import Case, Departure, Kind, RecordedDelete, Replace
@@ -68,10 +69,12 @@ def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]
         LIVE: f"coalesce(CASE WHEN {unknown} THEN {FOUND_LIVE} ELSE {LIVE} END, false)",
     }
     found = [FOUND_WATERMARK(i) for i in range(len(before))]
+    if program.moves:
+        values |= {PRE_IMAGE(i): mine for i, mine in enumerate(before)}
     for i, mine in enumerate(before):
-        values[PRE_IMAGE(i)] = mine
         # What a move replaces is both the row it leaves and what its new key holds: the fresher of the two.
-        taken = f"CASE WHEN {moving} AND NOT {is_older(before, found)} THEN {mine} ELSE {found[i]} END"
+        fresher = f"CASE WHEN {moving} AND NOT {is_older(before, found)} THEN {mine} ELSE {found[i]} END"
+        taken = fresher if program.moves else found[i]
         values[mine] = f"CASE WHEN {unknown} THEN {taken} ELSE {mine} END"
     return (Select.setting(present, values),)
 
@@ -81,6 +84,8 @@ def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]
 
 def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
+    if not program.definition.watermarkKey:
+        return (Select.setting(present, {IS_STALE: "false"}),)
     before = before_watermarks(program.definition)
     mine = _filled(
         program, [_or_zero(program, *pair) for pair in zip(program.definition.watermarkKey, before, strict=True)]
@@ -117,9 +122,13 @@ def _filled(program: Program, replaced: list[str]) -> list[str]:
     """The watermark of each row, with what nobody assigned taken from the row it replaces (S10.3)."""
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
-        slots = [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], Replaced)]
+        slots = _unassigned(program, name)
         filled.append(f"CASE WHEN {in_slots(slots)} THEN {theirs} ELSE {quote(name)} END" if slots else quote(name))
     return filled
+
+
+def _unassigned(program: Program, name: str) -> list[int]:
+    return [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], Replaced)]
 
 
 def _or_zero(program: Program, name: str, before: str) -> str:
@@ -171,20 +180,24 @@ def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, .
 
 def _find_arrivals(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds rows that come to a live key, and whether the merge frees it (S24, S25)."""
-    coming = where_slots({n: s.row.arrives() for n, s in enumerate(program.slots) if s.may_arrive})
+    coming, over_key = _coming(program), _over_key(program)
     if coming == "false":
         return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN), "false")),)
-    is_dead, over_key = is_tombstone(program.definition), _over_key(program)
-    freed_by = {
-        FREED_BY_DELETE: {n: s.row.frees_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)},
-        FREED_BY_MOVE: {n: s.row.frees_by_move() for n, s in _numbered(program)},
-    }
     arriving = Select.setting(present, {ARRIVES: f"{coming} AND {LIVE} AND NOT {IS_WITHHELD}"})
-    values: dict[str, str] = {
-        name: f"max({where_slots(by)} AND NOT {IS_STALE}) {over_key}" for name, by in freed_by.items()
-    }
+    values = {name: f"max({frees} AND NOT {IS_STALE}) {over_key}" for name, frees in _freed_by(program).items()}
     values[TAKEN] = f"max({ARRIVES} AND NOT {IS_STALE}) {over_key}"
     return arriving, Select.setting((*present, ARRIVES), values)
+
+
+def _coming(program: Program) -> str:
+    return where_slots({n: s.row.arrives() for n, s in _numbered(program) if s.may_arrive})
+
+
+def _freed_by(program: Program) -> dict[str, str]:
+    is_dead = is_tombstone(program.definition)
+    by_delete = {n: s.row.frees_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)}
+    by_move = {n: s.row.frees_by_move() for n, s in _numbered(program)}
+    return {FREED_BY_DELETE: where_slots(by_delete), FREED_BY_MOVE: where_slots(by_move)}
 
 
 def _over_key(program: Program) -> str:
@@ -260,49 +273,87 @@ def _known(*names: str) -> Columns:
 
 
 def _pre_images(program: Program) -> Iterable[str]:
-    before = range(len(program.definition.watermarkKey)) if program.unknown else ()
-    return (CHANGED, *[PRE_IMAGE(i) for i in before]) if program.knows_target else ()
+    return [PRE_IMAGE(i) for i in range(len(program.definition.watermarkKey))] if program.moves else ()
+
+
+def _compared(program: Program) -> Iterable[str]:
+    if not program.unknown:
+        return (LIVE,) if program.knows_target else ()
+    keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
+    moved = [name for k in keys for name in (NEW_KEY(k), OLD_KEY(k))] if program.moves else ()
+    return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
+
+
+def _filled_from(program: Program) -> Iterable[str]:
+    names = program.definition.watermarkKey
+    if not names or not program.knows_target:
+        return ()
+    differ = program.moves or program.numbers(RecordedDelete) or any(_unassigned(program, n) for n in names)
+    moves = (CHANGED, *_pre_images(program)) if program.moves else ()
+    return (*before_watermarks(program.definition), *((SLOT,) if differ else ()), *moves)
+
+
+def _withheld_by(program: Program) -> Iterable[str]:
+    if not program.beside_changes or program.on_stale == "force":
+        return ()
+    return (LATE, SLOT, IS_STALE, FIRING) if program.beside_moves else (LATE,)
+
+
+def _torn_by(program: Program) -> Iterable[str]:
+    left = (OLD_KEY(i) for i in range(len(program.definition.primaryKey)))
+    return (SLOT, CHANGED, IS_STALE, *left) if program.moves else ()
+
+
+def _arriving_by(program: Program) -> Iterable[str]:
+    coming = _coming(program)
+    if coming == "false":
+        return ()
+    return (LIVE, IS_STALE, IS_WITHHELD, *mentioned(coming, *_freed_by(program).values()))
+
+
+def _concluded_from(program: Program) -> Iterable[str]:
+    return mentioned(_effects(program), _left_out(program)) if program.knows_target else (SLOT,)
 
 
 COMPARE = Step(
     "compare",
     "whether each row moves, and what its written key holds, be it from the join or from the probe",
-    _known(LIVE),
-    _pre_images,
+    _compared,
+    lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
     _where_known(_know_before),
 )
 FILL = Step(
     "fill",
     "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
-    _known(CHANGED),
+    _filled_from,
     _known(IS_STALE),
     _where_known(_fill_watermarks),
 )
 WITHHOLD = Step(
     "withhold",
     "inserts beside a stale update or delete are not written either (S21a)",
-    lambda program: (IS_STALE, LATE) if program.beside_changes else (),
+    _withheld_by,
     _known(IS_WITHHELD),
     _where_known(_withhold),
 )
 TEAR = Step(
     "tear",
     "rows that would live on in two places, or move twice to the same (S24)",
-    _known(CHANGED, IS_STALE),
+    _torn_by,
     _known(IS_TORN, IS_REPEATED),
     _where_known(_find_torn_rows),
 )
 ARRIVE = Step(
     "arrive",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
-    _known(LIVE, CHANGED, IS_STALE, IS_WITHHELD),
+    _arriving_by,
     _known(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN),
     _where_known(_find_arrivals),
 )
 CONCLUDE = Step(
     "conclude",
     "what each row means to readers, and whether it is written (S30a)",
-    lambda program: (SLOT, *_PASSED_ON, *((IS_TORN, ARRIVES, TAKEN) if program.knows_target else ())),
+    _concluded_from,
     lambda program: (EFFECT, KEEP),
     _conclude,
 )

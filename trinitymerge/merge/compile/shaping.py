@@ -84,7 +84,7 @@ def _stored_value(program: Program, number: int, field: Field) -> str:
 EVALUATE = Step(
     "evaluate",
     "values that are checked, used twice or given as Columns are evaluated once, and only on rows of their clause",
-    lambda program: (FIRED,),
+    lambda program: (FIRED,) if _raw_values(program) else (),
     _raw_values,
     _evaluate,
 )
@@ -122,27 +122,29 @@ def _shape(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
         f" AS {sql_type(physical_type(f))})"
         for f in program.definition.stored_fields
     }
-    return (Select.only({**written, **_known_of(program)}),)
+    passed_on = {name: name for name in _passed_on(program)}
+    return (Select.only({**written, **passed_on, **_known_of(program)}),)
+
+
+def _passed_on(program: Program) -> Iterable[str]:
+    """What has been known of each row before it was shaped."""
+    before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
+    return (SLOT, *before, FIRING) if program.beside_moves else (SLOT, *before)
 
 
 def _known_of(program: Program) -> dict[str, str]:
-    """What is known of each row beside what it stores."""
+    """What is known of each row beside what it stores, and has not been known before."""
     clause = by_slot({n: str(s.row.clause + 1) for n, s in enumerate(program.slots)})
     known: dict[str, str] = {
-        SLOT: SLOT,
         CLAUSE: f"CAST({clause} AS INT)",
         STANDS_FOR: f"CAST({_stands_for(program)} AS INT)",
         ACTION: f"CAST({_action(program)} AS STRING)",
         MISFIT: _misfits(program),
     }
-    if program.knows_target:
-        known |= {name: name for name in (LIVE, *before_watermarks(program.definition))}
     if program.moves:
         known |= _keys_of_moves(program)
     if program.beside_changes:
         known[LATE] = _late(program)
-    if program.beside_moves:
-        known[FIRING] = FIRING
     return known
 
 
@@ -192,9 +194,7 @@ def _late(program: Program) -> str:
     """SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
-    for insert, change in program.beside_changes.items():
-        if insert in program.beside_moves:
-            continue
+    for insert, change in _beside_changes_in_place(program).items():
         values = program.slots[change].row.values
         written = [
             b if isinstance(values[w], Replaced) else _stored_value(program, change, program.definition.field(w))
@@ -202,6 +202,10 @@ def _late(program: Program) -> str:
         ]
         late[insert] = is_older(written, before)
     return f"coalesce({by_slot(late)}, false)"
+
+
+def _beside_changes_in_place(program: Program) -> dict[int, int]:
+    return {n: change for n, change in program.beside_changes.items() if n not in program.beside_moves}
 
 
 def _keys_of_moves(program: Program) -> dict[str, str]:
@@ -221,13 +225,13 @@ def _moved_value(program: Program, field: Field) -> str:
     return f"CAST({by_slot(new)} AS {sql_type(physical_type(field))})"
 
 
-def _seen(program: Program) -> Iterable[str]:
-    before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
-    return (SLOT, *_raw_values(program), *before, *((FIRING,) if program.beside_moves else ()))
+def _read(program: Program) -> Iterable[str]:
+    before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
+    return (SLOT, *_raw_values(program), *before)
 
 
 SHAPE = Step(
-    "shape", "the stored columns of each row, and what is known of the row it replaces", _seen, _known_of, _shape
+    "shape", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
 )
 
 # bare -----------------------------------------------------------------------------------------------------------------

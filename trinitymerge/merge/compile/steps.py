@@ -96,11 +96,11 @@ class Step:
     Attributes:
         name: in one word.
         does: in one sentence.
-        needs: the library's columns it reads, given a program.
-        adds: those it adds.
+        needs: the library's columns it computes something from, given a program; what it merely passes on is not among them.
+        adds: those that come out and have not gone in.
         selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
             program has no use for it. Before the ``shape`` step the user's columns are present besides, and may be
-            called anything.
+            called anything; copies of the source's (:data:`trinitymerge.columns.SOURCE_COPY`) count as theirs.
     """
 
     name: str

@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "the watermark of a tombstone that hides the key is not carried over (S10.3)",
         "merge/compile/program.py",
-        "(is_unpaired and keeps and shows_all and (",
-        "(is_unpaired and keeps and (",
+        " is_unpaired and keeps and shows_all and (",
+        " is_unpaired and keeps and (",
         ["test_merge.py::test_S10_3_insert_over_a_tombstone_takes_its_watermark_and_wins"],
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """The kinds of rows that a merge writes: a closed union (S9, S18, S21-S26).
 
-Owns: what each kind is, and all that the steps of a merge ask it: whether it may arrive at a live key, whether it frees one,
+Owns: what each kind is, and all that programs and steps ask it: whether it may arrive at a live key, whether it frees one,
 what it means to readers, when it is left out after all, and what it is called in a preview. A new kind is a class here, an
 entry in :data:`Kind`, and whoever makes it in ``resolution.py``, ``outcomes.py`` or ``program.py``.
 
@@ -82,6 +82,9 @@ class WrittenRow:
     changes_pre_image: ClassVar[bool] = False
     """It replaces or ends the target row that its source row was paired with, if not both."""
 
+    goes_with_change: ClassVar[bool] = False
+    """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
+
     clause: int
     values: Mapping[str, Value]
 
@@ -89,6 +92,15 @@ class WrittenRow:
     def reads_target(self) -> bool:
         """True if any value depends on the target row."""
         return any(v.reads_target for v in self.values.values())
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """What a preview calls it, where the target is read or not."""
+        return cls.shown
+
+    def can_be_late(self, definition: TableDefinition) -> bool:
+        """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
+        return self.changes_pre_image and any(not isinstance(self.values[w], Replaced) for w in definition.watermarkKey)
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """The parts of the primary key that the row sets itself: only they can differ from the pair's key."""
@@ -102,6 +114,19 @@ class WrittenRow:
             is_unpaired: its source row has no pair.
         """
         return False
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
+
+        Args:
+            may_arrive: :meth:`may_arrive`.
+            is_told: a source row without a pair stands beside what its key holds, and the row has that key.
+        """
+        return True
+
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
+        return ()
 
     def arrives(self) -> str:
         """The row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
@@ -161,6 +186,14 @@ class Replace(WrittenRow):
     def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """True if it moves."""
         return not keeps_key
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True unless it may move."""
+        return not may_arrive
+
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The tombstone of the key that it leaves."""
+        return (Departure.from_key(self, definition),)
 
     def arrives(self) -> str:
         """It moves there; a stale move is not written, so it arrives nowhere."""
@@ -264,6 +297,12 @@ class New(WrittenRow):
     """An inserted row (S23)."""
 
     shown: ClassVar[str] = "insert"
+    goes_with_change: ClassVar[bool] = True
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """Without a look at the target it is not known whether the key is there."""
+        return cls.shown if knows_target else "upsert"
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """The whole key."""
@@ -272,6 +311,10 @@ class New(WrittenRow):
     def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """True unless its key is known to be free: that of a source row without a pair."""
         return not (is_unpaired and keeps_key)
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """Only without a pair: beside one, its key may be any."""
+        return is_told
 
     def arrives(self) -> str:
         """Always."""
@@ -293,8 +336,3 @@ class New(WrittenRow):
 
 
 Kind: TypeAlias = Replace | Departure | Tombstone | RecordedDelete | New
-
-
-def can_be_stale(row: WrittenRow, definition: TableDefinition) -> bool:
-    """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
-    return row.changes_pre_image and any(not isinstance(row.values[w], Replaced) for w in definition.watermarkKey)

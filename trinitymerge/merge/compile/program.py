@@ -16,7 +16,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.analysis.assignment import Storing
 from trinitymerge.merge.analysis.frames import case
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow, can_be_stale
+from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, WrittenRow
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given
@@ -219,16 +219,15 @@ def _slots_of(analysis: Analysis, match: KeyMatch | None, row: Kind, by_key: boo
     is_exact = match is not None and match.exact
     is_unpaired = isinstance(analysis.clauses[row.clause].clause, WhenNotMatched)
     may_arrive = row.may_arrive(keeps, is_unpaired and is_exact)
-    if isinstance(row, Replace) and may_arrive:
-        return [Slot(row, False, True), Slot(Departure.from_key(row, analysis.definition), False)]
-    known = not isinstance(row, New) or (is_unpaired and keeps and shows_all and (is_exact or by_key))
-    return [Slot(row, known, may_arrive)]
+    known = row.stands_beside(may_arrive, is_unpaired and keeps and shows_all and (is_exact or by_key))
+    left = row.left_behind(analysis.definition) if may_arrive else ()
+    return [Slot(row, known, may_arrive), *(Slot(departure, False) for departure in left)]
 
 
 def _beside_change(definition: TableDefinition, slots: Sequence[Slot], first: int) -> list[Slot]:
     """The slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
-    change = next((first + i for i, s in enumerate(slots) if can_be_stale(s.row, definition)), None)
-    return [attrs.evolve(s, beside=change) if isinstance(s.row, New) else s for s in slots]
+    change = next((first + i for i, s in enumerate(slots) if s.row.can_be_late(definition)), None)
+    return [attrs.evolve(s, beside=change) if s.row.goes_with_change else s for s in slots]
 
 
 # SQL over slots -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from trinitymerge.definition import Field
 from trinitymerge.expressions import is_older, is_tombstone, null_of, opaque, physical_type, sql_type
 from trinitymerge.merge.analysis.assignment import Storing, misfit, stored
 from trinitymerge.merge.analysis.frames import as_sql, case
-from trinitymerge.merge.analysis.kinds import New
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.merge.compile.program import UNDECIDED, Program, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
@@ -157,10 +156,7 @@ def _stands_for(program: Program) -> str:
 
 def _action(program: Program) -> str:
     """What each row does, in the user's words."""
-    shown = {n: s.row.shown for n, s in enumerate(program.slots)}
-    if not program.knows_target:
-        shown |= dict.fromkeys(program.numbers(New), "upsert")
-    return by_slot({n: f"'{word}'" for n, word in shown.items()})
+    return by_slot({n: f"'{s.row.called(program.knows_target)}'" for n, s in enumerate(program.slots)})
 
 
 def _misfits(program: Program) -> str:

@@ -10,10 +10,11 @@ import re
 from typing import TypeVar
 
 from trinitymerge.definition import HIDDEN_PREFIX
+from trinitymerge.sqltext import Sql
 
 
-class TechnicalColumn(str):
-    """The name of a column, with what is declared about it.
+class TechnicalColumn(Sql):
+    """The name of a column, with what is declared about it. As SQL it needs no quotes.
 
     Attributes:
         type: as SQL, or in words where it is that of another column.
@@ -31,14 +32,14 @@ class TechnicalColumn(str):
 class ColumnFamily(TechnicalColumn):
     """Columns of which there is one per key, watermark or source column."""
 
-    def __call__(self, *numbers: int) -> str:
+    def __call__(self, *numbers: int) -> Sql:
         """The name of one member.
 
         Example:
             >>> FOUND_WATERMARK(0)
             '_tm_found0'
         """
-        return f"{self}{'_'.join(map(str, numbers))}"
+        return Sql(f"{self}{'_'.join(map(str, numbers))}")
 
 
 _C = TypeVar("_C", bound=TechnicalColumn)

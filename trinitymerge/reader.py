@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERMARK, RANK, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
+from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, quote
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.statistics import is_at_least
 from trinitymerge.storage.backend import Batches, Scanner
@@ -121,7 +121,7 @@ def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) 
 
 
 def _is_sought(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey))
+    return all_of(equals(quote(k), KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
 
 
 def _same_key(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey))
+    return all_of(equals(quote(k), MARK_KEY(i)) for i, k in enumerate(definition.primaryKey))
 
 
 def _beats(definition: TableDefinition) -> str:

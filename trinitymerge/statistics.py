@@ -27,7 +27,17 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import any_of, count_where, is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.expressions import (
+    any_of,
+    count_where,
+    is_null,
+    is_older,
+    physical_type,
+    quote,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.sqltext import Sql
 
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -112,7 +122,7 @@ def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "wa
         return {}
     parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(names))
     row = f"CASE WHEN {where} THEN named_struct({parts}) END"
-    nulls = any_of(f"{quote(n)} IS NULL" for n in names)
+    nulls = any_of(is_null(quote(n)) for n in names)
     metrics = {f"{prefix}_null": count_where(f"{where} AND ({nulls})")}
     for i, kind in enumerate(_kinds(definition)):
         for which in ("min", "max"):
@@ -163,8 +173,8 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
         row = _comparable(quote(name), kind)
         if row is None:
             return None
-        rows.append(row)
-        bounds.append(_literal(value, kind))
+        rows.append(Sql(row))
+        bounds.append(Sql(_literal(value, kind)))
     return is_older(rows, bounds)
 
 

@@ -44,6 +44,7 @@ def key_match(analysis: Analysis) -> KeyMatch | None:
     if source is None:
         return None
     rest: list[str] = []
+    sides_by_key: list[tuple[str, str]]
     if analysis.by_name:
         indexes = [source.index(k) or 0 for k in target.definition.primaryKey]
         sides_by_key = [(SOURCE_COPY(i), source.plain(i)) for i in indexes]

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.columns import IN_SOURCE, KEY_COPY, KEY_TO_FIND
-from trinitymerge.expressions import all_of, is_tombstone
+from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_
 from trinitymerge.jvm import estimate
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
 from trinitymerge.merge.analysis.keymatch import KeyMatch
@@ -100,11 +100,11 @@ def keyed(
     frame = with_columns(source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
     sought = frame.selectExpr(*names)
     found = look_up(backend, batches, sought, once)
-    latest = target.frame(found, f"NOT {is_tombstone(definition)}")
+    latest = target.frame(found, not_(is_tombstone(definition)))
     if once.rows <= BROADCAST_ROWS:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
-    same_key = all_of(f"{KEY_COPY(i)} = {n}" for i, n in enumerate(names))
+    same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
     joined = frame.join(latest, F.expr(same_key), "left")
     return Sides(joined, sought)
 
@@ -120,7 +120,7 @@ def full(analysis: Analysis, records: bool, source: Source | None, backend: Back
         batches: the target's.
     """
     rows = reader.live(backend, batches, with_hidden=True)
-    target = analysis.target.frame(rows, "true")
+    target = analysis.target.frame(rows, TRUE)
     if source is None:
         return Sides(target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"))
     assert analysis.condition is not None

@@ -22,7 +22,7 @@ from trinitymerge.errors import (
     StaleRowsError,
     counted,
 )
-from trinitymerge.expressions import all_of, is_tombstone, physical_type, quote
+from trinitymerge.expressions import all_of, equals, is_tombstone, physical_type, quote
 from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
 from trinitymerge.merge.analysis.names import key_text, name_parts
 from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
@@ -151,7 +151,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         *[f"{quote(k)} AS {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
         *[f"{quote(w)} AS {THEIR_WATERMARK(i)}" for i, w in enumerate(names)],
     )
-    same = all_of(f"{quote(k)} = {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey))
+    same = all_of(equals(quote(k), THEIR_KEY(i)) for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [

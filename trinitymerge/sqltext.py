@@ -15,10 +15,6 @@ class Sql(str):
 
     ``Sql(f"...")`` says of a text that nothing stands in it but words of ours and other ``Sql``. What
     :mod:`trinitymerge.expressions` has a function for needs no such claim.
-
-    Example:
-        >>> Sql("now()") + ""
-        'now()'
     """
 
     __slots__ = ()

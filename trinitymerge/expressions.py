@@ -101,6 +101,11 @@ def equals(left: Sql, right: Sql) -> Sql:
     return Sql(f"{left} = {right}")
 
 
+def same(left: Sql, right: Sql) -> Sql:
+    """True if two values are equal, or both null, as SQL. Never null."""
+    return Sql(f"{left} <=> {right}")
+
+
 def or_else(value: Sql, otherwise: Sql) -> Sql:
     """A value, or another one where it is null."""
     return Sql(f"coalesce({value}, {otherwise})")
@@ -189,7 +194,7 @@ def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
         return FALSE
     (a, *more_left), (b, *more_right) = left, right
     smaller = Sql(f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)")
-    return Sql(f"({smaller} OR ({a} <=> {b} AND {is_older(more_left, more_right)}))") if more_left else smaller
+    return Sql(f"({smaller} OR ({same(a, b)} AND {is_older(more_left, more_right)}))") if more_left else smaller
 
 
 # Types ----------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ from trinitymerge.expressions import (
     over,
     physical_type,
     quote,
+    same,
     text_literal,
 )
 from trinitymerge.merge.analysis.kinds import Case, Departure, Kind, RecordedDelete, Replace
@@ -78,8 +79,8 @@ def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
-    same = all_of(Sql(f"{NEW_KEY(i)} <=> {OLD_KEY(i)}") for i in keys)
-    changed = all_of([moving, not_(same)]) if program.moves else FALSE
+    stays = all_of(same(NEW_KEY(i), OLD_KEY(i)) for i in keys)
+    changed = all_of([moving, not_(stays)]) if program.moves else FALSE
     if not program.unknown:
         return (Select.setting(present, {CHANGED: changed, LIVE: or_else(LIVE, FALSE)}),)
     unknown = in_slots(program.unknown)
@@ -185,7 +186,7 @@ def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, .
     row_changed = [changes, *keys]
     least, most = (over(Sql(f"{which}({content})"), row_changed) for which in ("min", "max"))
     moves = over(any_row(all_of([changes, CHANGED])), row_changed)
-    torn = all_of([changes, moves, not_(Sql(f"{least} <=> {most}"))])
+    torn = all_of([changes, moves, not_(same(least, most))])
     again = Sql(f"{over(Sql('row_number()'), row_changed, SLOT)} > 1")
     return (Select.setting(present, {IS_TORN: torn, IS_REPEATED: all_of([changes, CHANGED, again])}),)
 

@@ -1,8 +1,9 @@
 """The kinds of rows that a merge writes: a closed union (S9, S18, S21-S26).
 
-Owns: what each kind is, and all that programs and steps ask it: whether it may arrive at a live key, whether it frees one,
-what it means to readers, when it is left out after all, and what it is called in a preview. A new kind is a class here, an
-entry in :data:`Kind`, and whoever makes it in ``resolution.py``, ``outcomes.py`` or ``program.py``.
+Owns: what each kind is, and all that programs and steps ask it: whether it stands beside what it replaces, whether it may
+arrive at a live key, what it leaves behind, whether it frees a key, what it means to readers, when it is left out after all,
+and what it is called in a preview. A new kind is a class here, an entry in :data:`Kind`, and whoever makes it: another row's
+``left_behind``, ``resolution.py`` or ``outcomes.py``.
 
 The answers are SQL over the columns that :mod:`trinitymerge.merge.compile.settling` has found by then.
 """

@@ -66,15 +66,15 @@ MUTANTS = (
     Mutant(
         "the last clause that holds applies, not the first (S17)",
         "merge/analysis/frames.py",
-        'THEN {value}" for condition, value in branches)',
-        'THEN {value}" for condition, value in reversed(branches))',
+        "(as_sql(c), v) for c, v in branches if",
+        "(as_sql(c), v) for c, v in reversed(branches) if",
         ["test_merge.py::test_S17_first_true_clause_applies_and_no_other"],
     ),
     Mutant(
         "a null condition counts as true (S20)",
         "merge/analysis/frames.py",
-        'f"WHEN {as_sql(str(condition))} THEN',
-        'f"WHEN coalesce({as_sql(str(condition))}, true) THEN',
+        "(as_sql(c), v) for c, v in branches if",
+        '(Sql(f"coalesce({as_sql(c)}, true)"), v) for c, v in branches if',
         ["test_merge.py::test_S17_S20_row_stays_where_no_condition_is_true_and_null_is_not"],
     ),
     Mutant(
@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "the watermark of a tombstone that hides the key is not carried over (S10.3)",
         "merge/compile/program.py",
-        "(is_unpaired and keeps and shows_all and (",
-        "(is_unpaired and keeps and (",
+        " is_unpaired and keeps and shows_all and (",
+        " is_unpaired and keeps and (",
         ["test_merge.py::test_S10_3_insert_over_a_tombstone_takes_its_watermark_and_wins"],
     ),
     Mutant(
@@ -161,15 +161,15 @@ MUTANTS = (
     Mutant(
         'onStale("force") leaves the old watermark (S11)',
         "merge/compile/settling.py",
-        '        mine = [f"CASE WHEN {stale} THEN {b} ELSE {m} END" for m, b in zip(mine, before, strict=True)]\n        stale =',
+        "        mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]\n        stale =",
         "        stale =",
         ["test_merge.py::test_S11_force_writes_the_replaced_rows_watermark_and_wins"],
     ),
     Mutant(
         "a late change writes the inserts beside it all the same (S21a)",
         "merge/compile/settling.py",
-        'withheld = f"coalesce({LATE}, false)"',
-        'withheld = "false"',
+        "withheld = or_else(LATE, FALSE)",
+        "withheld = FALSE",
         ["test_properties.py::test_S31_engine_agrees_with_the_interpreter_and_preview_on_every_sound_path[3]"],
     ),
     Mutant(
@@ -183,7 +183,7 @@ MUTANTS = (
         "a tombstone keeps what an event brings (S9)",
         "merge/compile/shaping.py",
         "blanks = blanked(program.definition) if program.brings_tombstones else {}",
-        "blanks: dict[str, str] = {}",
+        "blanks: dict[str, Sql] = {}",
         ["test_merge.py::test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path"],
     ),
     Mutant(
@@ -266,15 +266,15 @@ MUTANTS = (
     Mutant(
         "a moved row stays where it was, too (S24)",
         "merge/analysis/kinds.py",
-        'return (TAKEN, f"NOT {CHANGED}", f"{CHANGED} AND {IS_STALE} AND {storable}")',
-        'return ("true",)',
+        "return (TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))",
+        "return (TRUE,)",
         ["test_merge.py::test_S24_moved_row_leaves_its_old_key"],
     ),
     Mutant(
         "a key that is freed and taken again gets a tombstone besides (S24, S25)",
         "merge/analysis/kinds.py",
-        'return (TAKEN, f"NOT {CHANGED}",',
-        'return (f"NOT {CHANGED}",',
+        "return (TAKEN, not_(CHANGED),",
+        "return (not_(CHANGED),",
         ["test_merge.py::test_S24_swapped_keys_get_only_the_arriving_rows"],
     ),
     Mutant(

@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
     table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones
-          -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> definition
-          -> errors
+          -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext
+          -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -26,6 +26,7 @@ PACKAGE = "trinitymerge"
 LAYERS = [
     "errors",
     "definition",
+    "sqltext",
     "columns",
     "properties",
     "jvm",
@@ -50,6 +51,7 @@ LAYERS = [
 WITHOUT_SPARK = [
     "errors",
     "definition",
+    "sqltext",
     "columns",
     "properties",
     "storage.attempts",

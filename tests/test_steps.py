@@ -1,14 +1,20 @@
-"""The steps of a merge keep what they promise: each runs on empty sides, and adds just the columns it says."""
+"""The steps of a merge keep what they promise: each runs on empty sides, and reads and adds just the columns it says."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from pyspark.sql import functions as F
 from tables import fill, frame, new_table
 
-from trinitymerge import columns
+from trinitymerge import TrinityTable, columns
+from trinitymerge.expressions import quote
+from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.firing import FIRE
 from trinitymerge.merge.compile.pipeline import SETTLING, STEPS, WRITING, on_entry
 from trinitymerge.merge.compile.probing import probe, probed
+from trinitymerge.merge.compile.steps import present_after
 from trinitymerge.merge.paths.base import Merge
 from trinitymerge.merge.paths.choice import PATHS
 
@@ -50,7 +56,20 @@ def beside(table, source):
     return merge.whenMatched().updateExpr({"v": "B.v", "ts": "B.ts"}).insertExpr({"id": "B.id + 7", "ts": "B.ts"})
 
 
-MERGES = [upsert, reading, moving, beside]
+def reviving(table, source):
+    """Values and conditions that are Columns, a recorded delete, and an update that may bring a tombstone."""
+    merge = table.alias("A").merge(source.alias("B"), "A.id = B.id")
+    return (
+        merge.whenMatched(F.col("B.v") == "D")
+        .delete()
+        .whenMatched(F.col("B.v") == "U")
+        .updateExpr({"v": F.upper("B.v"), "deleted": "B.deleted"})
+        .whenNotMatched()
+        .insertExpr({"id": "B.id", "v": F.lower("B.v")})
+    )
+
+
+MERGES = [upsert, reading, moving, beside, reviving]
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +77,17 @@ def table(spark, tmp_path_factory):
     return fill(new_table(spark, tmp_path_factory.mktemp("steps")), spark, [(1, 1, "a", False), (2, 1, None, True)])
 
 
-def programs(table, spark, make):
+@pytest.fixture(scope="module")
+def unordered(spark, tmp_path_factory):
+    """A table without a watermark key, whose tombstone column is hidden."""
+    schema = "id INT, ts INT, v STRING, deleted BOOLEAN"
+    return TrinityTable.create(spark, str(tmp_path_factory.mktemp("steps") / "t"), schema, primaryKey="id")
+
+
+def programs(table, spark, make, on_stale="skip"):
     """Every program of a merge, on each sound path, and an empty frame for it to begin with."""
     plan = make(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build()
-    merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
+    merge = Merge(plan.analysis, plan.verdict, plan.backend, on_stale)
     for path in (p for p in PATHS if p not in plan.verdict.why_not):
         for _, program in path.programs(merge, tombstones_possible=True):
             joined = plan.analysis.joined if program.knows_target else plan.analysis.source.frame
@@ -74,7 +100,7 @@ def nothing_found(program):
 
 
 @pytest.mark.parametrize("make", MERGES)
-def test_each_step_finds_what_it_needs_and_adds_what_it_promises(make, table, spark):
+def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spark):
     checked = 0
     for path, program, rows in programs(table, spark, make):
         present = on_entry(program)
@@ -82,25 +108,57 @@ def test_each_step_finds_what_it_needs_and_adds_what_it_promises(make, table, sp
             where = f"{step.name} as {path.name}"
             if step is SETTLING[0] and program.unknown:
                 rows, present = probe(rows, program, nothing_found(program)), (*present, *probed(program))
-            selects, before = step.selects(program, present), set(present)
-            if selects:
-                assert set(step.needs(program)) <= before, f"{where} reads columns that are not there"
-            for select in selects:
+            assert set(step.needs(program)) <= set(present), f"{where} reads columns that are not there"
+            for select in step.selects(program, present):
                 rows = select.over(rows)
-                present = (*present, *select.names) if select.keeps_all else select.names
+                present = present_after(select, present)
                 own = {c for c in rows.columns if c.startswith("_tm_")}
                 assert {n for n in present if n.startswith("_tm_")} <= own, (
                     f"{where} does not have what is said to be present"
                 )
-            added = {n for n in present if n.startswith("_tm_")} - before
-            assert added <= set(step.adds(program)), f"{where} adds what it does not declare"
-            if selects:
-                assert set(step.adds(program)) <= set(present), f"{where} does not add what it declares"
             checked += 1
         own = [columns.CLAUSE, columns.STANDS_FOR, columns.ACTION, columns.MISFIT, columns.EFFECT, columns.KEEP]
         promised = [*(f.name for f in program.definition.stored_fields), *own]
         assert sorted(n for n in rows.columns if n != columns.SLOT) == sorted(promised)
     assert checked >= len(STEPS)
+
+
+@pytest.mark.parametrize("on_stale", ["skip", "error", "force"])
+@pytest.mark.parametrize("make", MERGES)
+def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, unordered, spark):
+    for ordered in (table, unordered):
+        for path, program, _ in programs(ordered, spark, make, on_stale):
+            present = on_entry(program)
+            for step in STEPS:
+                where = f"{step.name} as {path.name}, {'with' if ordered is table else 'without'} a watermark"
+                if step is SETTLING[0] and program.unknown:
+                    present = (*present, *probed(program))
+                read, made = read_and_made(step, program, present)
+                assert set(step.needs(program)) == read, f"{where} reads"
+                assert set(step.adds(program)) == made, f"{where} adds"
+                for select in step.selects(program, present):
+                    present = present_after(select, present)
+
+
+def read_and_made(step, program, present):
+    """The library's columns that a step computes something from, and those it makes, by the texts of its SELECTs."""
+    before, read, made = set(present), set(), set()
+    stored = {f.name for f in program.definition.stored_fields}
+    for select in step.selects(program, present):
+        texts = [(v if isinstance(v, str) else column_text(v), name) for v, name in select.items]
+        computed = [text for text, name in texts if text not in (name, quote(name))]
+        new = {name for name in select.names if name.startswith("_tm_")} - before - stored
+        # What this SELECT makes itself may stand in its filter; what an earlier one of the step has made, anywhere.
+        filtered = names_in(select.where or "") - new
+        read |= (set().union(*map(names_in, computed)) | filtered) - made - stored
+        made |= new
+        present = present_after(select, present)
+    return read, made & set(present)
+
+
+def names_in(text):
+    """The library's columns in SQL; copies of the source's columns stand for the user's."""
+    return {name for name in re.findall(r"\b_tm_\w+", text) if not re.fullmatch(r"_tm_s\d+", name)}
 
 
 def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):

@@ -6,13 +6,15 @@ makes up such a name, and none uses one that it is not entitled to here. Knows n
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from trinitymerge.definition import HIDDEN_PREFIX
+from trinitymerge.sqltext import Sql
 
 
-class TechnicalColumn(str):
-    """The name of a column, with what is declared about it.
+class TechnicalColumn(Sql):
+    """The name of a column, with what is declared about it. As SQL it needs no quotes.
 
     Attributes:
         type: as SQL, or in words where it is that of another column.
@@ -30,14 +32,14 @@ class TechnicalColumn(str):
 class ColumnFamily(TechnicalColumn):
     """Columns of which there is one per key, watermark or source column."""
 
-    def __call__(self, *numbers: int) -> str:
+    def __call__(self, *numbers: int) -> Sql:
         """The name of one member.
 
         Example:
             >>> FOUND_WATERMARK(0)
             '_tm_found0'
         """
-        return f"{self}{'_'.join(map(str, numbers))}"
+        return Sql(f"{self}{'_'.join(map(str, numbers))}")
 
 
 _C = TypeVar("_C", bound=TechnicalColumn)
@@ -159,7 +161,11 @@ FIRES = _column(
     "fires", "INT", "the code of what the row fires, 0 if nothing; what filters see", "merge.compile.firing"
 )
 FIRED = _column(
-    "fired", "INT", "the same, out of the optimizer's sight", "merge.compile.firing", "merge.compile.shaping"
+    "fired",
+    "INT",
+    "the code of what the row fires, out of the optimizer's sight; 0 if nothing, -1 where that depends on an unread target",
+    "merge.compile.firing",
+    "merge.compile.shaping",
 )
 RAW = _family("v", "the value's", "a value that is checked or used twice, evaluated once", "merge.compile.shaping")
 FIRING = _column(
@@ -172,7 +178,7 @@ FIRING = _column(
 SLOT = _column(
     "slot",
     "INT",
-    "which of the program's rows this is; null where nothing is written",
+    "which of the program's rows this is; where the target is unread also -1 if that depends on it, and null if none",
     "merge.compile.shaping",
     "merge.compile.program merge.compile.settling",
 )
@@ -244,7 +250,10 @@ FOUND_WATERMARK = _family(
     "merge.compile.settling",
 )
 PRE_IMAGE = _family(
-    "pre", "the watermark's", "a watermark column of the pre-image of a row that moves", "merge.compile.settling"
+    "pre",
+    "the watermark's",
+    "where rows may move: a watermark column of the joined target row, whatever the written key holds",
+    "merge.compile.settling",
 )
 CHANGED = _column(
     "changed", "BOOLEAN", "the row's key has changed: it moves", "merge.compile.settling", "merge.analysis.kinds"
@@ -320,3 +329,19 @@ DEAD_ROWS = _column("dead", "BIGINT", "how many of these are tombstones", "merge
 THEIR_KEY = _family("k", "the key's", "a key column of the row that a stale one would replace", "merge.run.refusals")
 THEIR_WATERMARK = _family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
 FORGET = _column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.compaction")
+
+# Names in SQL ---------------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(
+    rf"(?<!\w)(?:{'|'.join(f'{c}[0-9_]+' if isinstance(c, ColumnFamily) else c for c in DECLARED)})(?!\w)", re.ASCII
+)
+
+
+def mentioned(*texts: str) -> tuple[str, ...]:
+    """The library's columns that SQL of ours names, each once.
+
+    Example:
+        >>> mentioned("_tm_changed AND NOT _tm_is_stale", "_tm_changed AND `_tm_deleted`")
+        ('_tm_changed', '_tm_is_stale')
+    """
+    return tuple(dict.fromkeys(name for text in texts for name in _NAMED.findall(text)))

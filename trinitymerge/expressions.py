@@ -1,20 +1,23 @@
 """Small SQL expressions shared by the reader and the merge compiler.
 
-Owns: quoting of names and text, the tombstone test (S4), the watermark order (S3), and types as SQL. Expressions are SQL
-text: a whole one reaches Spark in a single call, where building it from Columns would take dozens. Knows nothing of
-merges or of storage.
+Owns: quoting of names and text, logic, the tombstone test (S4), the watermark order (S3), and types as SQL. Expressions are
+SQL text: a whole one reaches Spark in a single call, where building it from Columns would take dozens. They take and give
+:class:`Sql`, which the user's own text is not. Knows nothing of merges or of storage.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
+from trinitymerge.sqltext import Sql
+
+TRUE, FALSE, NULL = Sql("true"), Sql("false"), Sql("NULL")
 
 _FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)\Z")
 _PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
@@ -23,14 +26,14 @@ _PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
 # Names and text -------------------------------------------------------------------------------------------------------
 
 
-def quote(name: str) -> str:
+def quote(name: str) -> Sql:
     """A name as Spark SQL reads it literally, whatever characters it holds.
 
     Example:
         >>> quote("a`b.c")
         '`a``b.c`'
     """
-    return "`" + name.replace("`", "``") + "`"
+    return Sql("`" + name.replace("`", "``") + "`")
 
 
 def column(name: str) -> Column:
@@ -38,14 +41,19 @@ def column(name: str) -> Column:
     return F.col(quote(name))
 
 
-def text_literal(value: str) -> str:
+def text_literal(value: str) -> Sql:
     """A string as a SQL literal that no value can break out of, whatever the session's escaping rules are.
 
     Example:
         >>> text_literal("D"), text_literal("it's")
         ("'D'", "decode(X'69742773', 'UTF-8')")
     """
-    return f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')"
+    return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
+
+
+def number(value: int) -> Sql:
+    """A whole number as SQL."""
+    return Sql(str(value))
 
 
 def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | None:
@@ -63,17 +71,83 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 # Logic ----------------------------------------------------------------------------------------------------------------
 
 
-def all_of(conditions: Iterable[str]) -> str:
+def all_of(conditions: Iterable[Sql]) -> Sql:
     """The conjunction of conditions; true when there are none."""
-    return " AND ".join(f"({c})" for c in conditions) or "true"
+    return Sql(" AND ".join(f"({c})" for c in conditions) or TRUE)
 
 
-def any_of(conditions: Iterable[str]) -> str:
+def any_of(conditions: Iterable[Sql]) -> Sql:
     """The disjunction of conditions; false when there are none."""
-    return " OR ".join(f"({c})" for c in conditions) or "false"
+    return Sql(" OR ".join(f"({c})" for c in conditions) or FALSE)
 
 
-def opaque(value: str) -> str:
+def not_(condition: Sql) -> Sql:
+    """The negation of a condition; null stays null."""
+    return Sql(f"NOT ({condition})")
+
+
+def is_null(value: Sql) -> Sql:
+    """True if a value is null, as SQL."""
+    return Sql(f"{value} IS NULL")
+
+
+def is_not_null(value: Sql) -> Sql:
+    """True if a value is not null, as SQL."""
+    return Sql(f"{value} IS NOT NULL")
+
+
+def equals(left: Sql, right: Sql) -> Sql:
+    """True if two values are equal, null if one is null, as SQL."""
+    return Sql(f"{left} = {right}")
+
+
+def same(left: Sql, right: Sql) -> Sql:
+    """True if two values are equal, or both null, as SQL. Never null."""
+    return Sql(f"{left} <=> {right}")
+
+
+def or_else(value: Sql, otherwise: Sql) -> Sql:
+    """A value, or another one where it is null."""
+    return Sql(f"coalesce({value}, {otherwise})")
+
+
+def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> Sql:
+    """The value of the first branch whose condition is true, else ``otherwise``, or null.
+
+    Example:
+        >>> case([(equals(quote("op"), text_literal("D")), TRUE)], FALSE)
+        "CASE WHEN `op` = 'D' THEN true ELSE false END"
+    """
+    whens = "".join(f" WHEN {condition} THEN {value}" for condition, value in branches)
+    last = NULL if otherwise is None else otherwise
+    if not whens:
+        return last
+    return Sql(f"CASE{whens} END" if otherwise is None else f"CASE{whens} ELSE {last} END")
+
+
+def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
+    """What a number stands for; null if nothing."""
+    whens = "".join(f" WHEN {n} THEN {meaning}" for n, meaning in meanings.items())
+    return Sql(f"CASE {value}{whens} END") if whens else Sql("CAST(NULL AS INT)")
+
+
+def any_row(condition: Sql) -> Sql:
+    """Whether a condition is true in any of several rows, as an aggregate."""
+    return Sql(f"max({condition})")
+
+
+def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
+    """A window function over the rows that have the same keys.
+
+    Example:
+        >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], quote("ts"))
+        ('max(x) OVER (PARTITION BY `id`)', 'row_number() OVER (PARTITION BY `id` ORDER BY `ts`)')
+    """
+    ordered = "" if order is None else f" ORDER BY {order}"
+    return Sql(f"{aggregate} OVER (PARTITION BY {', '.join(keys)}{ordered})")
+
+
+def opaque(value: Sql) -> Sql:
     """The value, where the optimizer neither looks into it nor computes it elsewhere, as SQL.
 
     Of each column of a projection Spark infers what else must be true, going through all it has inferred before, and doubling
@@ -81,7 +155,7 @@ def opaque(value: str) -> str:
     repeats what a column is made of wherever the column is used, when it thinks that cheap or is told to. Neither is done to
     values that could be different each time; this one only looks like one of those.
     """
-    return f"CASE WHEN spark_partition_id() >= 0 THEN {value} END"
+    return Sql(f"CASE WHEN spark_partition_id() >= 0 THEN {value} END")
 
 
 def count_where(condition: str) -> str:
@@ -94,7 +168,7 @@ def count_where(condition: str) -> str:
     return f"count(CASE WHEN {condition} THEN 1 END)"
 
 
-def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
+def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
     """SQL that is true if a row with this tombstone column value is a tombstone (S4). Never null.
 
     Args:
@@ -103,24 +177,24 @@ def is_tombstone(definition: TableDefinition, value: str | None = None) -> str:
     """
     value = quote(definition.tombstone_column) if value is None else value
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return f"coalesce({value}, false)"
+        return or_else(value, FALSE)
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
-        return f"coalesce({value} = {text_literal(tombstone_value(definition))}, false)"
-    return f"{value} IS NOT NULL"
+        return or_else(equals(value, text_literal(tombstone_value(definition))), FALSE)
+    return is_not_null(value)
 
 
-def is_older(left: Sequence[str], right: Sequence[str]) -> str:
+def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
     """SQL that is true if the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
 
     Example:
-        >>> is_older(["a"], ["b"])
+        >>> is_older([Sql("a")], [Sql("b")])
         'coalesce(a < b, a IS NULL AND b IS NOT NULL)'
     """
     if not left:
-        return "false"
+        return FALSE
     (a, *more_left), (b, *more_right) = left, right
-    smaller = f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)"
-    return f"({smaller} OR ({a} <=> {b} AND {is_older(more_left, more_right)}))" if more_left else smaller
+    smaller = Sql(f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)")
+    return Sql(f"({smaller} OR ({same(a, b)} AND {is_older(more_left, more_right)}))") if more_left else smaller
 
 
 # Types ----------------------------------------------------------------------------------------------------------------
@@ -160,20 +234,25 @@ def declared_length(field: Field) -> tuple[str, int] | None:
     return (field.type.split("(")[0], int(match.group(1))) if match else None
 
 
-def sql_type(kind: DataType) -> str:
+def sql_type(kind: DataType) -> Sql:
     """A type as SQL, field names quoted; it means the same whatever ``spark.sql.timestampType`` says."""
     if isinstance(kind, ArrayType):
-        return f"ARRAY<{sql_type(kind.elementType)}>"
+        return Sql(f"ARRAY<{sql_type(kind.elementType)}>")
     if isinstance(kind, MapType):
-        return f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+        return Sql(f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>")
     if isinstance(kind, StructType):
-        return f"STRUCT<{', '.join(f'{quote(f.name)}: {sql_type(f.dataType)}' for f in kind.fields)}>"
-    return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
+        return Sql(f"STRUCT<{', '.join(f'{quote(f.name)}: {sql_type(f.dataType)}' for f in kind.fields)}>")
+    return Sql("TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString())
 
 
-def null_of(field: Field) -> str:
+def cast(value: Sql, kind: DataType) -> Sql:
+    """A value cast to a type."""
+    return Sql(f"CAST({value} AS {sql_type(kind)})")
+
+
+def null_of(field: Field) -> Sql:
     """A null of a column's type."""
-    return f"CAST(NULL AS {sql_type(physical_type(field))})"
+    return cast(NULL, physical_type(field))
 
 
 def tombstone_value(definition: TableDefinition) -> str:

@@ -15,8 +15,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERMARK, RANK, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import all_of, is_older, is_tombstone, quote
+from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, quote
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import is_at_least
 from trinitymerge.storage.backend import Batches, Scanner
 from trinitymerge.storage.entries import Batch
@@ -126,9 +127,9 @@ def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) 
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
 
 
-def _is_sought(definition: TableDefinition, keys: DataFrame) -> str:
+def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
     sought = {i: k for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
-    return all_of(f"{quote(k)} = {KEY_TO_FIND(i)}" for i, k in sought.items())
+    return all_of(equals(quote(k), KEY_TO_FIND(i)) for i, k in sought.items())
 
 
 # Overlays -------------------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
 
 
 def _same_key(definition: TableDefinition) -> str:
-    return all_of(f"{quote(k)} = {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey))
+    return all_of(equals(quote(k), MARK_KEY(i)) for i, k in enumerate(definition.primaryKey))
 
 
 def _beats(definition: TableDefinition) -> str:

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.sqltext import Sql
 
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -212,8 +213,8 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     for name, (kind, form), value in zip(definition.watermarkKey, _forms(definition), bound, strict=True):
         if form is None:
             return None
-        rows.append(form.row.format(quote(name)))
-        bounds.append(form.bound(value, kind))
+        rows.append(Sql(form.row.format(quote(name))))
+        bounds.append(Sql(form.bound(value, kind)))
     return is_older(rows, bounds)
 
 

@@ -21,16 +21,24 @@ from pyspark.sql.types import (
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.expressions import (
+    FALSE,
+    NULL,
+    TRUE,
+    all_of,
     any_of,
+    case,
+    cast,
     fitting,
+    is_not_null,
     is_tombstone,
     null_of,
+    number,
     physical_type,
     quote,
-    sql_type,
     text_literal,
     tombstone_value,
 )
+from trinitymerge.sqltext import Sql
 
 
 def payload(definition: TableDefinition) -> list[Field]:
@@ -39,7 +47,7 @@ def payload(definition: TableDefinition) -> list[Field]:
     return [f for f in definition.stored_fields if f.name not in own]
 
 
-def blank(field: Field) -> str:
+def blank(field: Field) -> Sql:
     """What a tombstone holds in a column of the payload, as SQL: null, or the zero value where null is not allowed."""
     return null_of(field) if field.nullable else zero(field)
 
@@ -55,28 +63,27 @@ def bare(definition: TableDefinition, names: Iterable[str]) -> list[str]:
     return [f"{blanks[n]} AS {quote(n)}" if n in blanks else quote(n) for n in names]
 
 
-def blanked(definition: TableDefinition) -> dict[str, str]:
+def blanked(definition: TableDefinition) -> dict[str, Sql]:
     """The columns of the payload, as SQL that is blank on tombstones."""
     is_dead = is_tombstone(definition)
-    return {f.name: f"CASE WHEN {is_dead} THEN {blank(f)} ELSE {quote(f.name)} END" for f in payload(definition)}
+    return {f.name: case([(is_dead, blank(f))], quote(f.name)) for f in payload(definition)}
 
 
-def holds_more(definition: TableDefinition) -> str:
+def holds_more(definition: TableDefinition) -> Sql:
     """SQL that is true if a stored row is a tombstone with a payload, as those of older versions may be. Never null."""
     filled = [
-        f"{quote(f.name)} IS NOT NULL"
+        is_not_null(quote(f.name))
         if f.nullable
-        else f"coalesce(CAST({quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)"
+        else Sql(f"coalesce(CAST({quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)")
         for f in payload(definition)
     ]
-    return f"({is_tombstone(definition)} AND ({any_of(filled)}))"
+    return all_of([is_tombstone(definition), any_of(filled)])
 
 
-def zero(field: Field) -> str:
+def zero(field: Field) -> Sql:
     """The zero value of a column's type as SQL, for columns of tombstones that cannot be null (S9)."""
     kind = physical_type(field)
-    zero = text_literal(fitting("", field)) if field.is_string else _zero(kind)
-    return f"CAST({zero} AS {sql_type(kind)})"
+    return cast(text_literal(fitting("", field)) if field.is_string else _zero(kind), kind)
 
 
 _ZEROS = {
@@ -91,40 +98,40 @@ _ZEROS = {
 }
 
 
-def _zero(kind: DataType) -> str:
+def _zero(kind: DataType) -> Sql:
     if isinstance(kind, StructType):
-        return f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})"
+        return Sql(f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})")
     if isinstance(kind, ArrayType):
-        return "array()"
+        return Sql("array()")
     if isinstance(kind, MapType):
-        return "map()"
+        return Sql("map()")
     if isinstance(kind, YearMonthIntervalType):
-        return "make_ym_interval()"  # a literal could mean a calendar interval
+        return Sql("make_ym_interval()")  # a literal could mean a calendar interval
     if isinstance(kind, DayTimeIntervalType):
-        return "make_dt_interval()"
-    return _ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else "NULL")
+        return Sql("make_dt_interval()")
+    return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else NULL))
 
 
-def alive(definition: TableDefinition) -> str:
+def alive(definition: TableDefinition) -> Sql:
     """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return "false"
+        return FALSE
     field = definition.field(definition.tombstone_column)
     return null_of(field) if field.nullable else zero(field)
 
 
-def dead(definition: TableDefinition) -> str:
+def dead(definition: TableDefinition) -> Sql:
     """The tombstone column's value on a deleted row, as SQL (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return "true"
+        return TRUE
     field = definition.field(definition.tombstone_column)
     kind = physical_type(field)
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
         return text_literal(tombstone_value(definition))
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return f"CAST(now() AS {sql_type(kind)})"  # current_timestamp may be a reserved word
+        return cast(Sql("now()"), kind)  # current_timestamp may be a reserved word
     if field.is_string:
         return text_literal(fitting("true", field))
     if isinstance(kind, NumericType):
-        return f"CAST({int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)} AS {sql_type(kind)})"
+        return cast(number(int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)), kind)
     return zero(field)

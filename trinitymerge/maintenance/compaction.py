@@ -20,11 +20,12 @@ from trinitymerge import keyrange, reader
 from trinitymerge.columns import FORGET, SINCE, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, counted
-from trinitymerge.expressions import any_of, is_tombstone, quote
+from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, is_tombstone, or_else, quote
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_metrics, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Maintained, Staged
@@ -140,12 +141,12 @@ class _Forget:
         """True if all tombstones are kept."""
         return self.before_ms is None and not self.everything
 
-    def condition(self, definition: TableDefinition) -> str:
+    def condition(self, definition: TableDefinition) -> Sql:
         """SQL that is true if a row of a dated scan is forgotten."""
         if self.is_never:
-            return "false"
-        old = "true" if self.everything else f"coalesce({SINCE} <= {self.before_ms}L, false)"
-        return f"({is_tombstone(definition)} AND {old})"
+            return FALSE
+        old = TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
+        return all_of([is_tombstone(definition), old])
 
     def dated(self, backend: Maintained, snapshot: Snapshot) -> _Dated:
         """A scan that knows when tombstones were committed."""

@@ -86,9 +86,7 @@ def texts_of(clauses: tuple[Clause, ...]) -> list[str]:
     texts = [text_of(c.condition) for c in clauses]
     for clause in clauses:
         for action in clause.actions:
-            values = getattr(action, "values", None)
-            if isinstance(values, Assignments):
-                texts += [text_of(v) for _, v in values.items]
+            texts += [text_of(v) for _, v in action.assignments]
     return texts
 
 

@@ -33,7 +33,6 @@ from trinitymerge.merge.clauses import (
     check_reachable,
     describe,
     heading,
-    outline,
 )
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import check_forced, judge
@@ -191,7 +190,7 @@ class MergeBuilder:
             f"Merge{source} into {self._backend.path} that has not been executed: call execute(), or build() to look closer"
         ]
         for position, clause in enumerate(self._clauses):
-            actions = "".join(f".{outline(action)}" for action in clause.actions)
+            actions = "".join(f".{action.outline}" for action in clause.actions)
             lines.append(f"  {position + 1}. {clause.call or heading(clause) + actions}")
         return "\n".join(lines if self._clauses else [*lines, "  no clause yet"])
 

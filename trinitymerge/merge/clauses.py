@@ -1,8 +1,8 @@
 """Clauses and actions of a merge as frozen data.
 
-Owns: the closed unions :data:`Action` and :data:`Clause`, and the rules a clause list must obey whatever table it is
-for (S21, S28). Knows nothing of Spark: expressions are opaque (SQL text, a Spark ``Column``, a Python literal, or, in the
-reference interpreter, a callable) and are never compared with ``==`` when they are not text.
+Owns: the closed unions :data:`Action` and :data:`Clause`, how actions are called and explained, and the rules a clause list
+must obey whatever table it is for (S21, S28). Knows nothing of Spark: expressions are opaque (SQL text, a Spark ``Column``, a
+Python literal, or, in the reference interpreter, a callable) and are never compared with ``==`` when they are not text.
 """
 
 from __future__ import annotations
@@ -41,37 +41,137 @@ def _strings(values: Iterable[str]) -> tuple[str, ...]:
 class Assignments:
     """Explicit assignments: ``((column, expression), ...)`` in the order given."""
 
+    suffix: ClassVar[str] = "Expr"
     items: tuple[tuple[Any, Expression], ...] = attrs.field(converter=_items, eq=_comparable_items)
+
+    @property
+    def shown(self) -> str:
+        """The columns, as the call names them."""
+        return ", ".join(str(column) for column, _ in self.items)
+
+    @property
+    def explained(self) -> str:
+        """What is written, in words."""
+        return self.shown
 
 
 @attrs.frozen
 class All:
     """Every target column from the source column of the same name, but for ``exceptColumns``."""
 
+    suffix: ClassVar[str] = "All"
     exceptColumns: tuple[str, ...] = attrs.field(default=(), converter=_strings)
+
+    @property
+    def shown(self) -> str:
+        """The columns that are left out, as the call names them."""
+        return f"exceptColumns: {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
+
+    @property
+    def explained(self) -> str:
+        """What is written, in words."""
+        but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
+        return f"all columns{but} from the source"
 
 
 @attrs.frozen
-class Update:
+class _ActionBase:
+    """What all actions have in common."""
+
+    name: ClassVar[str]
+
+    replaces_target: ClassVar[bool] = False
+    """It writes a row in place of the target row, of which a clause can do only one."""
+
+    @property
+    def method(self) -> str:
+        """The call that adds it."""
+        return self.name
+
+    @property
+    def outline(self) -> str:
+        """That call, without its values.
+
+        Example:
+            >>> print(Update(Assignments({"amount": "B.amount"})).outline, Insert(All(["note"])).outline)
+            updateExpr(amount) insertAll(exceptColumns: note)
+        """
+        return f"{self.method}()"
+
+    @property
+    def explained(self) -> str:
+        """What it does, in words."""
+        raise NotImplementedError
+
+    @property
+    def assignments(self) -> tuple[tuple[Any, Expression], ...]:
+        """The columns and expressions that the user gave."""
+        return ()
+
+    @property
+    def from_source(self) -> All | None:
+        """Which columns it takes from the source by their names; None if that is not what it does."""
+        return None
+
+
+@attrs.frozen
+class _Writes(_ActionBase):
+    """An action that writes values."""
+
+    values: Assignments | All
+
+    @property
+    def method(self) -> str:
+        """By what the values are."""
+        return f"{self.name}{self.values.suffix}"
+
+    @property
+    def outline(self) -> str:
+        """With the columns."""
+        return f"{self.method}({self.values.shown})"
+
+    @property
+    def explained(self) -> str:
+        """With the columns."""
+        return f"{self.name} {self.values.explained}"
+
+    @property
+    def assignments(self) -> tuple[tuple[Any, Expression], ...]:
+        """Those of the map, if there is one."""
+        return self.values.items if isinstance(self.values, Assignments) else ()
+
+    @property
+    def from_source(self) -> All | None:
+        """Those that are not left out."""
+        return self.values if isinstance(self.values, All) else None
+
+
+@attrs.frozen
+class Update(_Writes):
     """Replace the target row (S22)."""
 
     name: ClassVar[str] = "update"
-    values: Assignments | All
+    replaces_target: ClassVar[bool] = True
 
 
 @attrs.frozen
-class Delete:
+class Delete(_ActionBase):
     """Write a tombstone for the target row (S9)."""
 
     name: ClassVar[str] = "delete"
+    replaces_target: ClassVar[bool] = True
+
+    @property
+    def explained(self) -> str:
+        """There is nothing more to say."""
+        return "delete the target row"
 
 
 @attrs.frozen
-class Insert:
+class Insert(_Writes):
     """Write a new row (S23)."""
 
     name: ClassVar[str] = "insert"
-    values: Assignments | All
 
 
 Action: TypeAlias = Update | Delete | Insert
@@ -141,21 +241,6 @@ def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> str:
     return " and ".join(dict.fromkeys(describe(clauses, p) for p in positions))
 
 
-def outline(action: Action) -> str:
-    """The call that adds an action, without its values.
-
-    Example:
-        >>> print(outline(Update(Assignments({"amount": "B.amount"}))), outline(Insert(All(["note"]))))
-        updateExpr(amount) insertAll(exceptColumns: note)
-    """
-    if isinstance(action, Delete):
-        return "delete()"
-    if isinstance(action.values, All):
-        excepted = ", ".join(action.values.exceptColumns)
-        return f"{action.name}All({f'exceptColumns: {excepted}' if excepted else ''})"
-    return f"{action.name}Expr({', '.join(str(k) for k, _ in action.values.items)})"
-
-
 def condition_text(condition: Expression) -> str:
     """A condition as messages show it."""
     return f'"{condition}"' if isinstance(condition, str) else str(condition)
@@ -182,7 +267,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
     clause, where = clauses[position], describe(clauses, position)
     if not clause.actions:
         raise InvalidMergeError(f"{where}, has no action. Add {allowed_actions(clause)} after it.", clause=position + 1)
-    replacing = [a for a in clause.actions if isinstance(a, (Update, Delete))]
+    replacing = [a for a in clause.actions if a.replaces_target]
     if isinstance(clause, WhenNotMatched):
         if replacing or len(clause.actions) > 1:
             raise InvalidMergeError(
@@ -195,9 +280,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
             "Put the second one into a clause of its own, with a condition that tells them apart.",
             clause=position + 1,
         )
-    if isinstance(clause, WhenOnlyOnTarget) and any(
-        isinstance(getattr(a, "values", None), All) for a in clause.actions
-    ):
+    if isinstance(clause, WhenOnlyOnTarget) and any(a.from_source is not None for a in clause.actions):
         raise InvalidMergeError(
             f"{where}, takes all columns from the source, but its rows have no source row. Give {allowed_actions(clause)}.",
             clause=position + 1,

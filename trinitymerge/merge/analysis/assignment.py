@@ -31,7 +31,18 @@ from pyspark.sql.types import (
 )
 
 from trinitymerge.definition import Field
-from trinitymerge.expressions import declared_length, physical_type, sql_type, text_literal
+from trinitymerge.expressions import (
+    all_of,
+    case,
+    cast,
+    declared_length,
+    is_not_null,
+    is_null,
+    physical_type,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.sqltext import Sql
 
 _INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
@@ -156,7 +167,7 @@ def _same(a: DataType, b: DataType) -> bool:
     return a == b
 
 
-def stored(value: str, way: Storing, field: Field, is_key: bool = False) -> str:
+def stored(value: Sql, way: Storing, field: Field, is_key: bool = False) -> Sql:
     """A value as it goes into a column, as SQL; null where a checked value does not fit.
 
     Args:
@@ -168,22 +179,21 @@ def stored(value: str, way: Storing, field: Field, is_key: bool = False) -> str:
     """
     if way is Storing.AS_IS:
         return value
-    kind = sql_type(physical_type(field))
     if way is Storing.WIDENED:
-        return f"CAST({value} AS {kind})"
-    cast = f"try_cast({value} AS {kind})"
+        return cast(value, physical_type(field))
+    tried = Sql(f"try_cast({value} AS {sql_type(physical_type(field))})")
     length = declared_length(field)
     if length is None:
-        return cast
+        return tried
     fixed, n = length
-    fits = f"WHEN length({cast}) <= {n} THEN {cast}"
+    fits = (Sql(f"length({tried}) <= {n}"), tried)
     if is_key and fixed == "varchar":
-        return f"CASE {fits} END"
-    fitting = f"CASE {fits} WHEN length(rtrim({cast})) <= {n} THEN substring({cast}, 1, {n}) END"
-    return f"rpad({fitting}, {n}, ' ')" if fixed == "char" else fitting
+        return case([fits])
+    fitting = case([fits, (Sql(f"length(rtrim({tried})) <= {n}"), Sql(f"substring({tried}, 1, {n})"))])
+    return Sql(f"rpad({fitting}, {n}, ' ')") if fixed == "char" else fitting
 
 
-def misfit(value: str, way: Storing, field: Field, is_key: bool = False) -> str | None:
+def misfit(value: Sql, way: Storing, field: Field, is_key: bool = False) -> Sql | None:
     """SQL that is null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
 
     Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
@@ -191,5 +201,7 @@ def misfit(value: str, way: Storing, field: Field, is_key: bool = False) -> str 
     """
     if way is not Storing.CHECKED:
         return None
-    shown = f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
-    return f"CASE WHEN {value} IS NOT NULL AND {stored(value, way, field, is_key)} IS NULL THEN {shown} END"
+    shown = Sql(
+        f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
+    )
+    return case([(all_of([is_not_null(value), is_null(stored(value, way, field, is_key))]), shown)])

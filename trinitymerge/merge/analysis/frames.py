@@ -23,16 +23,19 @@ from trinitymerge.columns import BEFORE, IN_SOURCE, KEY_COPY, LIVE, SOURCE_COPY
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import (
+    TRUE,
+    case,
+    cast,
     empty_frame,
     find_name,
     is_case_sensitive,
     opaque,
     quote,
-    sql_type,
     without_collations,
 )
 from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors, quiet
+from trinitymerge.sqltext import Sql
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -42,9 +45,9 @@ def expression(value: Any) -> str | Column:
     return value if isinstance(value, (str, Column)) else F.lit(value)
 
 
-def as_sql(text: str) -> str:
-    """A user's SQL text as part of a larger expression, also where it ends with a comment."""
-    return f"({text}\n)" if "--" in text else f"({text})"
+def as_sql(text: str) -> Sql:
+    """A user's SQL text as part of a larger expression, also where it ends with a comment: the only way it becomes one."""
+    return Sql(f"({text}\n)" if "--" in text else f"({text})")
 
 
 def as_column(value: str | Column) -> Column:
@@ -52,14 +55,14 @@ def as_column(value: str | Column) -> Column:
     return F.expr(as_sql(value)) if isinstance(value, str) else value
 
 
-def case(branches: Sequence[tuple[str | Column, str | Column]], otherwise: str | Column) -> str | Column:
-    """The value of the first branch whose condition is true; null is not true, later ones are not evaluated.
+def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql | Column) -> Sql | Column:
+    """The value of the first branch whose condition, of the user's, is true; null is not true, later ones are not evaluated.
 
     SQL text where all parts are text, which spares many calls to the JVM.
     """
-    if isinstance(otherwise, str) and all(isinstance(part, str) for branch in branches for part in branch):
-        whens = " ".join(f"WHEN {as_sql(str(condition))} THEN {value}" for condition, value in branches)
-        return f"CASE {whens} ELSE {otherwise} END" if branches else otherwise
+    texts = [(as_sql(c), v) for c, v in branches if isinstance(c, str) and isinstance(v, str)]
+    if isinstance(otherwise, str) and len(texts) == len(branches):
+        return case(texts, otherwise)
     otherwise = as_column(otherwise)
     for condition, value in reversed(branches):
         otherwise = F.when(as_column(condition), as_column(value)).otherwise(otherwise)
@@ -81,16 +84,16 @@ class Target:
     definition: TableDefinition
     alias: str
 
-    def column(self, name: str) -> str:
+    def column(self, name: str) -> Sql:
         """A target column as SQL, whatever else is called like it."""
-        return f"{quote(self.alias)}.{quote(name)}"
+        return Sql(f"{quote(self.alias)}.{quote(name)}")
 
     @cached_property
     def empty(self) -> DataFrame:
         """The side without rows, for analysis."""
         return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
-    def frame(self, rows: DataFrame, live: str) -> DataFrame:
+    def frame(self, rows: DataFrame, live: Sql) -> DataFrame:
         """Latest rows as the side a merge joins.
 
         Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
@@ -101,7 +104,7 @@ class Target:
             live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
         """
         stored = [quote(f.name) for f in self.definition.stored_fields]
-        shown = stored if live == "true" else [f"{opaque(f'CASE WHEN {live} THEN {n} END')} AS {n}" for n in stored]
+        shown = stored if live == TRUE else [f"{opaque(case([(live, n)]))} AS {n}" for n in stored]
         watermarks = [f"{quote(n)} AS {BEFORE(i)}" for i, n in enumerate(self.definition.watermarkKey)]
         keys = [f"{quote(n)} AS {KEY_COPY(i)}" for i, n in enumerate(self.definition.primaryKey)]
         return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
@@ -111,7 +114,7 @@ class Target:
 def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
     """Kept, because making it takes a good part of a small merge, and one table is merged into again and again."""
     target = Target(spark, TableDefinition.from_json(json.loads(definition)), alias)
-    return target.frame(empty_frame(spark, target.definition.stored_fields), "true")
+    return target.frame(empty_frame(spark, target.definition.stored_fields), TRUE)
 
 
 @attrs.frozen(eq=False)
@@ -172,10 +175,10 @@ class Source:
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
 
-    def plain(self, i: int) -> str:
+    def plain(self, i: int) -> Sql:
         """The i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
         name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType
-        return name if kind == self.plain_type(i) else f"CAST({name} AS {sql_type(self.plain_type(i))})"
+        return name if kind == self.plain_type(i) else cast(name, self.plain_type(i))
 
     def plain_type(self, i: int) -> DataType:
         """The type of :meth:`plain`."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import find_name
 from trinitymerge.merge.analysis.frames import Source
-from trinitymerge.merge.clauses import All, Clause
+from trinitymerge.merge.clauses import Clause
 
 _STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
 """All columns at once, or a Column whose text Spark has cut."""
@@ -36,7 +36,7 @@ def ignored_columns(
     Returns:
         Their names, in the source's order; nothing for merges that take no column by its name.
     """
-    taken = [values for c in clauses for a in c.actions if isinstance(values := getattr(a, "values", None), All)]
+    taken = [a.from_source for c in clauses for a in c.actions if a.from_source is not None]
     if not taken or any(_STAR.search(text) for text in texts):
         return ()
     excepted = {name.casefold() for values in taken for name in values.exceptColumns}

@@ -64,6 +64,7 @@ def key_equalities(analysis: Analysis) -> Equalities:
     if source is None:
         return Equalities()
     rest: list[str] = []
+    sides_by_key: dict[str, tuple[str, str]]
     if analysis.by_name:
         indexes = {k: source.index(k) or 0 for k in target.definition.primaryKey}
         sides_by_key = {k: (SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()}

@@ -1,8 +1,9 @@
 """The kinds of rows that a merge writes: a closed union (S9, S18, S21-S26).
 
-Owns: what each kind is, and all that the steps of a merge ask it: whether it may arrive at a live key, whether it frees one,
-what it means to readers, when it is left out after all, and what it is called in a preview. A new kind is a class here, an
-entry in :data:`Kind`, and whoever makes it in ``resolution.py``, ``outcomes.py`` or ``program.py``.
+Owns: what each kind is, and all that programs and steps ask it: whether it stands beside what it replaces, whether it may
+arrive at a live key, what it leaves behind, whether it frees a key, what it means to readers, when it is left out after all,
+and what it is called in a preview. A new kind is a class here, an entry in :data:`Kind`, and whoever makes it: another row's
+``left_behind``, ``resolution.py`` or ``outcomes.py``.
 
 The answers are SQL over the columns that :mod:`trinitymerge.merge.compile.settling` has found by then.
 """
@@ -27,6 +28,7 @@ from trinitymerge.columns import (
     TAKEN,
 )
 from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import FALSE, TRUE, all_of, not_
 from trinitymerge.merge.analysis.effects import (
     DELETED,
     DUPLICATE,
@@ -42,9 +44,10 @@ from trinitymerge.merge.analysis.effects import (
     Effect,
 )
 from trinitymerge.merge.analysis.values import Carried, Dead, Given, Null, Replaced, Value
+from trinitymerge.sqltext import Sql
 
-_TAKEN_FROM_LIVE = f"{ARRIVES} AND NOT {FREED_BY_DELETE} AND NOT {FREED_BY_MOVE}"
-_OVER_DELETED = f"{ARRIVES} AND {FREED_BY_DELETE} AND NOT {FREED_BY_MOVE}"
+_TAKEN_FROM_LIVE = all_of([ARRIVES, not_(FREED_BY_DELETE), not_(FREED_BY_MOVE)])
+_OVER_DELETED = all_of([ARRIVES, FREED_BY_DELETE, not_(FREED_BY_MOVE)])
 
 
 @attrs.frozen
@@ -52,17 +55,17 @@ class Case:
     """What a row means if a condition holds and none before it does.
 
     Attributes:
-        condition: SQL.
+        condition: of the row.
         live: the effect of a row that is no tombstone.
         dead: that of a tombstone.
     """
 
-    condition: str
+    condition: Sql
     live: Effect
     dead: Effect
 
     @classmethod
-    def same(cls, condition: str, effect: Effect) -> Case:
+    def same(cls, condition: Sql, effect: Effect) -> Case:
         """The same effect either way."""
         return cls(condition, effect, effect)
 
@@ -82,6 +85,9 @@ class WrittenRow:
     changes_pre_image: ClassVar[bool] = False
     """It replaces or ends the target row that its source row was paired with, if not both."""
 
+    goes_with_change: ClassVar[bool] = False
+    """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
+
     clause: int
     values: Mapping[str, Value]
 
@@ -89,6 +95,15 @@ class WrittenRow:
     def reads_target(self) -> bool:
         """True if any value depends on the target row."""
         return any(v.reads_target for v in self.values.values())
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """What a preview calls it, where the target is read or not."""
+        return cls.shown
+
+    def can_be_late(self, definition: TableDefinition) -> bool:
+        """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
+        return self.changes_pre_image and any(not isinstance(self.values[w], Replaced) for w in definition.watermarkKey)
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """The parts of the primary key that the row sets itself: only they can differ from the pair's key."""
@@ -103,38 +118,51 @@ class WrittenRow:
         """
         return False
 
-    def arrives(self) -> str:
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
+
+        Args:
+            may_arrive: :meth:`may_arrive`.
+            is_told: a source row without a pair stands beside what its key holds, and the row has that key.
+        """
+        return True
+
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
+        return ()
+
+    def arrives(self) -> Sql:
         """The row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
-        return "false"
+        return FALSE
 
     def brings_tombstone(self, definition: TableDefinition) -> bool:
         """True if the data decide whether the row is a tombstone (S9)."""
         return isinstance(self.values[definition.tombstone_column], Given)
 
-    def frees_by_delete(self, is_dead: str, may_die: bool) -> str:
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """The live row at the row's key is deleted by it, as SQL (S25).
 
         Args:
-            is_dead: SQL: the row is a tombstone.
+            is_dead: the row is a tombstone.
             may_die: :meth:`brings_tombstone`.
         """
-        return "false"
+        return FALSE
 
-    def frees_by_move(self) -> str:
+    def frees_by_move(self) -> Sql:
         """The live row at the row's key has moved on, as SQL (S24)."""
-        return "false"
+        return FALSE
 
     def effects(self) -> tuple[Case, ...]:
         """What the row means to readers; the first that holds (S30a)."""
         raise NotImplementedError
 
-    def left_out(self, is_dead: str, may_die: bool, storable: str, on_stale: str) -> tuple[str, ...]:
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """When the row is not written after all, as SQL; any of them (S21a, S24, S25).
 
         Args:
-            is_dead: SQL: the row is a tombstone.
+            is_dead: the row is a tombstone.
             may_die: :meth:`brings_tombstone`.
-            storable: SQL: nothing is null that may not be. A row that cannot be stored is kept, for the refusal to name it,
+            storable: nothing is null that may not be. A row that cannot be stored is kept, for the refusal to name it,
                 where what leaves it out may be that very value.
             on_stale: the policy: under ``"error"`` stale rows are kept, for the refusal to name them.
         """
@@ -162,32 +190,40 @@ class Replace(WrittenRow):
         """True if it moves."""
         return not keeps_key
 
-    def arrives(self) -> str:
-        """It moves there; a stale move is not written, so it arrives nowhere."""
-        return f"{CHANGED} AND NOT {IS_STALE}"
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True unless it may move."""
+        return not may_arrive
 
-    def frees_by_delete(self, is_dead: str, may_die: bool) -> str:
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The tombstone of the key that it leaves."""
+        return (Departure.from_key(self, definition),)
+
+    def arrives(self) -> Sql:
+        """It moves there; a stale move is not written, so it arrives nowhere."""
+        return all_of([CHANGED, not_(IS_STALE)])
+
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """By an update that writes a tombstone in place."""
-        return f"NOT {CHANGED} AND {is_dead}" if may_die else "false"
+        return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
 
     def effects(self) -> tuple[Case, ...]:
         """An update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
             Case.same(IS_TORN, TORN),
-            Case.same(f"{CHANGED} AND {IS_STALE}", STALE_MOVE),
+            Case.same(all_of([CHANGED, IS_STALE]), STALE_MOVE),
             Case.same(IS_STALE, STALE),
             Case.same(IS_REPEATED, NOTHING),
-            Case(f"{CHANGED} AND {_OVER_DELETED}", MOVED_OVER_DELETED, DELETED),
+            Case(all_of([CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
             Case(CHANGED, MOVED, NOTHING),
         )
         stays = (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE))
-        return (*(moved if self.moves else stays), Case("true", UPDATED, DELETED))
+        return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
 
-    def left_out(self, is_dead: str, may_die: bool, storable: str, on_stale: str) -> tuple[str, ...]:
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """A tombstone whose key another row takes; a stale move."""
-        taken = (f"{TAKEN} AND NOT {CHANGED} AND {is_dead}",) if may_die else ()
-        stale_move = (f"{CHANGED} AND {IS_STALE} AND {storable}",) if self.moves and on_stale != "error" else ()
+        taken = (all_of([TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
+        stale_move = (all_of([CHANGED, IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
         return (*taken, *stale_move)
 
 
@@ -211,21 +247,21 @@ class Departure(WrittenRow):
         values[definition.tombstone_column] = Dead()
         return cls(row.clause, values, row)
 
-    def frees_by_delete(self, is_dead: str, may_die: bool) -> str:
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """What moves as a tombstone is deleted: it lives nowhere any more."""
-        return f"{CHANGED} AND {DIES}"
+        return all_of([CHANGED, DIES])
 
-    def frees_by_move(self) -> str:
+    def frees_by_move(self) -> Sql:
         """By the move that it is the trace of."""
-        return f"{CHANGED} AND NOT {DIES}"
+        return all_of([CHANGED, not_(DIES)])
 
     def effects(self) -> tuple[Case, ...]:
         """Nothing: the row that moved counts, unless it is gone."""
-        return (Case.same(DIES, DELETED), Case.same("true", NOTHING))
+        return (Case.same(DIES, DELETED), Case.same(TRUE, NOTHING))
 
-    def left_out(self, is_dead: str, may_die: bool, storable: str, on_stale: str) -> tuple[str, ...]:
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where the key stays the same after all, another row takes it, or the move is stale."""
-        return (TAKEN, f"NOT {CHANGED}", f"{CHANGED} AND {IS_STALE} AND {storable}")
+        return (TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
 
 
 @attrs.frozen(eq=False)
@@ -235,15 +271,15 @@ class Tombstone(WrittenRow):
     shown: ClassVar[str] = "delete"
     changes_pre_image: ClassVar[bool] = True
 
-    def frees_by_delete(self, is_dead: str, may_die: bool) -> str:
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Always."""
-        return "true"
+        return TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """A delete."""
-        return (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE), Case.same("true", DELETED))
+        return (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE), Case.same(TRUE, DELETED))
 
-    def left_out(self, is_dead: str, may_die: bool, storable: str, on_stale: str) -> tuple[str, ...]:
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where another row takes the key."""
         return (TAKEN,)
 
@@ -256,7 +292,7 @@ class RecordedDelete(WrittenRow):
 
     def effects(self) -> tuple[Case, ...]:
         """Nothing."""
-        return (Case.same("true", NOTHING),)
+        return (Case.same(TRUE, NOTHING),)
 
 
 @attrs.frozen(eq=False)
@@ -264,6 +300,12 @@ class New(WrittenRow):
     """An inserted row (S23)."""
 
     shown: ClassVar[str] = "insert"
+    goes_with_change: ClassVar[bool] = True
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """Without a look at the target it is not known whether the key is there."""
+        return cls.shown if knows_target else "upsert"
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """The whole key."""
@@ -273,9 +315,13 @@ class New(WrittenRow):
         """True unless its key is known to be free: that of a source row without a pair."""
         return not (is_unpaired and keeps_key)
 
-    def arrives(self) -> str:
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """Only without a pair: beside one, its key may be any."""
+        return is_told
+
+    def arrives(self) -> Sql:
         """Always."""
-        return "true"
+        return TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """An insert; an update where it takes the key of a row that the merge deletes."""
@@ -284,17 +330,12 @@ class New(WrittenRow):
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
             Case.same(IS_STALE, STALE),
             Case(_OVER_DELETED, UPDATED, DELETED),
-            Case("true", INSERTED, NOTHING),
+            Case(TRUE, INSERTED, NOTHING),
         )
 
-    def left_out(self, is_dead: str, may_die: bool, storable: str, on_stale: str) -> tuple[str, ...]:
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where the change beside it comes late (S21a)."""
-        return (f"{IS_WITHHELD} AND {storable}",)
+        return (all_of([IS_WITHHELD, storable]),)
 
 
 Kind: TypeAlias = Replace | Departure | Tombstone | RecordedDelete | New
-
-
-def can_be_stale(row: WrittenRow, definition: TableDefinition) -> bool:
-    """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
-    return row.changes_pre_image and any(not isinstance(row.values[w], Replaced) for w in definition.watermarkKey)

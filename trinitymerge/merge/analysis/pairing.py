@@ -5,14 +5,17 @@ Owns: that condition as SQL. What a condition implies is judged in :mod:`trinity
 
 from __future__ import annotations
 
+from pyspark.sql.types import StringType
+
 from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, did_you_mean
-from trinitymerge.expressions import all_of, declared_length
+from trinitymerge.expressions import all_of, cast, declared_length, equals
 from trinitymerge.merge.analysis.frames import Source, Target
+from trinitymerge.sqltext import Sql
 
 
-def primary_key_equality(target: Target, source: Source, call: str | None = None) -> str:
+def primary_key_equality(target: Target, source: Source, call: str | None = None) -> Sql:
     """The condition of a merge that was given none (S30).
 
     Args:
@@ -32,14 +35,14 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
                 f"has no column '{key}'.{did_you_mean(key, source.schema.names)} Rename the source's column or "
                 f"pass a condition{' to merge()' if call else ''}."
             )
-        pairs.append(f"{target.column(key)} = {_as_char(SOURCE_COPY(i), target.definition.field(key))}")
+        pairs.append(equals(target.column(key), _as_char(SOURCE_COPY(i), target.definition.field(key))))
     return all_of(pairs)
 
 
-def _as_char(value: str, field: Field) -> str:
+def _as_char(value: Sql, field: Field) -> Sql:
     """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
     kind, n = declared_length(field) or ("", 0)
     if kind != "char":
         return value
-    text = f"CAST({value} AS STRING)"
-    return f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END"
+    text = cast(value, StringType())
+    return Sql(f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END")

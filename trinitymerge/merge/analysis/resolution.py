@@ -122,9 +122,9 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
 def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
     """The conditions and values that the user gave."""
     yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
-    for values in (getattr(action, "values", None) for clause in clauses for action in clause.actions):
-        if isinstance(values, Assignments):
-            yield from (expression(value) for _, value in values.items)
+    for clause in clauses:
+        for action in clause.actions:
+            yield from (expression(value) for _, value in action.assignments)
 
 
 class _Resolver:
@@ -157,7 +157,7 @@ class _Resolver:
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
         """A clause and its action as errors name them; a shorthand has no action of its own."""
         clause = describe(self.clauses, position)
-        return clause if self.clauses[position].call else f"{clause}{between}{_method(action)}"
+        return clause if self.clauses[position].call else f"{clause}{between}{action.method}"
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
@@ -393,8 +393,3 @@ class _Resolver:
                 clause=position + 1,
                 columns=lacking,
             )
-
-
-def _method(action: Update | Insert) -> str:
-    """The call that added an action, as its user wrote it."""
-    return action.name + ("All" if isinstance(action.values, All) else "Expr")

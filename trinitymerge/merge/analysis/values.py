@@ -19,7 +19,7 @@ class Given:
     """An expression over the joined sides, with its type and how it is stored (S29).
 
     Attributes:
-        value: over the joined sides, SQL text or a Column.
+        value: over the joined sides, text as the user wrote it (to be guarded by ``as_sql``) or a Column.
         alone: the same over the source alone; None if it reads the target.
         type: of the value.
         way: how it is stored.

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.columns import ANSWERED, FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, NEW_KEY
-from trinitymerge.expressions import all_of, is_tombstone, quote
+from trinitymerge.expressions import all_of, case, equals, is_tombstone, quote
 from trinitymerge.merge.analysis.kinds import Departure
 from trinitymerge.merge.compile.program import Program, in_slots, of_kinds
+from trinitymerge.sqltext import Sql
 
 Lookup = Callable[[DataFrame], DataFrame]
 """From keys (:data:`KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
@@ -33,7 +34,7 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
         f"NOT {is_tombstone(definition)} AS {FOUND_LIVE}",
         *[f"{quote(w)} AS {FOUND_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)],
     )
-    same_key = all_of(f"{n} = {ANSWERED(i)}" for i, n in enumerate(names))
+    same_key = all_of(equals(n, ANSWERED(i)) for i, n in enumerate(names))
     return asking.join(answer, F.expr(same_key), "left")
 
 
@@ -44,20 +45,20 @@ def probed(program: Program) -> tuple[str, ...]:
     return (*[KEY_TO_FIND(i) for i in keys], *[ANSWERED(i) for i in keys], FOUND_LIVE, *found)
 
 
-def asked_keys(program: Program) -> list[str]:
+def asked_keys(program: Program) -> list[Sql]:
     """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
     leave, unknown = of_kinds(program, Departure), in_slots(program.unknown)
     keys = [
-        f"CASE WHEN {leave} THEN {NEW_KEY(i)} ELSE {quote(k)} END" if program.moves else quote(k)
+        case([(leave, NEW_KEY(i))], quote(k)) if program.moves else quote(k)
         for i, k in enumerate(program.definition.primaryKey)
     ]
-    return [f"CASE WHEN {unknown} THEN {key} END" for key in keys]
+    return [case([(unknown, key)]) for key in keys]
 
 
 def probe_text(source: str, program: Program) -> str:
     """The probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
     asked = ", ".join(f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
-    same_key = all_of(f"{KEY_TO_FIND(i)} = {ANSWERED(i)}" for i in range(len(program.definition.primaryKey)))
+    same_key = all_of(equals(KEY_TO_FIND(i), ANSWERED(i)) for i in range(len(program.definition.primaryKey)))
     return (
         f"-- probe: what the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
         f"SELECT *, {asked} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"

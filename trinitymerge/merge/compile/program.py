@@ -13,14 +13,16 @@ from pyspark.sql import Column
 
 from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SLOT
 from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
 from trinitymerge.merge.analysis.assignment import Storing
-from trinitymerge.merge.analysis.frames import case
+from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow, can_be_stale
+from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, WrittenRow
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched
+from trinitymerge.sqltext import Sql
 
 UNDECIDED = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
@@ -81,7 +83,7 @@ class Program:
     firings: tuple[Firing, ...]
     on_stale: str
     match: KeyMatch | None = None
-    is_pair: str | Column = "false"
+    is_pair: Sql | Column = FALSE
     recorded: RecordedDeletes = ()
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
@@ -194,16 +196,16 @@ def looking(
     return Program(analysis, tuple(slots), tuple(firings), on_stale, match, is_pair, recorded)
 
 
-def _is_pair(analysis: Analysis, match: KeyMatch | None) -> str | Column:
+def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     """Whether a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
     if analysis.source is None:
-        return "false"
+        return FALSE
     if match is None:
-        return f"{LIVE} IS NOT NULL AND {IN_SOURCE} IS NOT NULL"
-    is_live = f"coalesce({LIVE}, false)"
+        return all_of([is_not_null(LIVE), is_not_null(IN_SOURCE)])
+    is_live = or_else(LIVE, FALSE)
     if match.exact or analysis.condition is None:
         return is_live
-    return case([(is_live, case([(analysis.condition, "true")], "false"))], "false")
+    return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
 
 
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str) -> Program:
@@ -219,51 +221,49 @@ def _slots_of(analysis: Analysis, match: KeyMatch | None, row: Kind, by_key: boo
     is_exact = match is not None and match.exact
     is_unpaired = isinstance(analysis.clauses[row.clause].clause, WhenNotMatched)
     may_arrive = row.may_arrive(keeps, is_unpaired and is_exact)
-    if isinstance(row, Replace) and may_arrive:
-        return [Slot(row, False, True), Slot(Departure.from_key(row, analysis.definition), False)]
-    known = not isinstance(row, New) or (is_unpaired and keeps and shows_all and (is_exact or by_key))
-    return [Slot(row, known, may_arrive)]
+    known = row.stands_beside(may_arrive, is_unpaired and keeps and shows_all and (is_exact or by_key))
+    left = row.left_behind(analysis.definition) if may_arrive else ()
+    return [Slot(row, known, may_arrive), *(Slot(departure, False) for departure in left)]
 
 
 def _beside_change(definition: TableDefinition, slots: Sequence[Slot], first: int) -> list[Slot]:
     """The slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
-    change = next((first + i for i, s in enumerate(slots) if can_be_stale(s.row, definition)), None)
-    return [attrs.evolve(s, beside=change) if isinstance(s.row, New) else s for s in slots]
+    change = next((first + i for i, s in enumerate(slots) if s.row.can_be_late(definition)), None)
+    return [attrs.evolve(s, beside=change) if s.row.goes_with_change else s for s in slots]
 
 
 # SQL over slots -------------------------------------------------------------------------------------------------------
 
 
-def in_slots(numbers: Iterable[int]) -> str:
-    """SQL that is true if a row is of one of these slots."""
+def in_slots(numbers: Iterable[int]) -> Sql:
+    """True if a row is of one of these slots, as SQL."""
     listed = ", ".join(map(str, numbers))
-    return f"{SLOT} IN ({listed})" if listed else "false"
+    return Sql(f"{SLOT} IN ({listed})") if listed else FALSE
 
 
-def of_kinds(program: Program, *kinds: type[WrittenRow]) -> str:
-    """SQL that is true if a row is of one of these kinds."""
+def of_kinds(program: Program, *kinds: type[WrittenRow]) -> Sql:
+    """True if a row is of one of these kinds, as SQL."""
     return in_slots(program.numbers(*kinds))
 
 
-def where_slots(conditions: Mapping[int, str]) -> str:
-    """SQL that is true if the condition of a row's slot is; slots that share one share a branch."""
-    numbers_of: dict[str, list[int]] = {}
-    for number, condition in conditions.items():
-        if condition != "false":
-            numbers_of.setdefault(condition, []).append(number)
-    parts = [in_slots(ns) if c == "true" else f"({in_slots(ns)} AND ({c}))" for c, ns in numbers_of.items()]
-    return f"({' OR '.join(parts)})" if parts else "false"
+def where_slots(conditions: Mapping[int, Sql]) -> Sql:
+    """True if the condition of a row's slot is, as SQL; slots that share one share a branch."""
+    shared = {condition: numbers for condition, numbers in _shared(conditions).items() if condition != FALSE}
+    return any_of(in_slots(ns) if c == TRUE else all_of([in_slots(ns), c]) for c, ns in shared.items())
 
 
-def by_slot(values: Mapping[int, str]) -> str:
+def by_slot(values: Mapping[int, Sql]) -> Sql:
     """The value for a row's slot; slots that share a value share a branch."""
-    slots_of: dict[str, list[str]] = {}
+    return case((in_slots(numbers), value) for value, numbers in _shared(values).items())
+
+
+def _shared(values: Mapping[int, Sql]) -> dict[Sql, list[int]]:
+    numbers_of: dict[Sql, list[int]] = {}
     for number, value in values.items():
-        slots_of.setdefault(value, []).append(str(number))
-    whens = [f"WHEN {SLOT} IN ({', '.join(numbers)}) THEN {value}" for value, numbers in slots_of.items()]
-    return f"CASE {' '.join(whens)} END" if whens else "NULL"
+        numbers_of.setdefault(value, []).append(number)
+    return numbers_of
 
 
-def before_watermarks(definition: TableDefinition) -> list[str]:
+def before_watermarks(definition: TableDefinition) -> list[Sql]:
     """The columns with the watermark of the target row a source row was paired by."""
     return [BEFORE(i) for i in range(len(definition.watermarkKey))]

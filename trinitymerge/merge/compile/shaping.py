@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column
+from pyspark.sql.types import IntegerType, StringType
 
 from trinitymerge.columns import (
     ACTION,
@@ -25,28 +26,44 @@ from trinitymerge.columns import (
     STANDS_FOR,
 )
 from trinitymerge.definition import Field
-from trinitymerge.expressions import is_older, is_tombstone, null_of, opaque, physical_type, sql_type
+from trinitymerge.expressions import (
+    FALSE,
+    NULL,
+    case,
+    cast,
+    decode,
+    equals,
+    is_older,
+    is_tombstone,
+    not_,
+    null_of,
+    number,
+    opaque,
+    or_else,
+    physical_type,
+    text_literal,
+)
 from trinitymerge.merge.analysis.assignment import Storing, misfit, stored
-from trinitymerge.merge.analysis.frames import as_sql, case
-from trinitymerge.merge.analysis.kinds import New
+from trinitymerge.merge.analysis.frames import as_sql, choose
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.merge.compile.program import UNDECIDED, Program, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
+from trinitymerge.sqltext import Sql
 from trinitymerge.tombstones import alive, blank, blanked, dead, payload
 
 # evaluate -------------------------------------------------------------------------------------------------------------
 
 
-def _raw_values(program: Program) -> dict[str, str | Column]:
+def _raw_values(program: Program) -> dict[str, Sql | Column]:
     """Values that are Columns, checked or used twice, each only on rows of its clause."""
-    raws: dict[str, str | Column] = {}
+    raws: dict[str, Sql | Column] = {}
     for code, firing in program.by_code.items():
-        for number in firing.slots:
+        for slot in firing.slots:
             for i, field in enumerate(program.definition.stored_fields):
-                value = program.slots[number].row.values[field.name]
+                value = program.slots[slot].row.values[field.name]
                 if isinstance(value, Given) and _is_evaluated_first(program, value, field):
-                    text = as_sql(value.value) if isinstance(value.value, str) else value.value
-                    raws[RAW(number, i)] = case([(opaque(f"{FIRED} = {code}"), text)], "NULL")
+                    given = as_sql(value.value) if isinstance(value.value, str) else value.value
+                    raws[RAW(slot, i)] = choose([(opaque(equals(FIRED, number(code))), given)], NULL)
     return raws
 
 
@@ -59,12 +76,12 @@ def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
     return value.way is Storing.CHECKED or field.name in program.used_twice or not isinstance(value.value, str)
 
 
-def _stored_value(program: Program, number: int, field: Field) -> str:
+def _stored_value(program: Program, slot: int, field: Field) -> Sql:
     """The value a slot gives to a column, as SQL over the joined sides."""
-    value = program.slots[number].row.values[field.name]
+    value = program.slots[slot].row.values[field.name]
     if isinstance(value, Given):
         if _is_evaluated_first(program, value, field):
-            text = RAW(number, program.definition.stored_fields.index(field))
+            text = RAW(slot, program.definition.stored_fields.index(field))
         else:
             text = as_sql(str(value.value))
         return stored(text, value.way, field, field.name in program.definition.primaryKey)
@@ -84,7 +101,7 @@ def _stored_value(program: Program, number: int, field: Field) -> str:
 EVALUATE = Step(
     "evaluate",
     "values that are checked, used twice or given as Columns are evaluated once, and only on rows of their clause",
-    lambda program: (FIRED,),
+    lambda program: (FIRED,) if _raw_values(program) else (),
     _raw_values,
     _evaluate,
 )
@@ -95,14 +112,14 @@ EVALUATE = Step(
 def _spread(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
-    numbered = (Select.adding({FIRING: "monotonically_increasing_id()"}),) if program.beside_moves else ()
+    numbered = (Select.adding({FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
     if all(len(firing.slots) == 1 for firing in program.firings):
-        cases = [f"WHEN {code} THEN {firing.slots[0]}" for code, firing in program.by_code.items()]
+        slots = {code: number(firing.slots[0]) for code, firing in program.by_code.items()}
         if not program.knows_target:
-            cases.append(f"WHEN {UNDECIDED} THEN {UNDECIDED}")
-        return (*numbered, Select.adding({SLOT: opaque(f"CASE {FIRED} {' '.join(cases)} END")}))
-    arrays = [f"WHEN {code} THEN array({', '.join(map(str, f.slots))})" for code, f in program.by_code.items()]
-    return (*numbered, Select.adding({SLOT: f"explode(CASE {FIRED} {' '.join(arrays)} END)"}))
+            slots[UNDECIDED] = number(UNDECIDED)
+        return (*numbered, Select.adding({SLOT: opaque(decode(FIRED, slots))}))
+    arrays = {code: Sql(f"array({', '.join(map(str, f.slots))})") for code, f in program.by_code.items()}
+    return (*numbered, Select.adding({SLOT: Sql(f"explode({decode(FIRED, arrays)})")}))
 
 
 SPREAD = Step(
@@ -118,95 +135,97 @@ SPREAD = Step(
 
 def _shape(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     written = {
-        f.name: f"CAST({opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))}))}"
-        f" AS {sql_type(physical_type(f))})"
+        f.name: cast(
+            opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), physical_type(f)
+        )
         for f in program.definition.stored_fields
     }
-    return (Select.only({**written, **_known_of(program)}),)
+    passed_on: dict[str, Sql] = {name: name for name in _passed_on(program)}
+    return (Select.only({**written, **passed_on, **_known_of(program)}),)
 
 
-def _known_of(program: Program) -> dict[str, str]:
-    """What is known of each row beside what it stores."""
-    clause = by_slot({n: str(s.row.clause + 1) for n, s in enumerate(program.slots)})
-    known: dict[str, str] = {
-        SLOT: SLOT,
-        CLAUSE: f"CAST({clause} AS INT)",
-        STANDS_FOR: f"CAST({_stands_for(program)} AS INT)",
-        ACTION: f"CAST({_action(program)} AS STRING)",
+def _passed_on(program: Program) -> Iterable[Sql]:
+    """What has been known of each row before it was shaped."""
+    before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
+    return (SLOT, *before, FIRING) if program.beside_moves else (SLOT, *before)
+
+
+def _known_of(program: Program) -> dict[str, Sql]:
+    """What is known of each row beside what it stores, and has not been known before."""
+    clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots)})
+    known: dict[str, Sql] = {
+        CLAUSE: cast(clause, IntegerType()),
+        STANDS_FOR: cast(_stands_for(program), IntegerType()),
+        ACTION: cast(_action(program), StringType()),
         MISFIT: _misfits(program),
     }
-    if program.knows_target:
-        known |= {name: name for name in (LIVE, *before_watermarks(program.definition))}
     if program.moves:
         known |= _keys_of_moves(program)
     if program.beside_changes:
         known[LATE] = _late(program)
-    if program.beside_moves:
-        known[FIRING] = FIRING
     return known
 
 
-def _stands_for(program: Program) -> str:
+def _stands_for(program: Program) -> Sql:
     """The clause whose firing is counted by the row; on rows of which nothing is known, whether they are undecided."""
     if not program.knows_target:
-        return f"CASE WHEN {SLOT} = {UNDECIDED} THEN {UNDECIDED} END"
-    return by_slot({f.slots[0]: str(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
+        return case([(equals(SLOT, number(UNDECIDED)), number(UNDECIDED))])
+    return by_slot({f.slots[0]: number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
 
 
-def _action(program: Program) -> str:
+def _action(program: Program) -> Sql:
     """What each row does, in the user's words."""
-    shown = {n: s.row.shown for n, s in enumerate(program.slots)}
-    if not program.knows_target:
-        shown |= dict.fromkeys(program.numbers(New), "upsert")
-    return by_slot({n: f"'{word}'" for n, word in shown.items()})
+    return by_slot({n: text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
 
 
-def _misfits(program: Program) -> str:
+def _misfits(program: Program) -> Sql:
     """A row's first value that does not fit; what a tombstone does not hold need not (S9)."""
     found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
-    return f"CAST({opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts}))} AS STRING)"
+    return cast(opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts})), StringType())
 
 
-def _first_of(texts: Sequence[str]) -> str:
-    return f"coalesce({', '.join(['CAST(NULL AS STRING)', *texts])})"
+def _first_of(texts: Sequence[Sql]) -> Sql:
+    return Sql(f"coalesce({', '.join([cast(NULL, StringType()), *texts])})")
 
 
-def _misfits_of(program: Program, number: int) -> list[str]:
-    definition, values = program.definition, program.slots[number].row.values
+def _misfits_of(program: Program, slot: int) -> list[Sql]:
+    definition, values = program.definition, program.slots[slot].row.values
     unheld = {f.name for f in payload(definition)}
-    always: list[str] = []
-    if_alive: list[str] = []
+    always: list[Sql] = []
+    if_alive: list[Sql] = []
     for i, field in enumerate(definition.stored_fields):
         value = values[field.name]
         if isinstance(value, Given):
-            text = misfit(RAW(number, i), value.way, field, field.name in definition.primaryKey)
+            text = misfit(RAW(slot, i), value.way, field, field.name in definition.primaryKey)
             if text is not None:
                 (if_alive if field.name in unheld else always).append(text)
     if if_alive and isinstance(values[definition.tombstone_column], Given):
-        tombstone = _stored_value(program, number, definition.field(definition.tombstone_column))
-        if_alive = [f"CASE WHEN NOT ({is_tombstone(definition, tombstone)}) THEN {_first_of(if_alive)} END"]
+        tombstone = _stored_value(program, slot, definition.field(definition.tombstone_column))
+        if_alive = [case([(not_(is_tombstone(definition, tombstone)), _first_of(if_alive))])]
     return [*always, *if_alive]
 
 
-def _late(program: Program) -> str:
+def _late(program: Program) -> Sql:
     """SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
-    for insert, change in program.beside_changes.items():
-        if insert in program.beside_moves:
-            continue
+    for insert, change in _beside_changes_in_place(program).items():
         values = program.slots[change].row.values
         written = [
             b if isinstance(values[w], Replaced) else _stored_value(program, change, program.definition.field(w))
             for w, b in zip(names, before, strict=True)
         ]
         late[insert] = is_older(written, before)
-    return f"coalesce({by_slot(late)}, false)"
+    return or_else(by_slot(late), FALSE)
 
 
-def _keys_of_moves(program: Program) -> dict[str, str]:
+def _beside_changes_in_place(program: Program) -> dict[int, int]:
+    return {n: change for n, change in program.beside_changes.items() if n not in program.beside_moves}
+
+
+def _keys_of_moves(program: Program) -> dict[str, Sql]:
     """Of each row of a moving update: the key it has left, the key it goes to, and whether it is a tombstone there."""
-    keys = {}
+    keys: dict[str, Sql] = {}
     for k, key in enumerate(program.definition.primaryKey):
         keys[NEW_KEY(k)] = _moved_value(program, program.definition.field(key))
         keys[OLD_KEY(k)] = program.analysis.target.column(key)
@@ -214,20 +233,20 @@ def _keys_of_moves(program: Program) -> dict[str, str]:
     return {**keys, DIES: is_tombstone(program.definition, tombstone)}
 
 
-def _moved_value(program: Program, field: Field) -> str:
+def _moved_value(program: Program, field: Field) -> Sql:
     """What a moving update gives to a column; the tombstone left behind follows its update."""
     new = {n: _stored_value(program, n, field) for n in program.departures.values()}
     new |= {left: new[moved] for left, moved in program.departures.items()}
-    return f"CAST({by_slot(new)} AS {sql_type(physical_type(field))})"
+    return cast(by_slot(new), physical_type(field))
 
 
-def _seen(program: Program) -> Iterable[str]:
-    before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
-    return (SLOT, *_raw_values(program), *before, *((FIRING,) if program.beside_moves else ()))
+def _read(program: Program) -> Iterable[str]:
+    before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
+    return (SLOT, *_raw_values(program), *before)
 
 
 SHAPE = Step(
-    "shape", "the stored columns of each row, and what is known of the row it replaces", _seen, _known_of, _shape
+    "shape", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
 )
 
 # bare -----------------------------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
-from trinitymerge.expressions import all_of, is_tombstone, quote
+from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, quote
 from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
@@ -136,17 +136,17 @@ def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Ba
     frame = with_columns(evaluated.source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
     sought = frame.selectExpr(*names)
     found = look_up(backend, batches, sought, evaluated.once)
-    latest = target.frame(found, f"NOT {is_tombstone(definition)}")
+    latest = target.frame(found, not_(is_tombstone(definition)))
     if evaluated.few:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
-    same_key = all_of(f"{KEY_COPY(i)} = {n}" for i, n in enumerate(names))
+    same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
     return Keyed(frame.join(latest, F.expr(same_key), "left"), sought)
 
 
 def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFrame:
     """Every live row of the target."""
-    return analysis.target.frame(reader.live(backend, batches, with_hidden=True), "true")
+    return analysis.target.frame(reader.live(backend, batches, with_hidden=True), TRUE)
 
 
 def full(
@@ -175,7 +175,7 @@ def full(
     if kind == "left_outer":
         return all_rows(analysis, backend, batches).join(source, condition, kind)
     pairs = _which_may_pair(analysis, equalities, evaluated, backend, batches).join(source, condition)
-    same_row = F.expr(f"{SOURCE_ROW} = {PAIRED_ROW}")
+    same_row = F.expr(equals(SOURCE_ROW, PAIRED_ROW))
     if kind == "right_outer":
         paired = pairs.selectExpr(f"{quote(analysis.target.alias)}.*", f"{SOURCE_ROW} AS {PAIRED_ROW}")
         return evaluated.source.frame.join(paired, same_row, "left")
@@ -189,12 +189,12 @@ def _which_may_pair(
 ) -> DataFrame:
     """The live target rows without those that differ from every source row in a key column they must be equal in."""
     places = {k: i for i, k in enumerate(analysis.definition.primaryKey)}
-    sought = {KEY_TO_FIND(places[k]): key.value for k, key in equalities.keys.items()}
+    sought: dict[str, str | Column] = {KEY_TO_FIND(places[k]): key.value for k, key in equalities.keys.items()}
     if not sought:
         return all_rows(analysis, backend, batches)
     keys = with_columns(evaluated.source.frame, sought).selectExpr(*sought)
     found = look_up(backend, batches, keys, evaluated.once)
-    return analysis.target.frame(found.filter(f"NOT {is_tombstone(analysis.definition)}"), "true")
+    return analysis.target.frame(found.filter(not_(is_tombstone(analysis.definition))), TRUE)
 
 
 def join_type(analysis: Analysis, records: bool) -> str:

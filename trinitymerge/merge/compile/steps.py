@@ -18,6 +18,7 @@ from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.frames import as_sql
 from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.program import Program
+from trinitymerge.sqltext import Sql
 
 
 @attrs.frozen(eq=False)
@@ -25,22 +26,22 @@ class Select:
     """One SELECT.
 
     Attributes:
-        items: the columns that come out: names as SQL, and values under new names. Values are SQL text, or a user's Columns.
+        items: the columns that come out: values, which are SQL or a user's Columns, and their names.
         keeps_all: everything that goes in comes out, too.
         where: SQL over what comes out, or None.
     """
 
-    items: tuple[tuple[str | Column, str], ...]
+    items: tuple[tuple[Sql | Column, str], ...]
     keeps_all: bool = True
-    where: str | None = None
+    where: Sql | None = None
 
     @classmethod
-    def adding(cls, values: Mapping[str, str | Column], where: str | None = None) -> Select:
+    def adding(cls, values: Mapping[str, Sql | Column], where: Sql | None = None) -> Select:
         """What goes in, and more columns beside it."""
         return cls(tuple((value, name) for name, value in values.items()), where=where)
 
     @classmethod
-    def setting(cls, present: Sequence[str], values: Mapping[str, str | Column]) -> Select:
+    def setting(cls, present: Sequence[str], values: Mapping[str, Sql | Column]) -> Select:
         """The columns that are present, some of them set anew; each new value is computed from the old ones.
 
         All are named only where some are: each name is a call to the JVM.
@@ -51,7 +52,7 @@ class Select:
         return cls((*kept, *((value, name) for name, value in values.items())), keeps_all=False)
 
     @classmethod
-    def only(cls, values: Mapping[str, str | Column]) -> Select:
+    def only(cls, values: Mapping[str, Sql | Column]) -> Select:
         """Nothing but these columns."""
         return cls(tuple((value, name) for name, value in values.items()), keeps_all=False)
 
@@ -96,11 +97,11 @@ class Step:
     Attributes:
         name: in one word.
         does: in one sentence.
-        needs: the library's columns it reads, given a program.
-        adds: those it adds.
+        needs: the library's columns it computes something from, given a program; what it merely passes on is not among them.
+        adds: those that come out and have not gone in.
         selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
             program has no use for it. Before the ``shape`` step the user's columns are present besides, and may be
-            called anything.
+            called anything; copies of the source's (:data:`trinitymerge.columns.SOURCE_COPY`) count as theirs.
     """
 
     name: str

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import any_of, count_where, is_tombstone, quote
+from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
 from trinitymerge.merge.compile.program import UNDECIDED, Program
 from trinitymerge.merge.paths.base import Compiled
@@ -94,7 +94,7 @@ def _effect_metrics(programs: Sequence[Program], clauses: int) -> dict[str, str]
 
 def any_null(names: Iterable[str]) -> str:
     """SQL that is true if one of these columns is null."""
-    return f"({any_of(f'{quote(n)} IS NULL' for n in names)})"
+    return f"({any_of(is_null(quote(n)) for n in names)})"
 
 
 @attrs.frozen

@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
-from trinitymerge.merge.analysis.kinds import Kind, Tombstone
-from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
+from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.compile import pipeline
 from trinitymerge.merge.compile.purged import without_purged
@@ -170,7 +169,7 @@ class MergePlan:
         lines = []
         for position, plan in enumerate(self.analysis.clauses):
             head = heading(self.clauses[position])
-            does = "; ".join(_words(plan, row) for row in plan.rows)
+            does = "; ".join(action.explained for action in plan.clause.actions)
             lines.append(f"  {position + 1}. {head}: {does}")
         kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
         for kind, words in kinds.items():
@@ -190,16 +189,3 @@ class MergePlan:
             f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]
-
-
-def _words(plan: ClausePlan, row: Kind) -> str:
-    if isinstance(row, Tombstone):
-        return "delete the target row"
-    action = next(a for a, r in zip(plan.clause.actions, plan.rows, strict=True) if r is row)
-    values = getattr(action, "values", None)
-    items = getattr(values, "items", None)
-    if items is None:
-        excepted = getattr(values, "exceptColumns", ())
-        but = f" but {', '.join(excepted)}" if excepted else ""
-        return f"{action.name} all columns{but} from the source"
-    return f"{action.name} {', '.join(str(k) for k, _ in items)}"

@@ -22,10 +22,10 @@ from trinitymerge.errors import (
     StaleRowsError,
     counted,
 )
-from trinitymerge.expressions import all_of, is_tombstone, physical_type, quote
+from trinitymerge.expressions import all_of, equals, is_tombstone, physical_type, quote
 from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
 from trinitymerge.merge.analysis.names import key_text, name_parts
-from trinitymerge.merge.clauses import Assignments, Clause, Update, describe_all
+from trinitymerge.merge.clauses import Clause, describe_all
 from trinitymerge.merge.run.observed import HAS_STALE_EFFECT, Observed, StagedRows, any_null
 from trinitymerge.reader import comparable
 
@@ -151,7 +151,7 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         *[f"{quote(k)} AS {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
         *[f"{quote(w)} AS {THEIR_WATERMARK(i)}" for i, w in enumerate(names)],
     )
-    same = all_of(f"{quote(k)} = {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey))
+    same = all_of(equals(quote(k), THEIR_KEY(i)) for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
@@ -207,8 +207,8 @@ def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) ->
         (name_parts(key_text(key)) or ("",))[-1].lower()
         for clause in clauses
         for action in clause.actions
-        if isinstance(action, Update) and isinstance(action.values, Assignments)
-        for key, _ in action.values.items
+        if action.replaces_target
+        for key, _ in action.assignments
     ]
     changed = [k for k in definition.primaryKey if k.lower() in assigned]
     return (

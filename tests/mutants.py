@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "a condition is taken to bind as its text was split (S20, S31)",
         "merge/analysis/keymatch.py",
-        "if not is_plain_equality(condition) and not",
+        "if sides_by_key and not is_plain_equality(condition) and not",
         "if len(parts) > 1 and not",
         ["test_paths.py::test_S20_equality_that_binds_otherwise_than_its_text_reads_is_not_key_equality"],
     ),
@@ -329,8 +329,8 @@ MUTANTS = (
     Mutant(
         "an empty source empties the table (S37)",
         "merge/paths/full.py",
-        "source_rows=once.rows if once else None)",
-        "source_rows=(once.rows or None) if once else None)",
+        "source_rows = evaluated.once.rows\n",
+        "source_rows = evaluated.once.rows or None\n",
         ["test_merge.py::test_S37_C12_empty_source_commits_nothing_whatever_the_clauses"],
     ),
     Mutant(

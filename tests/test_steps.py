@@ -14,9 +14,10 @@ from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.firing import FIRE
 from trinitymerge.merge.compile.pipeline import SETTLING, STEPS, WRITING, on_entry
 from trinitymerge.merge.compile.probing import probe, probed
-from trinitymerge.merge.compile.steps import present_after
+from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.paths.base import Merge
 from trinitymerge.merge.paths.choice import PATHS
+from trinitymerge.sqltext import Sql
 
 SOURCE = "id INT, ts INT, v STRING, n STRING, deleted BOOLEAN"
 
@@ -169,3 +170,35 @@ def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
     assert positions == sorted(positions), "the last step stands outermost"
     assert "concat(A.v, B.v)" in text
     assert "-- probe: what the written keys hold" in text
+
+
+def test_SELECTs_that_read_what_another_computes_stay_apart(spark):
+    rows = spark.sql("SELECT 1 AS `a b`, 2 AS c, 3 AS d")
+    first = Select.setting(["a b", "c", "d"], {"c": Sql("c + 10"), "_tm_x": Sql("d")})
+    apart = [
+        Select.adding({"_tm_y": Sql("_tm_x + 1")}),
+        Select.adding({"_tm_y": Sql("`c` + 1")}),
+        Select.adding({"_tm_x": Sql("d")}),
+        Select.adding({"_tm_y": Sql("d")}, where=Sql("_tm_y > 0")),
+        Select.adding({"_tm_y": F.col("c")}),
+    ]
+    for other in apart:
+        assert first.and_then(other) is None
+    for other in (
+        Select.adding({"_tm_y": Sql("`a b` + d")}),
+        Select.setting(["a b", "c", "d", "_tm_x"], {"d": Sql("`a b` + d")}),
+        Select.only({"c": quote("c"), "z": Sql("d")}),
+    ):
+        together = first.and_then(other)
+        assert together is not None
+        assert together.over(rows).columns == other.over(first.over(rows)).columns
+        assert together.over(rows).collect() == other.over(first.over(rows)).collect()
+
+
+def test_settling_takes_few_SELECTs_where_nothing_moves(table, spark):
+    """Each costs an analysis of the whole plan."""
+    for _, program, _ in programs(table, spark, reading):
+        present = (*on_entry(program), *FIRE.adds(program))
+        present = selects_of(WRITING, program, present)[1] + (probed(program) if program.unknown else ())
+        selects = selects_of(SETTLING, program, present)[0]
+        assert len(fewer(selects)) <= 5 < len(selects), [s.names for s in fewer(selects)]

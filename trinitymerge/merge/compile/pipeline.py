@@ -50,7 +50,7 @@ def settled(fired: DataFrame, program: Program, probed_rows: Callable[[DataFrame
     rows, present = steps.run(WRITING, fired, program, (*on_entry(program), *FIRE.adds(program)))
     if program.unknown:
         rows, present = probed_rows(rows), (*present, *probed(program))
-    return steps.run(SETTLING, rows, program, present)[0]
+    return steps.run(SETTLING, rows, program, present, fused=True)[0]
 
 
 def as_text(source: str, program: Program) -> str:

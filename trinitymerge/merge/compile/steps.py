@@ -6,6 +6,7 @@ Owns: :class:`Select`, :class:`Step` and how steps are chained, run and written 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent
 from typing import TypeAlias
@@ -61,6 +62,17 @@ class Select:
         """The columns it names."""
         return tuple(name for _, name in self.items)
 
+    def and_then(self, other: Select) -> Select | None:
+        """This SELECT and one over it as one; None where that cannot be, as it reads what this one computes."""
+        mine = {name: value for value, name in self.items}
+        computed = [name for value, name in self.items if not _is_passed_on(value, name)]
+        theirs = [value for value, name in other.items if not _is_passed_on(value, name)]
+        again = other.keeps_all and not set(mine).isdisjoint(other.names)
+        if again or self.where or other.where or any(_reads(value, name) for value in theirs for name in computed):
+            return None
+        items = [(mine.get(n, v) if _is_passed_on(v, n) else v, n) for v, n in other.items]
+        return Select((*self.items, *items) if other.keeps_all else tuple(items), self.keeps_all and other.keeps_all)
+
     def over(self, rows: DataFrame) -> DataFrame:
         """The SELECT over a DataFrame: one call to Spark where all values are text."""
         star = ["*"] if self.keeps_all else []
@@ -80,7 +92,16 @@ class Select:
 
 
 def _item(value: str, name: str) -> str:
-    return value if value in (name, quote(name)) else f"{as_sql(value)} AS {quote(name)}"
+    return value if _is_passed_on(value, name) else f"{as_sql(value)} AS {quote(name)}"
+
+
+def _is_passed_on(value: str | Column, name: str) -> bool:
+    return isinstance(value, str) and value in (name, quote(name))
+
+
+def _reads(value: str | Column, name: str) -> bool:
+    """True if a value may read a column: what is not our own text may read anything."""
+    return not isinstance(value, str) or quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
 
 
 Columns: TypeAlias = Callable[[Program], Iterable[str]]
@@ -112,17 +133,46 @@ class Step:
 
 
 def run(
-    steps: Iterable[Step], rows: DataFrame, program: Program, present: Sequence[str]
+    steps: Iterable[Step], rows: DataFrame, program: Program, present: Sequence[str], fused: bool = False
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Takes steps over rows.
+
+    Args:
+        steps: in order.
+        rows: what they begin with.
+        program: the merge.
+        present: the columns of the rows that are known by name.
+        fused: SELECTs that do not read what the one before computes become one with it: Spark analyses the plan anew for
+            each. Not for steps that make rows, or number them.
 
     Returns:
         What comes out, and which of the library's and the stored columns that has.
     """
+    selects, present = selects_of(steps, program, present)
+    for select in fewer(selects) if fused else selects:
+        rows = select.over(rows)
+    return rows, present
+
+
+def selects_of(
+    steps: Iterable[Step], program: Program, present: Sequence[str]
+) -> tuple[tuple[Select, ...], tuple[str, ...]]:
+    """The SELECTs that steps take, and the columns present after them."""
+    selects: list[Select] = []
     for step in steps:
         for select in step.selects(program, present):
-            rows, present = select.over(rows), present_after(select, present)
-    return rows, tuple(present)
+            selects.append(select)
+            present = present_after(select, present)
+    return tuple(selects), tuple(present)
+
+
+def fewer(selects: Iterable[Select]) -> tuple[Select, ...]:
+    """The same SELECTs, those together that may be."""
+    found: list[Select] = []
+    for select in selects:
+        together = found[-1].and_then(select) if found else None
+        found[-1:] = [together] if together else [*found[-1:], select]
+    return tuple(found)
 
 
 def text(steps: Iterable[Step], source: str, program: Program, present: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -7,6 +7,9 @@ import re
 import pytest
 from tables import new_table, on_every_path
 
+from trinitymerge import keyrange
+from trinitymerge.merge.compile import sides
+
 KEYS = {
     "TINYINT": ["-128Y", "0Y", "127Y"],
     "INT": ["-2147483648", "-1", "7"],
@@ -27,8 +30,11 @@ KEYS = {
 }
 
 
+@pytest.mark.parametrize("many_rows", [10**6, 0], ids=["by range", "by value"])
 @pytest.mark.parametrize("kind", KEYS)
-def test_S31_rows_at_the_ends_of_the_sought_range_are_found(spark, tmp_path, kind):
+def test_S31_rows_at_the_ends_of_the_sought_range_are_found(spark, tmp_path, monkeypatch, kind, many_rows):
+    monkeypatch.setattr(sides, "MANY_ROWS", many_rows)
+    monkeypatch.setattr(keyrange, "_NARROW", keyrange._NARROW if many_rows else 10**30)  # no range is narrow enough
     values, text = KEYS[kind], kind if "CHAR" not in kind else "STRING"
     table = new_table(spark, tmp_path, f"k {kind}, n INT", primaryKey="k")
 
@@ -70,6 +76,21 @@ def test_S31_lookup_filters_files_by_leading_key_columns_whose_range_is_narrow(s
     assert not any("OrEqual" in f for f in wide)
     led = filters("(3, 'b', DATE'2024-01-05')", "(9, 'c', DATE'2024-01-02')")
     assert {f for f in led if "OrEqual" in f} == {"GreaterThanOrEqual(a,3)", "LessThanOrEqual(a,9)"}
+
+
+def test_S31_few_keys_far_apart_are_handed_to_the_files_by_value(spark, tmp_path, monkeypatch):
+    table = new_table(spark, tmp_path, "a STRING, b DATE, n INT", primaryKey=["a", "b"])
+    table.upsert(spark.range(100).selectExpr("'k' || id a", "DATE'2024-01-01' + int(id) b", "1 n")).execute()
+    source = spark.range(0, 100, 4).selectExpr("'k' || id a", "DATE'2024-01-01' + int(id) b")
+
+    def plan():
+        return table.merge(source).whenMatched().updateExpr({"n": "target.n + 1"}).build()
+
+    assert not any("In(" in f for f in pushed_filters(spark, plan())), "the table is small: nothing is gained"
+    monkeypatch.setattr(sides, "MANY_ROWS", 100)
+    pushed = pushed_filters(spark, plan())
+    assert {"Or(In(a", "Or(In(b"} <= pushed, "in lists that are short enough to be handed on"
+    assert plan().execute().rowsUpdated == 25
 
 
 def test_S18_source_without_any_key_looks_nothing_up(spark, tmp_path):

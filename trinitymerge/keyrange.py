@@ -1,8 +1,9 @@
-"""The range that keys lie in, so that a lookup skips batches, files and row groups that cannot hold them (S18, S31).
+"""The range that keys lie in, or the few values they have, so that lookups skip what cannot hold them (S18, S31).
 
-Owns: the smallest and largest value of each key column, how they are gathered by a job that sees the keys anyway, how they
-compare, and the filter that follows. Batches keep theirs beside their files; sought keys have theirs once they are evaluated.
-A range never decides anything: the rows it lets through are still compared key by key. What it does not know is unlimited.
+Batches, files, row groups and pages are skipped. Owns: the smallest and largest value of each key column, how they are gathered
+by a job that sees the keys anyway, how they compare, and the filters that follow. Batches keep theirs beside their files; sought
+keys have theirs once they are evaluated. A filter never decides anything: the rows it lets through are still compared key by
+key. What is not known is unlimited.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, NullType, StringType, TimestampType
 
+from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import declared_length, physical_type, quote
+from trinitymerge.expressions import all_of, any_of, declared_length, physical_type, quote, sql_type
+from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import decoded, encoded, ordered
 
 _RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
 _NARROW = 2
 """Ranges of less than the table's rows by this are worth a filter."""
+_LISTED = 10
+"""Spark's ``spark.sql.parquet.pushdown.inFilterThreshold``, unless it is set otherwise."""
 _CHARACTERS = 32
 """Longer bounds are cut, the upper one rounded up: keys may be long, and what comes after says little."""
 
@@ -135,6 +141,49 @@ def metrics_of_rows(definition: TableDefinition, where: str) -> dict[str, str]:
     """The same over stored rows, of those for which some SQL is true."""
     kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
     return metrics(definition, {k: (f"CASE WHEN {where} THEN {quote(k)} END", kind) for k, kind in kinds.items()})
+
+
+def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
+    """What is true of every stored row that has one of a few keys, as SQL; None if no column can be filtered by.
+
+    A range says little of keys that lie far apart. Parquet skips pages by equality: Spark hands it short lists of values as
+    such, of a longer one only the ends.
+
+    Args:
+        definition: of the table.
+        keys: columns :data:`~trinitymerge.columns.KEY_TO_FIND`. They are evaluated, in one small job.
+    """
+    asked: dict[str, tuple[str, DataType]] = {}
+    for i, name in enumerate(definition.primaryKey):
+        kind, field = physical_type(definition.field(name)), definition.field(name)
+        if KEY_TO_FIND(i) not in keys.columns or not isinstance(kind, _RANGED) or declared_length(field):
+            continue
+        theirs = keys.schema[KEY_TO_FIND(i)].dataType
+        if theirs == kind or (isinstance(theirs, IntegralType) and isinstance(kind, IntegralType)):
+            value = encoded(f"try_cast({KEY_TO_FIND(i)} AS {sql_type(kind)})", kind)
+            asked |= {} if value is None else {name: (f"{value} AS {KEY_TO_FIND(i)}", kind)}
+    if not asked:
+        return None
+    found = keys.selectExpr(*[text for text, _ in asked.values()]).distinct().collect()
+    columns = zip(asked.items(), zip(*found, strict=True), strict=True) if found else ()
+    conditions = [_one_of(quote(name), set(values), kind) for (name, (_, kind)), values in columns]
+    return all_of(c for c in conditions if c is not None) if any(conditions) else None
+
+
+def _one_of(name: Sql, values: set[Any], kind: DataType) -> Sql | None:
+    told = [decoded(value, kind) for value in sorted(values - {None})]
+    if None in told:
+        return None
+    lists = [told[i : i + _LISTED] for i in range(0, len(told), _LISTED)]
+    return _either([Sql(f"{name} IN ({', '.join(map(str, some))})") for some in lists])
+
+
+def _either(conditions: list[Sql]) -> Sql:
+    """Any of the conditions, halved again and again: a long chain of them would nest as deep as it is long."""
+    if len(conditions) <= 2:
+        return any_of(conditions)
+    half = len(conditions) // 2
+    return any_of([_either(conditions[:half]), _either(conditions[half:])])
 
 
 def _rounded_up(text: str) -> str | None:

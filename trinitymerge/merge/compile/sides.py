@@ -13,7 +13,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge import reader
+from trinitymerge import keyrange, reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, quote
 from trinitymerge.jvm import estimate
@@ -28,9 +28,11 @@ from trinitymerge.storage.backend import Backend, Batches
 BROADCAST_ROWS = 500_000
 """Up to this many keys are sent to every task that scans the target; counted, not estimated."""
 
-
 ONE_TASK_BYTES = 4 << 20
 """Up to this much a single task is no slower than several and their shuffle."""
+
+FEW_KEYS, MANY_ROWS = 300, 1_000_000
+"""For so few keys it pays to fetch them and to read only the pages of so large a table that may hold them."""
 
 ASKED_BATCHES = 64
 """Of more batches than these, the ranges of keys are not read: each is a file."""
@@ -116,8 +118,11 @@ def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materiali
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     found = KeyRange.of(once.observed, batches.definition)
-    rows = sum(b.rows for b in batches.batches)
-    return reader.latest(backend, _near(found, backend, batches), sought, found.filter(batches.definition, rows))
+    near, rows = _near(found, backend, batches), sum(b.rows for b in batches.batches)
+    within = found.filter(batches.definition, rows)
+    if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
+        within = keyrange.one_of(batches.definition, keys)
+    return reader.latest(backend, near, sought, within)
 
 
 def _near(sought: KeyRange, backend: Backend, batches: Batches) -> Batches:

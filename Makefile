@@ -7,6 +7,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 BIN := .venv/bin
 ARGS ?=
 SIZE ?= quick
+# Processes that run tests at once, each with a Spark session of two cores and 2 GB. A file's tests stay together.
+JOBS ?= 2
+PYTEST := -m pytest -q -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long mutants soak lint bench clean java python
@@ -19,12 +22,12 @@ demo:       java .venv/.examples  ## a month of New York's flights as change eve
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
 test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)
-	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
-	@$(BIN)/python -m pytest -q --durations=3 --remote part $(ARGS) || test $$? -eq 5
+	@$(BIN)/python $(PYTEST) --durations=10 $(ARGS)
+	@$(BIN)/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
 test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
-	@$(BIN)/python -m pytest -q --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
-	@$(BIN)/python -m pytest -q --durations=3 --remote all $(ARGS) || test $$? -eq 5
+	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
+	@$(BIN)/python $(PYTEST) --durations=3 --remote all $(ARGS) || test $$? -eq 5
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)

@@ -38,6 +38,7 @@ LAYERS = [
     "tombstones",
     "statistics",
     "keyrange",
+    "keyjoin",
     "storage",
     "markers",
     "reader",

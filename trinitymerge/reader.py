@@ -15,7 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERMARK, RANK, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, quote
+from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, physical_type, quote
+from trinitymerge.keyjoin import may_be_same_key, same_key
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import is_at_least
@@ -91,7 +92,7 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
     Args:
         backend: where the batches are.
         batches: what to read.
-        keys: when given, only rows whose primary key occurs there are read. Its columns are called
+        keys: when given, only rows whose primary key occurs there are read, and hardly any others. Its columns are called
             :data:`KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
             harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
@@ -101,7 +102,7 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
         rows = backend.scan(some)
         if keys is None:
             return rows
-        return only_keys(rows if within is None else rows.filter(within), batches.definition, keys)
+        return _about(rows if within is None else rows.filter(within), batches.definition, keys)
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
@@ -125,6 +126,16 @@ def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> 
 def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
+
+
+def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+    """As :func:`only_keys`, for whoever compares keys once more: in very rare cases a row of another key is among them."""
+    sought = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
+    kinds = [physical_type(definition.field(k)) for k in sought]
+    if kinds != [keys.schema[name].dataType for name in sought.values()]:
+        return only_keys(rows, definition, keys)
+    condition = may_be_same_key([quote(k) for k in sought], list(sought.values()), kinds)
+    return rows.join(keys, F.expr(condition), "left_semi")
 
 
 def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
@@ -224,8 +235,10 @@ def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
     return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {ALL_COLUMNS}")
 
 
-def _same_key(definition: TableDefinition) -> str:
-    return all_of(equals(quote(k), MARK_KEY(i)) for i, k in enumerate(definition.primaryKey))
+def _same_key(definition: TableDefinition) -> Sql:
+    names = definition.primaryKey
+    kinds = [physical_type(definition.field(k)) for k in names]
+    return same_key([quote(k) for k in names], [MARK_KEY(i) for i in range(len(names))], kinds)
 
 
 def _beats(definition: TableDefinition) -> str:

@@ -235,3 +235,22 @@ def test_S31_part_of_a_key_finds_what_a_merge_may_pair(dimension, spark):
     verdict = close_and_open(dimension, day_of_changes(spark, 25)).build().verdict
     assert set(verdict.equalities.keys) == {"id"}
     assert verdict.key_match is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (close_and_open, ["the rows that equal a source row in id, in one scan", "the keys that rows come to"]),
+        (close_only, ["the rows that equal a source row in id, in one scan"]),
+        (close_and_retire, ["every live row, in one scan"]),
+        (synchronise, ["every live row, in two scans, the second for source rows without a pair"]),
+        (by_value, ["every live row, in one scan"]),
+    ],
+)
+def test_S31_explain_says_how_the_target_is_read(make, words, dimension, spark, capsys):
+    text = make(dimension, day_of_changes(spark, 25)).build().explain()
+    (line,) = (line for line in text.splitlines() if line.startswith("  reads "))
+    assert all(w in line for w in words), line
+    assert ("the keys that rows come to" in line) == (
+        "the keys that rows come to" in words or make in (synchronise, by_value)
+    )

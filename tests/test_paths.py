@@ -349,6 +349,8 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
         "     pairs for which no condition is true: nothing",
         "     source rows without a pair for which no condition is true: nothing",
         "Path: keyed lookup",
+        "  reads the rows under the source's keys, in one scan; batches and files that cannot hold them are skipped; "
+        "then what is under the keys that rows come to, where a batch may hold them",
         "  not blind append: the condition of clause 2 reads the target",
     ]
 

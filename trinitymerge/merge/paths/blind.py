@@ -48,6 +48,14 @@ class BlindAppend(Path):
             in_one_task=sides.fits_one_task(source.df),
         )
 
+    def reads(self, merge: Merge) -> str:
+        """Nothing, unless rows turn out to need it."""
+        return (
+            "nothing of the target"
+            if merge.verdict.certain
+            else "nothing of the target, or the keys of such rows alone"
+        )
+
     def doubt(self, verdict: Verdict) -> str:
         """There may be rows that have to be looked up."""
         return "" if verdict.certain else " where no row depends on whether its key exists"

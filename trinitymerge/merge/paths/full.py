@@ -28,6 +28,16 @@ class FullScan(Path):
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
         return ((text, merge.looking(by_key=False, tombstones_possible=tombstones_possible)),)
 
+    def reads(self, merge: Merge) -> str:
+        """Once; twice where all rows of both sides count."""
+        if merge.analysis.source is None:
+            return "every live row, in one scan"
+        kind = sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
+        columns, whole = " and ".join(merge.verdict.equalities.keys), kind in ("left_outer", "full_outer")
+        rows = f"the rows that equal a source row in {columns}" if columns and not whole else "every live row"
+        scans = "in two scans, the second for source rows without a pair" if kind == "full_outer" else "in one scan"
+        return f"{rows}, {scans}; a source of up to {sides.BROADCAST_ROWS:,} rows is sent there, a larger one sorted with them"
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))

@@ -47,6 +47,10 @@ class Mixed(Path):
             (found, looking),
         )
 
+    def reads(self, merge: Merge) -> str:
+        """By key, as many rows as need it."""
+        return "the rows under the keys of undecided source rows, in one scan"
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""
         evaluated = merge.evaluated()

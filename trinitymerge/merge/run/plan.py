@@ -155,6 +155,7 @@ class MergePlan:
             Merge into 'target' (orders), one append batch
               1. whenMatched(): delete the target row
             Path: keyed lookup
+              reads the rows under the source's keys, in one scan; batches and files that cannot hold them are skipped
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
         text = "\n".join([self._headline(), *self._clause_lines(), *self._ignored_lines(), *self._path_lines()])
@@ -185,7 +186,11 @@ class MergePlan:
     def _path_lines(self) -> list[str]:
         chosen, why_not = self.chosen, self.verdict.why_not
         reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
+        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+        probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
+        again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
             f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
+            f"  reads {chosen.reads(merge)}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]

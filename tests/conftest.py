@@ -19,6 +19,11 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.storage import faults
 
+# Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
+# to make up for itself; the first has too small a cache, which is swept all the time; and classes fill the space that starts a
+# collection. Together this is half of the time of a run.
+JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseParallelGC"
+
 settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
 settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("default")
@@ -43,14 +48,17 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     home = tmp_path_factory.mktemp("spark")
     config = {
         "spark.driver.memory": "2g",
-        # Most of a test is planning, which the JVM's second compiler has no time to make up for: a third less without it.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={home} -Djava.io.tmpdir={home}",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.sql.ui.retainedExecutions": "10",  # what there would be to show fills the heap
         "spark.ui.enabled": "false",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
     }
     if request.config.getoption("--remote"):

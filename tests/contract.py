@@ -18,6 +18,7 @@ from tables import frame
 from trinitymerge.columns import BATCH, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableExistsError, TableNotFoundError
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.storage.backend import Backend, Batches, Maintained, Staged, TimeTravel
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
@@ -116,6 +117,17 @@ def check_a_snapshot_reads_the_same_whatever_comes_later(store: Backend) -> None
     before = append(store, (1, 1, "a"))
     append(store, (1, 2, "b"))
     assert rows_of(store, before) == [(1, "a", 1)]
+
+
+def check_the_range_of_a_batch_is_its_own_or_unknown(store: Backend) -> None:
+    base = store.snapshot()
+    for n in (1, 5):
+        staged = stage(store, (n, 1, "a"), (n + 3, 1, "a"))
+        store.note_range(staged, KeyRange({"id": n}, {"id": n + 3}))
+        base = store.commit(commit_of(store, base, staged, 2), base)
+    found = [store.range_of(batch) for batch in base.batches]
+    for keys, n in zip(found, (1, 5), strict=True):
+        assert keys is None or (keys.low.get("id", n) <= n and keys.high.get("id", n + 3) >= n + 3)
 
 
 def check_past_versions_can_be_read(store: TimeTravel) -> None:

@@ -69,8 +69,8 @@ COMMIT = [
     "hint.done",
 ]
 STEPS = {
-    "merge": [*STAGE, "validate.before", "validate.done", *COMMIT],
-    "compact": [*STAGE, "compact.staged", *COMMIT, "compact.committed"],
+    "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
     "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
     "purge": [*STAGE, *STAGE, "purge.staged", *COMMIT, "purge.committed", *["purge.deleted"] * 4],

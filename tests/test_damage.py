@@ -250,7 +250,8 @@ def test_s33_a_commit_is_published_after_all_it_needs_has_been_synced(spark, tmp
     root = directory_of(table)
     entry, itself, before = at_publication[-1]
     assert (Path(entry).name, itself) == ("00000000000000000001.json", True)
-    needed = {str(root / "data"), *(str(p) for p in (root / "data").rglob("*"))}
+    found = [p for p in (root / "data").rglob("*") if not p.name.startswith("_key_range")]  # that may be lost
+    needed = {str(root / "data"), *map(str, found)}
     assert needed <= before, "the batch"
     assert {str(root), str(root.parent)} <= before, "the way to it"
     assert str(root / "_trinity_log") in synced, "the entry itself, before the merge says that it is done"

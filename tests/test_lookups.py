@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
@@ -193,7 +194,7 @@ def _definition(kind):
     ("kind", "below", "above"),
     [
         ("integer", [-5, 3], [4, 4]),
-        ("string", ["a", "b" * 40], ["b" * 32 + "c", "z"]),
+        ("string", ["a", "b" * 40], ["b" * 31 + "d", "z"]),
         ("string", ["a", "b" * 31 + "\ud7ff" + "x"], ["b" * 31 + "\ue001", "z"]),
         ("string", ["a", "\U0010ffff" * 3], ["\U0010ffff" * 4, "\U0010ffff" * 5]),
         ("decimal(10,2)", ["-3.10", "9.90"], ["10.00", "11.00"]),
@@ -212,7 +213,9 @@ def test_S31_ranges_are_apart_if_one_ends_before_the_other_begins(kind, below, a
     assert KeyRange.from_json(low.to_json()) == low
 
 
-@pytest.mark.parametrize("text", ["b" * 40, "\U0010ffff" * 40, "a" + "\ud7ff" * 40, "é" * 33])
+@pytest.mark.parametrize(
+    "text", ["a" * 31 + "\ufffc" + "x", "b" * 40, "\U0010ffff" * 40, "a" + "\ud7ff" * 40, "é" * 33]
+)
 def test_S31_a_cut_bound_still_holds(text):
     definition = _definition("string")
     found = _range(definition, text, text)
@@ -254,3 +257,31 @@ def test_S31_explain_says_how_the_target_is_read(make, words, dimension, spark, 
     assert ("the keys that rows come to" in line) == (
         "the keys that rows come to" in words or make in (synchronise, by_value)
     )
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["by key", "by all of the table"])
+def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole, spark, tmp_path, monkeypatch):
+    """The time is read with the source: a later job of the same merge must not look for the row of another moment."""
+    table = new_table(spark, tmp_path, "id INT, at TIMESTAMP, v STRING", primaryKey=["id", "at"])
+    now = "date_trunc('second', current_timestamp())"
+    seconds = f"{now} + make_dt_interval(0, 0, 0, CAST(id AS INT))"
+    table.upsert(spark.range(300).selectExpr("1 AS id", f"{seconds} AS at", "'a' AS v")).execute()
+    materialise = sides.materialise
+
+    def and_waits(*args, **kwargs):
+        once = materialise(*args, **kwargs)
+        time.sleep(2.1)
+        return once
+
+    monkeypatch.setattr(sides, "materialise", and_waits)
+    merge = table.alias("A").merge(spark.sql("SELECT 1 AS id").alias("B"), f"A.id = B.id AND A.at = {now}")
+    changed = (
+        merge.whenMatched()
+        .updateExpr({"v": "concat(A.v, 'b')"})
+        .whenNotMatched()
+        .insertExpr({"id": "B.id", "at": now, "v": "'new'"})
+    )
+    if not whole:
+        changed = changed.whenNotMatchedAndExistsOnlyOnTarget("A.v = 'none'").delete()
+    result = changed.execute()
+    assert (result.rowsUpdated, result.rowsInserted) == (1, 0)

@@ -217,6 +217,16 @@ class Leaky(ManagedBackend):
         pass
 
 
+class OneRange(ManagedBackend):
+    """All batches have the range of the last one."""
+
+    def note_range(self, staged, keys):
+        self.last = keys
+
+    def range_of(self, batch):
+        return self.last
+
+
 class OnlyNow(ManagedBackend):
     """Every version is the newest."""
 
@@ -225,7 +235,7 @@ class OnlyNow(ManagedBackend):
 
 
 @pytest.mark.parametrize(
-    "kind", [Overwrites, ShowsStaged, ForgetsVersions, CommitsGhosts, ReadsOver, Impatient, Leaky, OnlyNow]
+    "kind", [Overwrites, ShowsStaged, ForgetsVersions, CommitsGhosts, ReadsOver, Impatient, Leaky, OneRange, OnlyNow]
 )
 def test_contract_notices_a_bad_store(kind, spark, tmp_path):
     for check in CHECKS:

@@ -48,7 +48,7 @@ class KeyRange:
     @classmethod
     def of(cls, observed: Mapping[str, Any], definition: TableDefinition) -> KeyRange:
         """What :func:`metrics` have found."""
-        low, high = {}, {}
+        known: dict[str, tuple[Any, Any]] = {}
         for i, name in enumerate(definition.primaryKey):
             if _name("min", i) not in observed:
                 continue
@@ -56,13 +56,10 @@ class KeyRange:
             kind = physical_type(definition.field(name))
             if least is None:  # a key with a null in it equals none
                 return cls({}, {}, is_empty=True)
-            if ordered(least, kind) is None or ordered(most, kind) is None:
-                continue
-            most = _rounded_up(most) if isinstance(most, str) and isinstance(kind, StringType) else most
-            if most is not None:
-                low[name] = least[:_CHARACTERS] if isinstance(kind, StringType) else least
-                high[name] = most
-        return cls(low, high)
+            ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
+            if all(end is not None and ordered(end, kind) is not None for end in (least, most, *ends)):
+                known[name] = ends
+        return cls({k: low for k, (low, _) in known.items()}, {k: high for k, (_, high) in known.items()})
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept."""
@@ -91,7 +88,8 @@ class KeyRange:
         return self._ends_before(other, name, kind) or other._ends_before(self, name, kind)
 
     def _ends_before(self, other: KeyRange, name: str, kind: DataType) -> bool:
-        return bool(ordered(self.high[name], kind) < ordered(other.low[name], kind))
+        end, start = ordered(self.high[name], kind), ordered(other.low[name], kind)
+        return end is not None and start is not None and bool(end < start)
 
     def filter(self, definition: TableDefinition, rows: int) -> str | None:
         """What is true of every stored row that has one of the keys, as SQL; None if nothing useful is known.

@@ -248,8 +248,12 @@ def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[St
     gathering = Gathering(metrics)
     rows = gathering.over(ranges).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
     staged = backend.stage(rows, definition)
-    observed = gathering.result()
-    backend.note_range(staged, KeyRange.of(observed, definition))
+    try:
+        observed = gathering.result()
+        backend.note_range(staged, KeyRange.of(observed, definition))
+    except BaseException:
+        backend.discard(staged)
+        raise
     return staged, observed
 
 

@@ -313,7 +313,7 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     deleted = 0
     for batch_id in [*work.holding(readable), *(i for i in others if _is_dead(backend, i))]:
         files = backend.all_files(batch_id)
-        deleted += sum(not f.name.startswith(".") for f in files)  # not the checksums beside them
+        deleted += sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
         backend.remove(backend.batch_path(batch_id))
         faults.fault("purge.deleted")
     return deleted

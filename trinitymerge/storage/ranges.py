@@ -28,6 +28,8 @@ class KeptRanges:
     def note(self, directory: str, keys: KeyRange) -> None:
         """Keeps the range of the batch in a directory, if the storage lets it."""
         with contextlib.suppress(OSError):
+            if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
+                return
             self.files.replace(f"{directory}/{_FILE}", seal(keys.to_json())[0])
         self._known[directory] = keys
 

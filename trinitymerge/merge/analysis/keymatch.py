@@ -14,9 +14,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
 from pyspark.sql.types import LongType
 
-from trinitymerge.columns import SOURCE_COPY
+from trinitymerge.columns import KEY_TO_FIND, SOURCE_COPY
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import declared_length, physical_type, sql_type
+from trinitymerge.expressions import all_of, declared_length, equals, physical_type, sql_type
 from trinitymerge.merge.analysis.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
 from trinitymerge.merge.analysis.kinds import WrittenRow
@@ -24,6 +24,7 @@ from trinitymerge.merge.analysis.names import conjuncts, in_parentheses, is_plai
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.analysis.values import Given, Value
 from trinitymerge.spark_errors import quiet
+from trinitymerge.sqltext import Sql
 
 
 @attrs.frozen(eq=False)
@@ -46,10 +47,14 @@ class Equalities:
     Attributes:
         keys: by the column, the source's side as it is stored in it.
         are_all: the condition is these equalities and nothing more.
+        over_keys: the condition with the source's sides as they were evaluated with the source
+            (:data:`trinitymerge.columns.KEY_TO_FIND`), so that what is sought is what is compared, even if a function of
+            time has moved on since; None where it is as good as it is.
     """
 
     keys: Mapping[str, Given] = attrs.field(factory=dict)
     are_all: bool = False
+    over_keys: Sql | None = None
 
     def match(self, definition: TableDefinition) -> KeyMatch | None:
         """Equality on the whole primary key, if that is what they are."""
@@ -63,37 +68,48 @@ def key_equalities(analysis: Analysis) -> Equalities:
     source, target = analysis.source, analysis.target
     if source is None:
         return Equalities()
-    rest: list[str] = []
-    sides_by_key: dict[str, tuple[str, str]]
     if analysis.by_name:
-        indexes = {k: source.index(k) or 0 for k in target.definition.primaryKey}
-        sides_by_key = {k: (SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()}
+        indexes = {k: i for k in target.definition.primaryKey if (i := source.index(k)) is not None}
+        read = [_Conjunct("", k, SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()]
     else:
-        guess, rest = _guess(analysis, source)
-        sides_by_key = {k: (text, text) for k, text in guess.items()}
-    keys = {k: _given_key(analysis, source, k, side, alone) for k, (side, alone) in sides_by_key.items()}
-    found = {k: given for k, given in keys.items() if given is not None}
-    return Equalities(found, are_all=not rest and len(found) == len(keys))
+        read = _guess(analysis, source)
+    found: dict[str, Given] = {}
+    for part in read:
+        given = _given_key(analysis, source, part.key, part.side, part.alone) if part.key else None
+        if part.key and given:
+            found[part.key] = given
+    places = {k: i for i, k in enumerate(target.definition.primaryKey)}
+    compared = [
+        equals(target.column(part.key), KEY_TO_FIND(places[part.key])) if part.key in found else as_sql(part.text)
+        for part in read
+    ]
+    over_keys = all_of(compared) if found and not analysis.by_name else None
+    return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys)
 
 
-def _guess(analysis: Analysis, source: Source) -> tuple[dict[str, str], list[str]]:
-    """The source's side of primary-key columns and what else the condition says, read from text and verified."""
+@attrs.frozen
+class _Conjunct:
+    """One part of a condition: its text and, where it equates a primary-key column with something of the source, both."""
+
+    text: str
+    key: str | None = None
+    side: str = ""
+    alone: str = ""
+
+
+def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
+    """The parts of the condition, read from text and verified; the whole as one part if it does not read like that."""
     condition = analysis.condition
     assert condition is not None
-    parts = conjuncts(condition)
-    sides_by_key: dict[str, str] = {}
-    rest, read = [], []
-    for part in parts:
+    found: list[_Conjunct] = []
+    for part in conjuncts(condition):
         pair = _key_pair(analysis.target, source, part)
-        if pair is not None and pair[0] not in sides_by_key:
-            sides_by_key[pair[0]] = pair[1]
-            read.append(in_parentheses(part))
+        if pair is not None and all(pair[0] != other.key for other in found):
+            found.append(_Conjunct(in_parentheses(part), *pair, pair[1]))
         else:
-            rest.append(part)
-            read.append(part)
-    if sides_by_key and not is_plain_equality(condition) and not _reads_as(analysis, condition, read):
-        return {}, parts
-    return sides_by_key, rest
+            found.append(_Conjunct(part))
+    is_known = is_plain_equality(condition) or all(part.key is None for part in found)
+    return found if is_known or _reads_as(analysis, condition, [part.text for part in found]) else [_Conjunct("")]
 
 
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:

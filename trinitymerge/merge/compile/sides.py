@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
+from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, quote
 from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
@@ -74,7 +75,8 @@ class Evaluated:
     """The source of a merge, evaluated once.
 
     Attributes:
-        source: over the rows that are kept; they have :data:`SOURCE_ROW`.
+        source: over the rows that are kept. They have :data:`SOURCE_ROW`, and :data:`KEY_TO_FIND` for the key columns that the
+            condition implies equality on: what is looked up later is what was evaluated here, whatever the time is by then.
         once: these rows, and what was observed of them.
     """
 
@@ -82,10 +84,20 @@ class Evaluated:
     once: Materialised
 
     @classmethod
-    def of(cls, source: Source, metrics: Mapping[str, str]) -> Evaluated:
+    def of(cls, source: Source, equalities: Equalities, definition: TableDefinition) -> Evaluated:
         """Evaluates a source now."""
-        once = materialise(source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}"), metrics)
+        names = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if k in equalities.keys}
+        keys = [(k, name, equalities.keys[k]) for k, name in names.items()]
+        numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
+        rows = with_columns(numbered, {name: key.alone for _, name, key in keys if key.alone is not None})
+        types = {k: (name, key.type) for k, name, key in keys}
+        once = materialise(rows, keyrange.metrics(definition, types))
         return cls(source.over(once.frame), once)
+
+    @property
+    def keys(self) -> DataFrame:
+        """The keys of all its rows."""
+        return self.once.frame.selectExpr(*[n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
 
     @property
     def few(self) -> bool:
@@ -106,22 +118,26 @@ class Keyed:
     keys: DataFrame
 
 
-def look_up(backend: Backend, batches: Batches, keys: DataFrame, once: Materialised) -> DataFrame:
-    """The latest rows, tombstones included, of the given keys only.
+def look_up(
+    backend: Backend, batches: Batches, keys: DataFrame, once: Materialised, listed: DataFrame | None = None
+) -> DataFrame:
+    """The latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
     Args:
         backend: where the target is.
-        batches: the target's.
-        keys: columns :data:`trinitymerge.columns.KEY_TO_FIND`; read once.
+        batches: the target's. Those that hold no sought key are left out, and so are files and pages of the others; no version
+            of a sought key is ever missing, so that the latest that is found is the latest there is.
+        keys: columns :data:`trinitymerge.columns.KEY_TO_FIND`.
         once: where they come from: how many there are decides between broadcast and shuffle, and their range
             (:mod:`trinitymerge.keyrange`) what is read at all.
+        listed: the keys, or more, as they were evaluated once; None where ``keys`` are.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     found = KeyRange.of(once.observed, batches.definition)
     near, rows = _near(found, backend, batches), sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
-        within = keyrange.one_of(batches.definition, keys)
+        within = keyrange.one_of(batches.definition, keys if listed is None else listed)
     return reader.latest(backend, near, sought, within)
 
 
@@ -138,9 +154,9 @@ def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Ba
     """Each source row beside the latest row of its key, read from those keys alone."""
     target, definition = analysis.target, analysis.definition
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
-    frame = with_columns(evaluated.source.frame, {n: k.value for n, k in zip(names, match.keys, strict=True)})
+    frame = evaluated.source.frame
     sought = frame.selectExpr(*names)
-    found = look_up(backend, batches, sought, evaluated.once)
+    found = look_up(backend, batches, sought, evaluated.once, evaluated.keys)
     latest = target.frame(found, not_(is_tombstone(definition)))
     if evaluated.few:
         latest = F.broadcast(latest)  # at most as many rows as the source
@@ -171,7 +187,8 @@ def full(
         batches: the target's.
     """
     assert analysis.condition is not None
-    condition, kind = as_column(analysis.condition), join_type(analysis, records)
+    condition = as_column(analysis.condition if equalities.over_keys is None else equalities.over_keys)
+    kind = join_type(analysis, records)
     if not evaluated.few:
         return all_rows(analysis, backend, batches).join(evaluated.source.frame, condition, kind)
     source = F.broadcast(evaluated.source.frame)
@@ -193,12 +210,9 @@ def _which_may_pair(
     analysis: Analysis, equalities: Equalities, evaluated: Evaluated, backend: Backend, batches: Batches
 ) -> DataFrame:
     """The live target rows without those that differ from every source row in a key column they must be equal in."""
-    places = {k: i for i, k in enumerate(analysis.definition.primaryKey)}
-    sought: dict[str, str | Column] = {KEY_TO_FIND(places[k]): key.value for k, key in equalities.keys.items()}
-    if not sought:
+    if not equalities.keys:
         return all_rows(analysis, backend, batches)
-    keys = with_columns(evaluated.source.frame, sought).selectExpr(*sought)
-    found = look_up(backend, batches, keys, evaluated.once)
+    found = look_up(backend, batches, evaluated.keys, evaluated.once)
     return analysis.target.frame(found.filter(not_(is_tombstone(analysis.definition))), TRUE)
 
 

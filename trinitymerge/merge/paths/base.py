@@ -148,8 +148,7 @@ class Merge:
     def evaluated(self) -> Evaluated:
         """The source, evaluated now and never again (S32)."""
         assert self.analysis.source is not None
-        sought = {name: (key.alone, key.type) for name, key in self.verdict.equalities.keys.items()}
-        return Evaluated.of(self.analysis.source, keyrange.metrics(self.definition, sought))
+        return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition)
 
     def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
         """The program for source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.looking`."""

@@ -36,7 +36,8 @@ class FullScan(Path):
         columns, whole = " and ".join(merge.verdict.equalities.keys), kind in ("left_outer", "full_outer")
         rows = f"the rows that equal a source row in {columns}" if columns and not whole else "every live row"
         scans = "in two scans, the second for source rows without a pair" if kind == "full_outer" else "in one scan"
-        return f"{rows}, {scans}; a source of up to {sides.BROADCAST_ROWS:,} rows is sent there, a larger one sorted with them"
+        larger = f"a source of more than {sides.BROADCAST_ROWS:,} rows is sorted together with every live row"
+        return f"{rows}, {scans}; {larger}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""

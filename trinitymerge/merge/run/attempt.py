@@ -151,8 +151,12 @@ class _Attempt:
         rows = with_key_counts(rows, definition, compiled.all_have_keys)
         rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
         staged = self.plan.backend.stage(rows, definition)
-        observed = Observed(gathering.result())
-        self.plan.backend.note_range(staged, KeyRange.of(observed.values, definition))
+        try:
+            observed = Observed(gathering.result())
+            self.plan.backend.note_range(staged, KeyRange.of(observed.values, definition))
+        except BaseException:
+            self.plan.backend.discard(staged)
+            raise
         return staged, observed
 
     def _metrics_of_maintenance(self) -> dict[str, str]:

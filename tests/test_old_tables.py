@@ -38,9 +38,9 @@ def visible(table):
 
 
 def rows(spark, *some):
-    """Rows of an id, the hour of its watermark and its value; None deletes."""
+    """Rows of an id, the day of its watermark and its value; None deletes."""
     day = datetime.date(2024, 1, 1)
-    made = [(i, day, datetime.datetime(2024, 2, 1, hour), v, v is None) for i, hour, v in some]
+    made = [(i, day, datetime.datetime(2024, 2, d), v, v is None) for i, d, v in some]
     return spark.createDataFrame(made, ROW)
 
 

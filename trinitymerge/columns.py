@@ -100,7 +100,7 @@ KEY_TO_FIND = _family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "keyrange maintenance.purge merge.compile.probing merge.run.attempt merge.run.conflicts reader",
+    "keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing merge.run.attempt merge.run.conflicts reader",
 )
 MARK_KEY = _family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = _family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")

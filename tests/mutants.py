@@ -203,8 +203,8 @@ MUTANTS = (
     Mutant(
         "a preview shows rows of purged keys",
         "merge/run/plan.py",
-        "compiled = self.compile(path, self.backend.snapshot())",
-        "compiled = self.compile(path, attrs.evolve(self.backend.snapshot(), purged=None))",
+        "compiled = self.rows_on(path, self.backend.snapshot())",
+        "compiled = self.rows_on(path, attrs.evolve(self.backend.snapshot(), purged=None))",
         ["test_maintenance.py::test_a_preview_leaves_purged_keys_out_as_the_merge_does"],
     ),
     Mutant(

@@ -129,7 +129,8 @@ PAIRED_ROW = _column(
 LIVE = _column(
     "live",
     "BOOLEAN",
-    "true if the joined target row is live, false if it is a tombstone, null if there is none",
+    "true if the joined target row is live, false if it is a tombstone, null if there is none; after the step ``compare``, the "
+    "same of what the written key holds, never null",
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.settling merge.compile.shaping",
 )
@@ -143,7 +144,7 @@ KEY_COPY = _family(
 BEFORE = _family(
     "w",
     "the watermark's",
-    "a watermark column of the row that this one replaces",
+    "a watermark column of the joined target row; after the step ``compare``, of the row that this one replaces",
     "merge.analysis.frames",
     "merge.compile.program",
 )

@@ -1,20 +1,18 @@
 """How rows are joined by key where one side is all of a table: as cheaply as each of its rows allows (S13).
 
 Owns: the conditions of such joins. Spark looks a single long value up two to three times as fast as text or several columns, so
-keys meet by their hash, and are compared where hashes are equal.
+keys meet by their hash, and are compared where hashes are equal. No key is a floating-point number (S2): equal keys have equal
+bytes, and so equal hashes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType
+from pyspark.sql.types import DataType, IntegralType
 
 from trinitymerge.expressions import all_of, equals
 from trinitymerge.sqltext import Sql
-
-_HASHED_AS_THEY_COMPARE = (FloatType, DoubleType)
-"""Not these: NaN equals NaN, and 0.0 equals -0.0, whatever their bytes are."""
 
 
 def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
@@ -39,8 +37,7 @@ def may_be_same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[
 
 
 def _by_hash(kinds: Sequence[DataType]) -> bool:
-    is_number = len(kinds) == 1 and isinstance(kinds[0], IntegralType)
-    return not is_number and not any(isinstance(kind, _HASHED_AS_THEY_COMPARE) for kind in kinds)
+    return len(kinds) > 1 or not isinstance(kinds[0], IntegralType)
 
 
 def _same_hash(keys: Iterable[Sql], others: Iterable[Sql]) -> Sql:

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, Nul
 
 from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import all_of, any_of, declared_length, physical_type, quote, sql_type
+from trinitymerge.expressions import NULL, all_of, any_of, declared_length, physical_type, quote, sql_type
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import decoded, encoded, ordered
 
@@ -67,7 +67,7 @@ class KeyRange:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KeyRange:
-        """The inverse of :meth:`to_json`.
+        """The range that :meth:`to_json` has given; one without keys is as good as unknown.
 
         Raises:
             ValueError: this is something else.
@@ -109,27 +109,22 @@ class KeyRange:
         return " AND ".join(conditions) or None
 
 
-def metrics(definition: TableDefinition, keys: Mapping[str, tuple[object, DataType]]) -> dict[str, str]:
+def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]]) -> dict[str, str]:
     """Aggregates over keys, for :meth:`KeyRange.of`.
 
     Args:
         definition: of the table.
-        keys: by primary-key column, an expression over the rows observed, and its type. Columns, and what is not of the
-            key's own type, are left out: no comparison may cast.
+        keys: by primary-key column, what is sought, as SQL over the rows observed, and its type. What is not of the key's own
+            type is left out: no comparison may cast.
     """
     found: dict[str, str] = {}
     for i, name in enumerate(definition.primaryKey):
-        key, kind = keys.get(name, (None, NullType()))
+        key, kind = keys.get(name, (NULL, NullType()))
         field = definition.field(name)
-        if (
-            not isinstance(key, str)
-            or not isinstance(kind, _RANGED)
-            or kind != physical_type(field)
-            or declared_length(field)
-        ):
+        if not isinstance(kind, _RANGED) or kind != physical_type(field) or declared_length(field):
             continue
         for which in ("min", "max"):
-            value = encoded(f"{which}({key}\n)", kind)
+            value = encoded(f"{which}({key})", kind)
             if value is not None:
                 found[_name(which, i)] = value
     return found
@@ -138,7 +133,7 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[object, DataTy
 def metrics_of_rows(definition: TableDefinition, where: str) -> dict[str, str]:
     """The same over stored rows, of those for which some SQL is true."""
     kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
-    return metrics(definition, {k: (f"CASE WHEN {where} THEN {quote(k)} END", kind) for k, kind in kinds.items()})
+    return metrics(definition, {k: (Sql(f"CASE WHEN {where} THEN {quote(k)} END"), kind) for k, kind in kinds.items()})
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:

@@ -14,8 +14,6 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.analysis.frames import Source, Target
-from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.arguments import ExpressionMap, assignments_of, condition_of, names_of, text_of, texts_of
 from trinitymerge.merge.clauses import (
     Action,
@@ -35,13 +33,11 @@ from trinitymerge.merge.clauses import (
     heading,
 )
 from trinitymerge.merge.paths.base import Path
-from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run import attempt as writer
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options, nothing_more
+from trinitymerge.merge.run.planning import plan_of
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
-from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.transactions import MicroBatch
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
@@ -197,7 +193,7 @@ class MergeBuilder:
     # Running --------------------------------------------------------------------------------------------------------
 
     def build(self) -> MergePlan:
-        """Validates and compiles the merge; nothing runs (S28-S30).
+        """Finds out what the merge means and how it may read its target; nothing runs (S28-S30).
 
         Returns:
             The plan, with ``explain()``, ``preview()`` and ``execute()``.
@@ -207,29 +203,18 @@ class MergeBuilder:
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
         check_clauses(self._clauses)
+        texts = [*texts_of(self._clauses), text_of(self._condition)]
         with held(self._backend.spark, LITERAL_NAMES):
-            return self._plan(self._backend.snapshot())
-
-    def _plan(self, snapshot: Snapshot) -> MergePlan:
-        target = Target(self._backend.spark, snapshot.definition, self._alias)
-        source = None
-        if self._source is not None:
-            texts = [*texts_of(self._clauses), text_of(self._condition)]
-            source = Source.of(self._source, texts, self._backend.spark, snapshot.definition.names)
-        analysis = analyse(target, source, self._condition, self._clauses)
-        verdict = judge(analysis, self._needs_counts(bool(snapshot.definition.watermarkKey)))
-        if self._options.path is not None:
-            check_forced(self._options.path, verdict)
-        return MergePlan(
-            self._backend, analysis, verdict, self._options, self._clauses, writer.execute, self._afterwards
-        )
-
-    def _needs_counts(self, has_watermark: bool) -> str | None:
-        if self._options.on_stale != "skip" and has_watermark:
-            return f'onStale("{self._options.on_stale}") compares watermarks with the target\'s'
-        if self._options.max_delete_fraction is not None:
-            return "maxDeleteFraction counts the rows that are deleted"
-        return None
+            return plan_of(
+                self._backend,
+                self._alias,
+                self._source,
+                self._condition,
+                self._clauses,
+                texts,
+                self._options,
+                self._afterwards,
+            )
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 

@@ -125,7 +125,7 @@ class Source:
         frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
         schema: of the user's columns.
         case_sensitive: how names compare.
-        df: the user's columns alone.
+        df: the user's columns; over rows that were evaluated, those of the evaluation besides.
         copies: names the compiler may ask for.
     """
 

@@ -27,7 +27,7 @@ from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Batches
 
 BROADCAST_ROWS = 500_000
-"""Up to this many keys are sent to every task that scans the target; counted, not estimated."""
+"""Up to this many keys, or source rows, are sent to every task that scans the target; counted, not estimated."""
 
 ONE_TASK_BYTES = 4 << 20
 """Up to this much a single task is no slower than several and their shuffle."""

@@ -63,7 +63,7 @@ class Select:
         return tuple(name for _, name in self.items)
 
     def and_then(self, other: Select) -> Select | None:
-        """This SELECT and one over it as one; None where that cannot be, as it reads what this one computes."""
+        """This SELECT and one over it as one; None where it reads what this one computes, or one of them filters."""
         mine = {name: value for value, name in self.items}
         computed = [name for value, name in self.items if not _is_passed_on(value, name)]
         theirs = [value for value, name in other.items if not _is_passed_on(value, name)]
@@ -143,7 +143,7 @@ def run(
         program: the merge.
         present: the columns of the rows that are known by name.
         fused: SELECTs that do not read what the one before computes become one with it: Spark analyses the plan anew for
-            each. Not for steps that make rows, or number them.
+            each. Not for steps that multiply rows or number them by where they are.
 
     Returns:
         What comes out, and which of the library's and the stored columns that has.

@@ -92,7 +92,7 @@ class Compiled:
         knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
         source_rows: rows of the source; None where the write job observes it, or there is no source.
         observes_source: the write job sees each row of the source once.
-        may_be_undecided: only the write job will tell whether the target had to be read.
+        may_be_undecided: the write job counts rows for which the target had to be read.
         all_have_keys: every row is to be written, or was looked up by its key; others have none.
         in_one_task: the rows are known to be few, and come straight from the source.
     """

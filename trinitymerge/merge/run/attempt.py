@@ -120,7 +120,7 @@ class _Attempt:
 
     def run(self) -> MergeResult:
         with self._timed("source"), self._merge_errors():
-            compiled = self.plan.compile(self.path, self.snapshot)
+            compiled = self.plan.rows_on(self.path, self.snapshot)
         if compiled.source_rows == 0:
             return self._nothing("the source is empty", compiled.source_rows)
         with self._timed("write"), self._merge_errors():

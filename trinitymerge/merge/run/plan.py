@@ -1,4 +1,4 @@
-"""A validated, compiled merge of which nothing has run: :class:`MergePlan`.
+"""A merge that is understood and of which nothing has run: :class:`MergePlan`.
 
 Owns: ``explain()``, ``preview()`` and ``sql()``, and the rows that the chosen path appends. Executing a plan is the business
 of ``attempt.py``.
@@ -111,12 +111,12 @@ class MergePlan:
         """
         path = self.chosen.in_preview(self.verdict)
         with held(self.backend.spark, LITERAL_NAMES):
-            compiled = self.compile(path, self.backend.snapshot())
+            compiled = self.rows_on(path, self.backend.snapshot())
             stored = [quote(f.name) for f in self.definition.stored_fields]
             rows = compiled.rows.filter(KEEP)
             return rows.selectExpr(*stored, ACTION, CLAUSE)
 
-    def compile(self, path: Path, snapshot: Snapshot) -> Compiled:
+    def rows_on(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.

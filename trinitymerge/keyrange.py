@@ -130,7 +130,7 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
     return found
 
 
-def metrics_of_rows(definition: TableDefinition, where: str) -> dict[str, str]:
+def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """The same over stored rows, of those for which some SQL is true."""
     kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
     return metrics(definition, {k: (Sql(f"CASE WHEN {where} THEN {quote(k)} END"), kind) for k, kind in kinds.items()})

@@ -20,7 +20,7 @@ from trinitymerge import keyrange, reader
 from trinitymerge.columns import FORGET, SINCE, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, counted
-from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, is_tombstone, or_else, quote
+from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, is_tombstone, not_, or_else, quote
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
@@ -243,7 +243,7 @@ def _stage(backend: Maintained, snapshot: Snapshot, forget: _Forget) -> tuple[St
         "forgotten": f"count_if({FORGET})",
         **watermark_metrics(definition, f"NOT {FORGET}"),
         **watermark_metrics(definition, FORGET, "horizon"),
-        **keyrange.metrics_of_rows(definition, f"NOT {FORGET}"),
+        **keyrange.metrics_of_rows(definition, not_(FORGET)),
     }
     gathering = Gathering(metrics)
     rows = gathering.over(ranges).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)

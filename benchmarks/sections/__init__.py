@@ -1,0 +1,26 @@
+"""The sections: which work is done, by whom, and what is held against what.
+
+Each section is a function from a :class:`~benchmarks.workbench.Workbench` to a :class:`~benchmarks.results.Result`;
+`SECTIONS` names them. A bar is one section's, and sections of one kind of work share a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.results import Result
+from benchmarks.sections.history import p6
+from benchmarks.sections.merges import p1, p2, p3, p4, p11
+from benchmarks.sections.reads import p5, p7
+from benchmarks.workbench import Workbench
+
+SECTIONS: dict[str, Callable[[Workbench], Result]] = {
+    "P1": p1,
+    "P2": p2,
+    "P3": p3,
+    "P4": p4,
+    "P5": p5,
+    "P6": p6,
+    "P7": p7,
+    "P11": p11,
+}

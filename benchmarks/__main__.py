@@ -52,7 +52,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--render", action="store_true", help="run nothing, write the report from the figures there are"
     )
     parser.add_argument("--out", type=Path, help="where the report goes (default: here for full, build/ for quick)")
-    parser.add_argument("--work", type=Path, default=_BUILD / "work", help="for the tables; some 10 GB at full size")
+    parser.add_argument("--work", type=Path, default=_BUILD / "work", help="for the tables; some 20 GB at full size")
     parser.add_argument("--keep", action="store_true", help="leave the tables there")
     return parser.parse_args(argv)
 

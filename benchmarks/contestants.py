@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from benchmarks import data
 from benchmarks.race import Answer
@@ -104,6 +106,51 @@ class Reading:
         return self._found if self.compared else None
 
 
+def compact_all(table: TrinityTable) -> None:
+    """Rewrites all of a table: by `compact(full=True)`, or by `compact()` where there is no other."""
+    table.compact(**EVERYTHING)
+
+
+EVERYTHING: dict[str, Any] = {"full": True} if "full" in signature(TrinityTable.compact).parameters else {}
+"""What tells `compact()` to rewrite everything; empty if it does so anyway."""
+
+
+@attrs.define(eq=False)
+class Compacting:
+    """A compaction of ours.
+
+    Attributes:
+        options: of `compact()`.
+    """
+
+    name: str
+    spark: SparkSession
+    pristine: Path
+    scratch: Path
+    options: Mapping[str, Any]
+    turns: int | None = None
+    _table: TrinityTable | None = None
+
+    def prepare(self, repetition: int) -> None:
+        """A fresh copy of the table, opened."""
+        link_copy(self.pristine, self.scratch)
+        self._table = TrinityTable.forPath(self.spark, str(self.scratch))
+
+    def run(self, repetition: int) -> None:
+        """Compacts.
+
+        Raises:
+            AssertionError: there was nothing to do, so that its time says nothing.
+        """
+        result = self._table.compact(**self.options)
+        if result.skipped:
+            raise AssertionError(f"{self.name}: {result}")
+
+    def answer(self) -> Answer:
+        """The live rows."""
+        return data.checksum(self._table.toDF(), data.EVENTS)
+
+
 # Iceberg --------------------------------------------------------------------------------------------------------------
 
 
@@ -115,6 +162,7 @@ class IcebergTable:
     name: str
     columns: data.Columns
     _first: int | None = None
+    _file_bytes: int = 0
 
     def load(self, base: Path) -> None:
         """Creates the table with the rows of the files and remembers its first snapshot."""
@@ -126,17 +174,39 @@ class IcebergTable:
         data.read(self.spark, self.columns, base).writeTo(self.name).append()
         (snapshot,) = self.spark.sql(f"SELECT snapshot_id FROM {self.name}.snapshots").collect()
         self._first = snapshot[0]
+        (largest,) = self.spark.sql(f"SELECT max(file_size_in_bytes) FROM {self.name}.files").collect()
+        self._file_bytes = largest[0]
 
     def reset(self) -> None:
         """Back to the rows as loaded."""
-        table = self.name.removeprefix(f"{ICEBERG_CATALOG}.")
-        call = f"CALL {ICEBERG_CATALOG}.system.rollback_to_snapshot(table => '{table}', snapshot_id => {self._first})"
-        self.spark.sql(call).collect()
+        self._call("rollback_to_snapshot", f"snapshot_id => {self._first}")
 
     def merge(self, changes: Path, clauses: str) -> None:
         """Runs a MERGE whose source is a file of changes."""
         data.read(self.spark, data.CHANGES, changes).createOrReplaceTempView("changes")
         self.spark.sql(f"MERGE INTO {self.name} A USING changes B ON A.id = B.id {clauses}")
+
+    def rewrite(self) -> None:
+        """Rewrites the data files that have deletes, and small ones, and drops the delete files that become useless.
+
+        Files get the size they were loaded with, so that no fewer tasks read them than before: by default one would.
+
+        Raises:
+            AssertionError: nothing was rewritten.
+        """
+        options = (
+            f"'delete-file-threshold', '1', 'min-input-files', '2', 'target-file-size-bytes', '{self._file_bytes}'"
+        )
+        data_files = self._call("rewrite_data_files", f"options => map({options})")
+        deletes = self._call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+        if not (data_files["rewritten_data_files_count"] and deletes["rewritten_delete_files_count"]):
+            raise AssertionError(f"Iceberg rewrote nothing: {data_files}, {deletes}")
+
+    def _call(self, procedure: str, arguments: str) -> Row:
+        table = self.name.removeprefix(f"{ICEBERG_CATALOG}.")
+        call = f"CALL {ICEBERG_CATALOG}.system.{procedure}(table => '{table}', {arguments})"
+        (result,) = self.spark.sql(call).collect()
+        return result
 
     def rows(self) -> DataFrame:
         """The live rows."""

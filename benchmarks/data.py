@@ -89,11 +89,11 @@ def write_events(spark: SparkSession, rows: int, path: Path) -> Path:
     return path
 
 
-def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
+def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path, since: int = 0) -> Path:
     """One batch of changes, fresher than every batch before it, in random order in one file.
 
     Of 100 changes 10 insert, 10 delete, 1 deletes what does not exist and 79 update; the keys are spread over the whole
-    table, so that no file of it is spared.
+    table, so that no file of it is spared, or over its newest rows.
 
     Args:
         spark: the session.
@@ -101,12 +101,14 @@ def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path
         changes: of the batch; the table has at least as many rows.
         batch: from 0; later batches are fresher.
         path: where it goes.
+        since: the smallest key that changes.
     """
+    reach = rows - since
     kind = "CASE WHEN n % 10 = 0 THEN 'I' WHEN n % 10 = 2 OR n % 100 = 1 THEN 'D' ELSE 'U' END"
     key = (
         f"CASE WHEN n % 10 = 0 THEN {rows} + {batch} * {changes} + n "
         f"WHEN n % 100 = 1 THEN {rows} + 1000000000 + n "
-        f"ELSE (n * {rows // changes} + {batch} * 7919) % {rows} END"
+        f"ELSE {since} + (n * {reach // changes} + {batch} * 7919) % {reach} END"
     )
     keyed = spark.range(changes).withColumnRenamed("id", "n").selectExpr(f"{key} AS id", f"{kind} AS op", "n")
     made = keyed.selectExpr(
@@ -117,6 +119,22 @@ def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path
         f"concat('batch {batch} change ', n) AS note",
         f"TIMESTAMP'2024-02-01' + make_interval(0, 0, 0, {batch}, 0, 0, n % 3600) AS ts",
         "op",
+    )
+    made.orderBy(F.xxhash64("id")).coalesce(1).write.parquet(str(path))
+    return path
+
+
+def write_few_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
+    """One batch of updates of a few keys, fresher than every batch before it: one random key of each stretch of the table."""
+    stretch = rows // changes
+    made = spark.range(changes).selectExpr(
+        f"id * {stretch} + pmod(xxhash64(id, {batch}), {stretch}) AS id",
+        "id % 100003 AS customer",
+        f"CAST(id % 10000 / 100 + {batch} AS DECIMAL(12,2)) AS amount",
+        "'changed' AS status",
+        f"concat('batch {batch} change ', id) AS note",
+        f"TIMESTAMP'2024-02-01' + make_interval(0, 0, 0, {batch}, 0, 0, id % 3600) AS ts",
+        "'U' AS op",
     )
     made.orderBy(F.xxhash64("id")).coalesce(1).write.parquet(str(path))
     return path

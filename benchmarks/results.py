@@ -127,14 +127,20 @@ class Verdict:
     passed: bool
 
 
+Point = tuple[float, float, float, float]
+"""Of a chart: x, median, low, high."""
+
+Points = tuple[Point, ...]
+
+
 @attrs.frozen
 class Chart:
-    """Lines over a number, for a chart: `lines` maps a name to (x, median, low, high)."""
+    """Lines over a number, for a chart: `lines` maps a name to its points."""
 
     title: str
     x: str
     y: str
-    lines: Mapping[str, tuple[tuple[float, float, float, float], ...]] = attrs.field(
+    lines: Mapping[str, Points] = attrs.field(
         converter=lambda lines: {name: tuple(tuple(p) for p in points) for name, points in lines.items()}
     )
 

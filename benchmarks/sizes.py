@@ -20,6 +20,10 @@ class Size:
         pending_base: rows below the pending batches (P7).
         pending: pending batches (P7).
         pending_rows: rows of each (P7).
+        few_changes: changed keys that are few (P8).
+        steady: merges into the table that is merged into again and again (P9).
+        steady_read: a full read comes after every so many of them (P9).
+        steady_rewrites: Iceberg's rewrites come after every so many of them: often, or rarely (P9).
         warm_ups: repetitions that are thrown away.
         repetitions: of merges and reads against a peer.
         cheap_repetitions: of what takes less than a second.
@@ -36,6 +40,10 @@ class Size:
     pending_base: int
     pending: int
     pending_rows: int
+    few_changes: int
+    steady: int
+    steady_read: int
+    steady_rewrites: tuple[int, int]
     warm_ups: int
     repetitions: int
     cheap_repetitions: int
@@ -54,6 +62,10 @@ QUICK = Size(
     pending_base=50_000,
     pending=40,
     pending_rows=50,
+    few_changes=100,
+    steady=20,
+    steady_read=5,
+    steady_rewrites=(5, 10),
     warm_ups=2,
     repetitions=3,
     cheap_repetitions=5,
@@ -71,6 +83,10 @@ FULL = Size(
     pending_base=1_000_000,
     pending=200,
     pending_rows=1_000,
+    few_changes=100,
+    steady=100,
+    steady_read=10,
+    steady_rewrites=(10, 50),
     warm_ups=3,
     repetitions=7,
     cheap_repetitions=15,

@@ -9,13 +9,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import data
-from benchmarks.contestants import IcebergMerging, IcebergTable, MergeOf, OursMerging
+from benchmarks.contestants import IcebergMerging, IcebergTable, MergeOf, OursMerging, compact_all, link_copy
 from benchmarks.race import Race
 from benchmarks.session import ICEBERG_CATALOG, settle
 from benchmarks.sizes import Size
 from trinitymerge import TrinityTable
 
 Batches = Callable[[int], Sequence[Path]]
+
+Properties = tuple[tuple[str, str], ...]
+"""Of a table of ours, as pairs; none are the defaults."""
 
 
 class Workbench:
@@ -35,8 +38,12 @@ class Workbench:
         self.events = cache(self._events)
         self.orders = cache(self._orders)
         self.changes = cache(self._changes)
+        self.newest_changes = cache(self._newest_changes)
+        self.few_changes = cache(self._few_changes)
+        self.small_changes = cache(self._small_changes)
         self.order_changes = cache(self._order_changes)
-        self.ours = cache(self._ours)
+        self._loaded = cache(self._load)
+        self.compacted = cache(self._compacted)
         self.iceberg = cache(self._iceberg)
 
     def path(self, name: str) -> Path:
@@ -63,6 +70,20 @@ class Workbench:
         path = self.path(f"data/changes-{rows}-{batch}")
         return data.write_changes(self.spark, rows, self.size.changes, batch, path)
 
+    def _newest_changes(self, rows: int, batch: int) -> Path:
+        path = self.path(f"data/newest-changes-{rows}-{batch}")
+        return data.write_changes(self.spark, rows, self.size.changes, batch, path, since=rows - rows // 100)
+
+    def _few_changes(self, rows: int, batch: int) -> Path:
+        path = self.path(f"data/few-changes-{rows}-{batch}")
+        return data.write_few_changes(self.spark, rows, self.size.few_changes, batch, path)
+
+    def _small_changes(self, batch: int) -> Path:
+        size = self.size
+        stride = size.pending_base // (size.pending * size.pending_rows)
+        path = self.path(f"data/small-changes-{batch}")
+        return data.write_updates(self.spark, size.pending_rows, stride, batch, path)
+
     def _orders(self) -> Path:
         self.say(f"    making {self.size.orders:,} orders")
         return data.write_orders(self.spark, self.size.orders, self.path("data/orders"))
@@ -76,27 +97,49 @@ class Workbench:
         paths = [self.changes(rows, i) for i in range(repetitions)]
         return lambda repetition: [paths[repetition]]
 
+    def a_few_changes(self, rows: int, repetitions: int) -> Batches:
+        """Another few changed keys for each repetition, made now."""
+        paths = [self.few_changes(rows, i) for i in range(repetitions)]
+        return lambda repetition: [paths[repetition]]
+
     # Tables ---------------------------------------------------------------------------------------------------------
 
-    def _ours(self, rows: int) -> Path:
+    def ours(self, rows: int, properties: Properties = ()) -> Path:
+        """A table of ours with that many events; nobody changes it, all work on copies."""
+        return self._loaded(rows, properties)
+
+    def _load(self, rows: int, properties: Properties) -> Path:
         base = self.events(rows)
         self.say(f"    loading {rows:,} rows into trinitymerge")
-        path = self.path(f"ours/events-{rows}")
-        columns, watermark = data.ddl(data.EVENTS), "ts"
-        table = TrinityTable.create(self.spark, str(path), columns, primaryKey="id", watermarkKey=watermark)
+        path = self.path("-".join(["ours/events", str(rows), *(f"{name}={text}" for name, text in properties)]))
+        columns = data.ddl(data.EVENTS)
+        table = TrinityTable.create(
+            self.spark, str(path), columns, primaryKey="id", watermarkKey="ts", properties=dict(properties)
+        )
         table.upsert(data.read(self.spark, data.EVENTS, base)).execute()
         return path
 
-    def _iceberg(self, rows: int) -> IcebergTable:
+    def _compacted(self, rows: int) -> Path:
+        pristine, path = self.ours(rows), self.path(f"ours/compacted-{rows}")
+        self.say(f"    compacting {rows:,} rows")
+        link_copy(pristine, path)
+        compact_all(TrinityTable.forPath(self.spark, str(path)))
+        return path
+
+    def _iceberg(self, rows: int, copy: str = "") -> IcebergTable:
         base = self.events(rows)
         self.say(f"    loading {rows:,} rows into Iceberg")
-        table = IcebergTable(self.spark, f"{ICEBERG_CATALOG}.bench.events_{rows}", data.EVENTS)
+        table = IcebergTable(self.spark, f"{ICEBERG_CATALOG}.bench.events_{rows}{copy}", data.EVENTS)
         table.load(base)
         return table
 
     def ours_merging(self, name: str, rows: int, merge: MergeOf, batches: Batches) -> OursMerging:
         """Ours, on a loaded table of that many rows."""
-        return OursMerging(name, self.spark, self.ours(rows), self.path(f"ours/scratch-{rows}"), merge, batches)
+        return self.merging_into(self.ours(rows), name, merge, batches)
+
+    def merging_into(self, pristine: Path, name: str, merge: MergeOf, batches: Batches) -> OursMerging:
+        """Ours, on copies of a table."""
+        return OursMerging(name, self.spark, pristine, self.path(f"ours/scratch-{pristine.name}"), merge, batches)
 
     def iceberg_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> IcebergMerging:
         """Iceberg, on a loaded table of that many rows."""

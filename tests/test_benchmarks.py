@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import attrs
 import pytest
 
 from benchmarks import race, report, results
 from benchmarks.race import AnswersDifferError, Race
 from benchmarks.results import AtMost, Chart, Comparison, Faster, Result, Series
+from benchmarks.steady import Steady
 
 
 def result(**changes):
@@ -142,6 +145,57 @@ def test_rotation_of_nobody_is_nobody():
     assert race.rotated([], 3) == []
 
 
+# Steady work ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class SteadyTable:
+    """Writes down what is done to it."""
+
+    log: list[str]
+
+    def reset(self):
+        self.log.append("reset")
+
+    def merge(self, changes):
+        self.log.append(f"merge {changes}")
+
+    def rows(self):
+        self.log.append("read")
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    monkeypatch.setattr("benchmarks.data.full_read", lambda rows, columns: ("read",))
+    table = SteadyTable([])
+    stretches = [["a", "b"], ["c", "d"], ["e", "f"]]
+    return Steady("steady", table, stretches, lambda: table.log.append("upkeep"), every=4)
+
+
+def test_steady_work_goes_on_where_the_last_repetition_ended_after_a_warm_up_on_a_table_of_its_own(steady):
+    quiet_race().run([steady], warm_ups=1, repetitions=3)
+    assert steady.table.log == [
+        *("reset", "merge a", "merge b", "read"),
+        *("reset", "merge a", "merge b", "read"),
+        *("merge c", "merge d", "upkeep", "read"),
+        *("merge e", "merge f", "read"),
+    ]
+
+
+def test_the_parts_of_steady_work_are_timed_apart_and_the_warm_up_is_not(steady, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr("benchmarks.steady.time.perf_counter", lambda: next(clock))
+    quiet_race().run([steady], warm_ups=1, repetitions=3)
+    assert (steady.merges, steady.upkeeps, steady.reads) == ([1] * 6, [1], [1] * 3)
+    assert steady.total == 10
+
+
+def test_what_steady_work_reads_is_its_answer(steady):
+    steady.prepare(0)
+    steady.run(0)
+    assert steady.answer() == ("read",)
+
+
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +211,7 @@ def test_times_have_the_digits_that_mean_something():
 def test_the_report_shows_every_bar_also_those_not_measured():
     lines = report.render([result()]).splitlines()
     rows = {line.split(" | ")[0].strip("| "): line for line in lines if line.startswith("| P")}
-    assert list(rows) == [*(f"P{i}" for i in range(1, 8)), "P11"]
+    assert list(rows) == [f"P{i}" for i in range(1, 12)]
     assert rows["P1"].endswith("| 0.200 s | Iceberg: 4.50 s | 22.5\N{MULTIPLICATION SIGN} | pass |")
     assert "not measured" in rows["P2"]
     assert rows["P2"].endswith("| **FAIL** |")

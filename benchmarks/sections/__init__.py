@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from benchmarks.results import Result
 from benchmarks.sections.history import p6
-from benchmarks.sections.merges import p1, p2, p3, p4, p11
+from benchmarks.sections.merges import p1, p2, p3, p4, p8, p11
 from benchmarks.sections.reads import p5, p7
+from benchmarks.sections.upkeep import p9, p10
 from benchmarks.workbench import Workbench
 
 SECTIONS: dict[str, Callable[[Workbench], Result]] = {
@@ -22,5 +23,8 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P5": p5,
     "P6": p6,
     "P7": p7,
+    "P8": p8,
+    "P9": p9,
+    "P10": p10,
     "P11": p11,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -10,13 +10,18 @@ import attrs
 from benchmarks import data
 from benchmarks.contestants import Reading, link_copy
 from benchmarks.race import Contestant
-from benchmarks.results import AtMost, Chart, Comparison, Result
+from benchmarks.results import AtMost, Chart, Comparison, Points, Result
 from benchmarks.sections.chains import CDC_SQL, cdc
-from benchmarks.sections.shared import ICEBERG, OURS, answer_of, measure, point
-from benchmarks.workbench import Workbench
+from benchmarks.sections.shared import ICEBERG, OURS, answer_of, measure, point, with_batches
+from benchmarks.workbench import Properties, Workbench
 from trinitymerge import TrinityTable
+from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.properties import check_properties
 
 _PENDING = 5
+
+UNFOLDED: Properties = (("trinitymerge.foldAfterBatches", "none"),)
+"""Turns off that merges fold small batches into one (P7)."""
 
 
 def p5(bench: Workbench) -> Result:
@@ -24,7 +29,7 @@ def p5(bench: Workbench) -> Result:
     size, spark = bench.size, bench.spark
     batches = [bench.changes(size.rows, batch) for batch in range(_PENDING)]
     merged, compacted = bench.path("ours/merged"), bench.path("ours/compacted")
-    table = merged(bench, size.rows, batches, merged)
+    table = with_batches(bench, bench.ours(size.rows), batches, merged)
     iceberg = bench.iceberg(size.rows)
     iceberg.reset()
     for batch in batches:
@@ -64,28 +69,33 @@ def largest_batch(table: Path) -> Path:
 
 
 def p7(bench: Workbench) -> Result:
-    """Opening and reading a table with many small pending batches."""
+    """Opening and reading a table after many small merges."""
     size = bench.size
     marks = sorted({0, 1, 5, *(size.pending * quarter // 4 for quarter in (1, 2, 3, 4))})
-    tables = _pending_tables(bench, marks)
-    one = bench.path("ours/one-batch")
-    one_batch = _one_large_batch(bench, one)
-    many, single = f"{OURS}, {size.pending} pending batches", f"{OURS}, one pending batch of the same rows"
-    contestants: list[Contestant] = [_opening(bench, many, tables[size.pending]), _opening(bench, single, one_batch)]
+    folded, single = f"{OURS}, after {size.pending} small merges", f"{OURS}, one batch of the same rows"
+    kinds = {folded: _growing(bench, "default", marks)}
+    notes = [
+        "Timed: opening the table by its path, and a full aggregate over all columns.",
+        f"Default properties leave {_pending(bench, kinds[folded][size.pending])} batches pending after all merges.",
+    ]
+    if _is_property(UNFOLDED):
+        name = f"{folded}, folding turned off"
+        kinds[name] = _growing(bench, "unfolded", marks, UNFOLDED)
+        notes.append(f"Without a bar: the same table with {_told(UNFOLDED)}, which keeps each merge's batch.")
+    contestants: list[Contestant] = [_opening(bench, name, tables[size.pending]) for name, tables in kinds.items()]
+    contestants.append(_opening(bench, single, _one_large_batch(bench, bench.path("ours/one-batch"))))
     result = Result(
         "P7",
-        f"open and read {size.pending_base:,} rows with {size.pending} pending batches of {size.pending_rows:,} changes",
+        f"open and read {size.pending_base:,} rows after {size.pending} merges of {size.pending_rows:,} changes",
         size.name,
         comparisons=[
-            Comparison(f"open and read, {size.pending} pending batches", many, single, AtMost(1.3)),
+            Comparison(f"open and read, after {size.pending} small merges", folded, single, AtMost(1.3)),
         ],
-        notes=["Timed: opening the table by its path, and a full aggregate over all columns."],
+        notes=notes,
     )
     result = measure(bench, result, contestants, size.warm_ups, size.repetitions)
-    steps = [_opening(bench, f"{OURS}, {mark} pending", tables[mark], compared=False) for mark in marks]
-    series = bench.race().run(steps, 1, size.repetitions)
-    points = tuple(point(mark, s) for mark, s in zip(marks, series, strict=True))
-    chart = Chart(f"Opening and reading {size.pending_base:,} rows", "pending batches", "seconds", {OURS: points})
+    lines = {name.replace(f", after {size.pending} small merges", ""): _line(bench, t) for name, t in kinds.items()}
+    chart = Chart(f"Opening and reading {size.pending_base:,} rows", "small merges", "seconds", lines)
     return attrs.evolve(result, chart=chart)
 
 
@@ -93,30 +103,55 @@ def _opening(bench: Workbench, name: str, path: Path, compared: bool = True) -> 
     return Reading(name, lambda: TrinityTable.forPath(bench.spark, str(path)).toDF(), compared=compared)
 
 
-def _pending_tables(bench: Workbench, marks: Sequence[int]) -> dict[int, Path]:
-    """Tables with as many pending batches as the marks say, from one table that grows."""
+def _line(bench: Workbench, tables: Mapping[int, Path]) -> Points:
+    """How long reading takes at each mark."""
+    steps = [_opening(bench, f"{OURS}, {mark} merges", path, compared=False) for mark, path in tables.items()]
+    series = bench.race().run(steps, 1, bench.size.repetitions)
+    return tuple(point(mark, s) for mark, s in zip(tables, series, strict=True))
+
+
+def _growing(bench: Workbench, name: str, marks: Sequence[int], properties: Properties = ()) -> dict[int, Path]:
+    """Copies of one table that grows by small merges, as it is after as many as the marks say.
+
+    The merges go through one table object, and what they do to the table besides is done when they return: a copy is what
+    whoever stopped there would read.
+    """
     size = bench.size
-    growing = bench.path("ours/pending")
-    link_copy(bench.ours(size.pending_base), growing)
+    growing = bench.path(f"ours/{name}")
+    link_copy(bench.ours(size.pending_base, properties), growing)
     table = TrinityTable.forPath(bench.spark, str(growing))
-    stride = size.pending_base // (size.pending * size.pending_rows)
-    bench.say(f"    merging {size.pending} batches")
+    bench.say(f"    merging {size.pending} batches, {name} properties")
     tables = {}
     for batch in range(size.pending + 1):
         if batch in marks:
-            tables[batch] = bench.path(f"ours/pending-{batch}")
+            tables[batch] = bench.path(f"ours/{name}-{batch}")
             link_copy(growing, tables[batch])
         if batch < size.pending:
-            file = bench.path(f"data/pending-{batch}")
-            data.write_updates(bench.spark, size.pending_rows, stride, batch, file)
-            cdc(table, data.read(bench.spark, data.CHANGES, file)).execute()
+            cdc(table, data.read(bench.spark, data.CHANGES, bench.small_changes(batch))).execute()
     return tables
 
 
 def _one_large_batch(bench: Workbench, to: Path) -> Path:
     """The same table with the same changes in one batch."""
-    files = [bench.path(f"data/pending-{batch}") for batch in range(bench.size.pending)]
+    files = [bench.small_changes(batch) for batch in range(bench.size.pending)]
     link_copy(bench.ours(bench.size.pending_base), to)
     table = TrinityTable.forPath(bench.spark, str(to))
     cdc(table, data.read(bench.spark, data.CHANGES, *files)).execute()
     return to
+
+
+def _pending(bench: Workbench, path: Path) -> int:
+    return TrinityTable.forPath(bench.spark, str(path)).health().pendingBatches
+
+
+def _is_property(properties: Properties) -> bool:
+    """Does this version of the library know them."""
+    try:
+        check_properties(dict(properties))
+    except InvalidDefinitionError:
+        return False
+    return True
+
+
+def _told(properties: Properties) -> str:
+    return ", ".join(f"`{name}` = `{text}`" for name, text in properties)

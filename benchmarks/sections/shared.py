@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from benchmarks import data
 from benchmarks.contestants import link_copy
 from benchmarks.race import Answer, Contestant
-from benchmarks.results import Result, Series
+from benchmarks.results import Point, Result, Series
 from benchmarks.sections.chains import cdc
 from benchmarks.workbench import Workbench
 from trinitymerge import TrinityTable
@@ -33,7 +33,7 @@ def measure(bench: Workbench, result: Result, contestants: Sequence[Contestant],
     return attrs.evolve(result, series=(*result.series, *series), answers_compared=compared)
 
 
-def point(x: int, series: Series) -> tuple[float, float, float, float]:
+def point(x: int, series: Series) -> Point:
     """A chart's point: the median, and the spread around it."""
     return x, series.median, series.low, series.high
 
@@ -43,9 +43,9 @@ def answer_of(rows: DataFrame) -> Answer:
     return data.checksum(rows, data.EVENTS)
 
 
-def merged(bench: Workbench, rows: int, batches: Sequence[Path], to: Path) -> TrinityTable:
-    """A copy of the loaded table, with batches of changes merged into it one by one."""
-    link_copy(bench.ours(rows), to)
+def with_batches(bench: Workbench, pristine: Path, batches: Sequence[Path], to: Path) -> TrinityTable:
+    """A copy of a table, with batches of changes merged into it one by one."""
+    link_copy(pristine, to)
     table = TrinityTable.forPath(bench.spark, str(to))
     for batch in batches:
         cdc(table, data.read(bench.spark, data.CHANGES, batch)).execute()

@@ -20,6 +20,7 @@ from benchmarks import data
 from benchmarks.race import Answer
 from benchmarks.session import ICEBERG_CATALOG
 from trinitymerge import TrinityTable
+from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.merge.builder import MergeBuilder
 
 MergeOf = Callable[[TrinityTable, DataFrame], MergeBuilder]
@@ -106,13 +107,19 @@ class Reading:
         return self._found if self.compared else None
 
 
-def compact_all(table: TrinityTable) -> None:
-    """Rewrites all of a table: by `compact(full=True)`, or by `compact()` where there is no other."""
-    table.compact(**EVERYTHING)
-
-
 EVERYTHING: dict[str, Any] = {"full": True} if "full" in signature(TrinityTable.compact).parameters else {}
 """What tells `compact()` to rewrite everything; empty if it does so anyway."""
+
+
+def compact_all(table: TrinityTable) -> None:
+    """Rewrites all of a table: by `compact(full=True)`, or by `compact()` where there is no other."""
+    _worked(table.compact(**EVERYTHING))
+
+
+def _worked(result: CompactionResult) -> None:
+    """Refuses a compaction that did nothing: neither its time nor its table are what they are called."""
+    if result.skipped:
+        raise AssertionError(str(result))
 
 
 @attrs.define(eq=False)
@@ -137,14 +144,8 @@ class Compacting:
         self._table = TrinityTable.forPath(self.spark, str(self.scratch))
 
     def run(self, repetition: int) -> None:
-        """Compacts.
-
-        Raises:
-            AssertionError: there was nothing to do, so that its time says nothing.
-        """
-        result = self._table.compact(**self.options)
-        if result.skipped:
-            raise AssertionError(f"{self.name}: {result}")
+        """Compacts."""
+        _worked(self._table.compact(**self.options))
 
     def answer(self) -> Answer:
         """The live rows."""

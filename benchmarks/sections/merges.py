@@ -169,7 +169,8 @@ def p8(bench: Workbench) -> Result:
             TIMED,
             "The changed keys are random, one of each stretch of the table, and all of them exist; the clause needs the amount "
             "that the table has.",
-            "Our tables are compacted before, Iceberg's has the files it was loaded with, by growing key as well.",
+            "Our tables are compacted before, so that each file holds a range of keys; Iceberg's has the files it was loaded "
+            "with, which do as well.",
             "Iceberg is measured afterwards, with fewer repetitions. Rows are compared after the last batch that both have "
             "merged.",
         ],

@@ -45,8 +45,9 @@ def p9(bench: Workbench) -> Result:
             "The total is that of all merges, reads and rewrites; held against ours is the Iceberg with the smallest. The "
             "merges are those of P1, each of another file.",
             "Ours has default properties and is never asked for maintenance: what merges do of it counts as theirs.",
-            "Iceberg's rewrites are `rewrite_data_files` of all files with deletes, to the size they were loaded with, and "
-            "`rewrite_position_delete_files`; they come before the read, which gains from them.",
+            "Iceberg's rewrites are `rewrite_data_files` of small files and of all that have deletes, with the size of the files "
+            "as loaded for a target, so that reads stay parallel; then `rewrite_position_delete_files`. They come before the "
+            "read, which gains from them.",
             f"Contestants take turns after every {size.steady_read} merges. What is read is compared each time, and all rows "
             "at the end.",
         ],

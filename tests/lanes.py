@@ -28,6 +28,7 @@ from trinitymerge.columns import BATCH, CLAUSE
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
+from trinitymerge.maintenance.folding import fold
 from trinitymerge.merge.clauses import All, Assignments, Clause, Delete, Insert, Update, WhenMatched, WhenOnlyOnTarget
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import PATHS
@@ -231,6 +232,7 @@ def write_table(
     batches: Sequence[Sequence[Row]],
     fillers: int = 0,
     compacted: Collection[int] = (),
+    folded: Collection[int] = (),
 ) -> TrinityTable:
     """A table with these commits, written by one Spark job.
 
@@ -241,6 +243,7 @@ def write_table(
         batches: of stored rows, oldest first.
         fillers: how many tombstones of keys below zero the first batch gets, so that the others are small beside it.
         compacted: compact the table after these batches, counted from 1.
+        folded: fold the two newest batches after these.
     """
     batches = [list(rows) for rows in batches]
     if fillers and batches and batches[0]:
@@ -266,6 +269,9 @@ def write_table(
         table._backend.commit(base.next_commit("TEST", added=(written,)), base)
         if n in compacted:
             table.compact()
+        if n in folded:
+            now = table._backend.snapshot()
+            fold(table._backend, now, now.batches[-2:])
     return table
 
 
@@ -323,6 +329,7 @@ def difference(
     directory: FilePath,
     verdicts: Sequence[tuple[MergeCase, ModelResult]],
     compacted: Collection[int] = (),
+    folded: Collection[int] = (),
 ) -> str:
     """Merges lanes on every sound path and says where one differs from the interpreter; empty if none does (S31).
 
@@ -331,14 +338,16 @@ def difference(
         directory: for the tables.
         verdicts: lanes and what the interpreter makes of them.
         compacted: compact the table after these batches of its past (S38).
+        folded: fold the newest ones after these (S38a).
     """
     together = Together(tuple(case for case, _ in verdicts))
-    definition, table, source = prepared(spark, directory, together, compacted)
-    if compacted:
+    definition, table, source = prepared(spark, directory, together, compacted, folded)
+    if compacted or folded:
         before = beside(case.table().live() for case in together.cases)
         text = renderDifference(before, rows_of(table.toDF()), definition.primaryKey)
         if text:
-            return f"compacted after batches {compacted}, before the merge ('expected' is the interpreter): {text}"
+            when = f"compacted after batches {compacted}, folded after {folded}, before the merge"
+            return f"{when} ('expected' is the interpreter): {text}"
     paths = together.builder(table, source).build().verdict
     for path in [p for p in PATHS if p not in paths.why_not]:
         text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
@@ -370,12 +379,16 @@ def _difference_on(
 
 
 def prepared(
-    spark: SparkSession, directory: FilePath, together: Together, compacted: Collection[int] = ()
+    spark: SparkSession,
+    directory: FilePath,
+    together: Together,
+    compacted: Collection[int] = (),
+    folded: Collection[int] = (),
 ) -> tuple[TableDefinition, TrinityTable, DataFrame]:
-    """The definition, table and source of lanes; the table is compacted after some batches of its past."""
+    """The definition, table and source of lanes; the table is compacted or folded after some batches of its past."""
     definition, batches = together.definition, together.batches
     fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
-    table = write_table(spark, directory, definition, batches, fillers, compacted)
+    table = write_table(spark, directory, definition, batches, fillers, compacted, folded)
     rows = [tuple(row[f.name] for f in together.source_schema.fields) for row in together.source_rows]
     return definition, table, spark.createDataFrame(rows, together.source_schema, verifySchema=False)
 

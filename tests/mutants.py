@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "compaction keeps the columns of deleted rows (S9)",
-        "maintenance/compaction.py",
+        "maintenance/rewriting.py",
         "latest = latest.selectExpr(*bare(definition, latest.columns))",
         "latest = latest.select(*latest.columns)",
         ["test_maintenance.py::test_s9_compaction_reduces_tombstones_that_were_written_in_full"],
@@ -377,12 +377,61 @@ MUTANTS = (
     ),
     Mutant(
         "compaction forgets every tombstone (S38)",
-        "maintenance/compaction.py",
+        "maintenance/rewriting.py",
         "        if not definition.watermarkKey:\n            return cls(None, everything=True)\n",
         "        if definition:\n            return cls(None, everything=True)\n",
         [
             "test_properties.py::test_S13_S18_events_give_the_same_table_in_any_order_and_batching[compacted after every batch]"
         ],
+    ),
+    Mutant(
+        "a fold forgets tombstones (S38a)",
+        "maintenance/rewriting.py",
+        "FORGET_NOTHING = Forget(None)",
+        "FORGET_NOTHING = Forget(None, everything=True)",
+        ["test_folding.py::test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows"],
+    ),
+    Mutant(
+        "a fold counts as its own commit, and so as newer than what landed meanwhile (S38a)",
+        "maintenance/folding.py",
+        "rewritten.batch(version, base=everything)",
+        "rewritten.batch(snapshot.version + 1, base=everything)",
+        ["test_folding.py::test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile"],
+    ),
+    Mutant(
+        "a fold of some batches is taken for a base (S38a)",
+        "maintenance/folding.py",
+        "everything = len(replaces) == len(snapshot.batches)",
+        "everything = bool(replaces)",
+        ["test_folding.py::test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows"],
+    ),
+    Mutant(
+        "batches are folded that are no neighbours (S38a)",
+        "maintenance/folding.py",
+        "takewhile(lambda b: b.bytes < small, reversed(snapshot.batches))",
+        "filter(lambda b: b.bytes < small, reversed(snapshot.batches))",
+        ["test_folding.py::test_S38a_the_newest_small_batches_are_folded_and_none_that_is_large_beside_them"],
+    ),
+    Mutant(
+        "a compaction keeps a fold of rows whose tombstone it forgets (S38a)",
+        "maintenance/compaction.py",
+        "stay, now = {b.id: b for b in landed.appended}, landed.now",
+        "now = landed.now\n    stay = {b.id: b for b in now.batches if b.version > landed.since.version}",
+        ["test_folding.py::test_S38_S38a_a_compaction_commits_beside_folds"],
+    ),
+    Mutant(
+        "a compaction that loses a second race forgets what landed before the first (S38a)",
+        "storage/publish.py",
+        "again(Landed.between(history, since, base))",
+        "again(landed)",
+        ["test_folding.py::test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_every_merge"],
+    ),
+    Mutant(
+        "a merge that reads the target is evaluated again for every fold (S38a)",
+        "merge/run/conflicts.py",
+        "commit.operation not in (COMPACT, FOLD)",
+        "commit.operation != COMPACT",
+        ["test_folding.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
     ),
 )
 

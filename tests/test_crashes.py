@@ -23,6 +23,7 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 
 import trinitymerge
 from trinitymerge import TrinityTable
+from trinitymerge.maintenance import folding
 from trinitymerge.properties import CHECKPOINT_INTERVAL
 from trinitymerge.storage import faults
 
@@ -42,6 +43,11 @@ def compact(spark, table):
     table.compact()
 
 
+def fold(spark, table):
+    snapshot = table._backend.snapshot()
+    folding.fold(table._backend, snapshot, snapshot.batches)
+
+
 def vacuum(spark, table):
     table.vacuum(retentionHours=0)
 
@@ -54,7 +60,7 @@ def purge(spark, table):
     table.purge([1])
 
 
-OPERATIONS: dict[str, Callable[..., None]] = {f.__name__: f for f in (merge, compact, vacuum, restore, purge)}
+OPERATIONS: dict[str, Callable[..., None]] = {f.__name__: f for f in (merge, compact, fold, vacuum, restore, purge)}
 
 STAGE = ["stage.before", "stage.written", "stage.synced"]
 CREATE = ["create.written", "create.published", "create.synced"]
@@ -71,6 +77,7 @@ COMMIT = [
 STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
+    "fold": [*STAGE, "replace.written", "fold.staged", *COMMIT, "fold.committed"],
     "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
     "purge": [*STAGE, *STAGE, "purge.staged", *COMMIT, "purge.committed", *["purge.deleted"] * 4],
@@ -79,6 +86,7 @@ STEPS = {
 
 QUICK = {
     "compact": {"compact.staged", "create.published", "compact.committed"},
+    "fold": {"fold.staged", "fold.committed"},
     "vacuum": {"vacuum.listed", "vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.written", "commit.done"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},

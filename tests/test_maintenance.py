@@ -25,7 +25,7 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.maintenance import compaction
+from trinitymerge.maintenance import rewriting
 from trinitymerge.merge.paths.choice import BLIND, KEYED
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
@@ -74,7 +74,8 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
 
 
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(compaction, "TARGET_FILE_BYTES", 1000)
+    monkeypatch.setattr(rewriting, "TARGET_FILE_BYTES", 1000)
+    monkeypatch.setattr(rewriting, "ONE_TASK_BYTES", 0)
     table = new_table(spark, tmp_path, "id INT, v STRING")
     for start in (0, 1):
         table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()
@@ -136,7 +137,7 @@ def test_s38_a_tombstone_ages_from_its_own_commit_however_often_it_is_compacted(
     deleted_ms = now_ms()
     for day, tombstones in ((1, 1), (6, 1), (8, 0)):
         fill(table, spark, [(day + 100, 10, "a", False)])
-        monkeypatch.setattr(compaction, "now_ms", lambda day=day: deleted_ms + day * 24 * HOUR_MS)
+        monkeypatch.setattr(rewriting, "now_ms", lambda day=day: deleted_ms + day * 24 * HOUR_MS)
         assert table.compact().tombstones == tombstones
 
 
@@ -468,7 +469,7 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path):
             "takes a number of hours from 0 up, or 'none' for ever, got '-1'",
         ),
         ("trinitymerge.tombstoneRetentionHours", "nan", "takes a number of hours"),
-        ("trinitymerge.compactAfterBatches", "0", "takes a number of batches from 1 up"),
+        ("trinitymerge.compactAfterBatches", "0", "takes a number of merges from 1 up"),
         ("trinitymerge.maxCommitAttempts", "many", "takes a number of attempts from 1 up"),
         ("trinitymerge.commitBackoffSeconds", "inf", "takes a number of seconds from 0 up"),
         ("trinitymerge.checkpointInterval", "1.5", "takes a number of commits from 1 up"),

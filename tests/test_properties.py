@@ -63,12 +63,12 @@ def verdicts(number, lanes=LANES):
     return Verdicts.of(lanes_of(program(number), lanes, number))
 
 
-def check_merged(merged, name, spark, directory, compacted=()):
+def check_merged(merged, name, spark, directory, compacted=(), folded=()):
     """Fails if the engine disagrees about one of the lanes."""
 
     def differs(cases):
         again = Verdicts.of(cases).merged
-        return difference(spark, directory, again, compacted) if again else ""
+        return difference(spark, directory, again, compacted, folded) if again else ""
 
     cases = [case for case, _ in merged]
     if cases and differs(cases):
@@ -114,7 +114,8 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
     merges, number = 0, 1000 * block
     while merges < MERGES_OF_A_LONG_BLOCK:
         found = verdicts(number, LANES_OF_A_LONG_BLOCK)
-        check_merged(found.merged, number, spark, tmp_path, compacted=(1,) if number % 3 == 2 else ())
+        compacted, folded = (1,) if number % 3 == 2 else (), (2,) if number % 2 else (3,)
+        check_merged(found.merged, number, spark, tmp_path, compacted, folded)
         if number == 1000 * block:
             check_refused(found.refused, number, spark, tmp_path)
         merges, number = merges + len(found.merged), number + 1
@@ -126,6 +127,11 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
 @pytest.mark.parametrize(("number", "compacted"), [(2, {1}), (3, {2}), (6, {1, 3})])
 def test_S38_compaction_at_any_point_changes_nothing_for_readers_and_merges(number, compacted, spark, tmp_path):
     check_merged(verdicts(number).merged, f"{number} compacted", spark, tmp_path, compacted)
+
+
+@pytest.mark.parametrize(("number", "folded"), [(1, {2, 3}), (2, {3}), (4, {2}), (6, {3})])
+def test_S38a_folding_at_any_point_changes_nothing_for_readers_and_merges(number, folded, spark, tmp_path):
+    check_merged(verdicts(number).merged, f"{number} folded", spark, tmp_path, folded=folded)
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -181,6 +187,9 @@ def test_S13_rows_with_watermarks_read_the_same_in_any_order_and_batching(number
         "in one batch": write_table(spark, tmp_path, own, [rows]),
         "in any order, some twice": write_table(spark, tmp_path, own, delivered(rows, 3, number, repeated=0.3)),
         "compacted between": write_table(spark, tmp_path, own, delivered(rows, 3, -number, repeated=0.3), 0, {2}),
+        "folded between": write_table(
+            spark, tmp_path, own, delivered(rows, 4, -number, repeated=0.3), 0, folded={2, 4}
+        ),
         "over a base": write_table(spark, tmp_path, own, one_of_each_key_first(definition, rows), 2 * len(rows)),
     }
     for how, table in tables.items():

@@ -80,7 +80,10 @@ EFFECT = _column(
     "merge.run.attempt merge.run.observed merge.run.refusals",
 )
 SINCE = _column(
-    "since", "BIGINT", "in bases: when the tombstone was first committed, ms since the epoch", "maintenance.compaction"
+    "since",
+    "BIGINT",
+    "in rewritten batches: when the tombstone was first committed, ms since the epoch",
+    "maintenance.rewriting",
 )
 BATCH = _column(
     "batch", "STRING", "the id of the row's batch: the name of its directory", "storage.parquet", "maintenance.purge"
@@ -89,7 +92,7 @@ BATCH = _column(
 # Reading --------------------------------------------------------------------------------------------------------------
 
 VERSION = _column(
-    "version", "BIGINT", "the commit version the row counts as", "storage.parquet", "maintenance.compaction reader"
+    "version", "BIGINT", "the commit version the row counts as", "storage.parquet", "maintenance.rewriting reader"
 )
 RANK = _column(
     "rank", "INT", "the row's place among the rows of its key, freshest first", "reader", "merge.run.observed"
@@ -329,7 +332,7 @@ DIFFERENT = _column("different", "BIGINT", "how many different rows a key and wa
 DEAD_ROWS = _column("dead", "BIGINT", "how many of these are tombstones", "merge.run.refusals")
 THEIR_KEY = _family("k", "the key's", "a key column of the row that a stale one would replace", "merge.run.refusals")
 THEIR_WATERMARK = _family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
-FORGET = _column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.compaction")
+FORGET = _column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.rewriting")
 
 # Names in SQL ---------------------------------------------------------------------------------------------------------
 

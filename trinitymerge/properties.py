@@ -14,12 +14,16 @@ from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
 TOMBSTONE_RETENTION_HOURS = "trinitymerge.tombstoneRetentionHours"
 COMPACT_AFTER_BATCHES = "trinitymerge.compactAfterBatches"
+FOLD_AFTER_BATCHES = "trinitymerge.foldAfterBatches"
+FOLD_BYTES = "trinitymerge.foldBytes"
 MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
 
 _PREFIX = "trinitymerge."
 _DEFAULT_CHECKPOINT_INTERVAL = 50
 _DEFAULT_RETENTION_HOURS = 7 * 24.0
+_DEFAULT_FOLD_AFTER = 16
+_DEFAULT_FOLD_BYTES = 32 << 20
 _DEFAULT_ATTEMPTS = 20
 _DEFAULT_BACKOFF_SECONDS = 0.05
 
@@ -44,9 +48,25 @@ def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
-    """With more pending batches than this a merge compacts the table; None means never."""
+    """With more merges pending than this a merge compacts the table; None means never."""
     text = properties.get(COMPACT_AFTER_BATCHES, "none")
     return None if text.strip().lower() == "none" else _positive(text)
+
+
+def fold_after_batches(properties: Mapping[str, str]) -> int | None:
+    """With more small batches pending than this a merge folds them (S38a); None means never.
+
+    Example:
+        >>> fold_after_batches({}), fold_after_batches({FOLD_AFTER_BATCHES: "none"})
+        (16, None)
+    """
+    text = properties.get(FOLD_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER))
+    return None if text.strip().lower() == "none" else _positive(text)
+
+
+def fold_bytes(properties: Mapping[str, str]) -> int:
+    """Smaller batches than this are small ones."""
+    return _positive(properties.get(FOLD_BYTES, str(_DEFAULT_FOLD_BYTES)))
 
 
 def max_commit_attempts(properties: Mapping[str, str]) -> int:
@@ -100,7 +120,9 @@ def _not_negative(text: str) -> float:
 _KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
     CHECKPOINT_INTERVAL: (lambda p: _positive(p[CHECKPOINT_INTERVAL]), "a number of commits from 1 up"),
     TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
-    COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of batches from 1 up, or 'none'"),
+    COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
+    FOLD_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
+    FOLD_BYTES: (fold_bytes, "a number of bytes from 1 up"),
     MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
     COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),
 }

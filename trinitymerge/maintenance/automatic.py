@@ -1,16 +1,18 @@
 """What is done for a table without being asked: after a merge, as its properties say.
 
-Owns: the hint that maintenance would pay, and compaction by a merge that finds too many batches. A merge is handed
+Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. A merge is handed
 :func:`after_merge` by whoever opens the table, and knows no maintenance itself.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 
 import attrs
 
 from trinitymerge.maintenance.compaction import compact, why_compact
+from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import compact_after_batches
 from trinitymerge.storage.backend import Backend, Batches, Maintained
@@ -29,14 +31,36 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     """
     if after is None or not isinstance(store, Maintained):
         return result
-    batches, limit = Batches.of(after), compact_after_batches(after.properties)
-    why = why_compact(batches)
-    result = attrs.evolve(result, hint=f"compact() would pay: {why}" if why else "")
-    if limit is None or len(batches.pending) <= limit:
-        return result
+    limit = compact_after_batches(after.properties)
+    if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
+        return _compacted(store, _hinted(result, after))
+    folded = _folded(store, result, after)
+    return _hinted(*folded)
+
+
+def _hinted(result: MergeResult, after: Snapshot) -> MergeResult:
+    why = why_compact(Batches.of(after))
+    return attrs.evolve(result, hint=f"compact() would pay: {why}" if why else "", batches=len(after.batches))
+
+
+def _compacted(store: Maintained, result: MergeResult) -> MergeResult:
     try:
         compacted = compact(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
         return result
     return result if compacted.skipped else attrs.evolve(result, hint=f"compacted into version {compacted.version}")
+
+
+def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> tuple[MergeResult, Snapshot]:
+    """The result with the time that folding took, and the table afterwards."""
+    start, small = time.perf_counter(), batches_to_fold(after)
+    if not small:
+        return result, after
+    try:
+        folded = fold(store, after, small)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        _logger.warning("%s: folding batches after version %d failed: %s", store.path, result.version, error)
+        return result, after
+    seconds = {**result.seconds, "fold": time.perf_counter() - start}
+    return attrs.evolve(result, seconds=seconds), folded or after

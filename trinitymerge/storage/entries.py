@@ -36,6 +36,9 @@ PROTOCOL = 2
 
 _FIRST = 1
 
+COMPACT, FOLD = "COMPACT", "FOLD"
+"""Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
+
 
 def _protocol_of(definition: TableDefinition) -> int:
     """What a reader must understand: since protocol 2, statistics of ``timestamp_ntz`` watermarks are text.
@@ -67,7 +70,9 @@ class Batch:
         unique_keys: no two rows have the same primary key.
         base: resolved and unique: the result of a compaction or the first load.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
-            A compaction sets the version it has read, so that later commits win; a restore keeps the old one.
+            A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
+            replaces; a restore keeps the old one.
+        merges: how many merges its rows come from, for a batch that others were folded into (S38a).
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -81,6 +86,7 @@ class Batch:
     unique_keys: bool = False
     base: bool = False
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    merges: int = attrs.field(default=1, validator=check_count)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +140,7 @@ class Commit:
     Attributes:
         version: 0 for the creation, then one more each time.
         timestamp_ms: when it was committed, milliseconds since the epoch; grows with every version.
-        operation: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ...
+        operation: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ``"FOLD"``, ...
         parameters: of the operation, for people.
         definition: the table's definition, if this commit changes it.
         added: batches that become part of the table.

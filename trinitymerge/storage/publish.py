@@ -18,7 +18,7 @@ from typing import Protocol
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError
-from trinitymerge.storage.entries import Batch, Commit, Snapshot
+from trinitymerge.storage.entries import FOLD, Batch, Commit, Snapshot
 
 
 class OutcomeUnknown(OSError):  # noqa: N818 - it may have worked
@@ -79,7 +79,11 @@ class Landed:
     @classmethod
     def after(cls, history: History, since: Snapshot) -> Landed:
         """What a table's history says."""
-        now = history.snapshot()
+        return cls.between(history, since, history.snapshot())
+
+    @classmethod
+    def between(cls, history: History, since: Snapshot, now: Snapshot) -> Landed:
+        """The same up to a snapshot that may not be the newest any more."""
         return cls(since, now, tuple(history.commits(since.version + 1, now.version)))
 
     @property
@@ -144,11 +148,18 @@ class OnlyAppends:
 
     Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
     resolved without them.
+
+    Attributes:
+        and_folds: and folds, which never change what readers see (S38a).
     """
+
+    and_folds: bool = False
 
     def violation(self, landed: Landed) -> str | None:
         """See :class:`Requirement`."""
         for commit in landed.commits:
+            if self.and_folds and commit.operation == FOLD:
+                continue
             is_restore = (
                 commit.horizon is not None or commit.resets_horizon or any(b.version is not None for b in commit.added)
             )
@@ -181,7 +192,13 @@ class Holds:
         return self.why_not(landed)
 
 
-def publish(history: History, commit: Commit, base: Snapshot, requirements: Sequence[Requirement]) -> Snapshot:
+def publish(
+    history: History,
+    commit: Commit,
+    base: Snapshot,
+    requirements: Sequence[Requirement],
+    again: Callable[[Landed], Commit] | None = None,
+) -> Snapshot:
     """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
 
     Args:
@@ -189,6 +206,7 @@ def publish(history: History, commit: Commit, base: Snapshot, requirements: Sequ
         commit: made on ``base``.
         base: the snapshot it was computed from.
         requirements: asked, in order, each time somebody else was faster.
+        again: if they hold, what to commit on top of all that has landed since ``base``; if it is not given, the same.
 
     Returns:
         The snapshot after the commit.
@@ -198,6 +216,7 @@ def publish(history: History, commit: Commit, base: Snapshot, requirements: Sequ
         FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
         OutcomeUnknown: the storage cannot say whether the commit took place: its files must stay.
     """
+    since = base
     while True:
         try:
             return history.commit(commit, base)
@@ -209,7 +228,8 @@ def publish(history: History, commit: Commit, base: Snapshot, requirements: Sequ
                 why = requirement.violation(landed)
                 if why is not None:
                     raise _conflict(history, landed, taken, why, requirement) from None
-            base, commit = landed.now, landed.now.rebase(commit)
+            base = landed.now
+            commit = base.rebase(commit) if again is None else again(Landed.between(history, since, base))
 
 
 def _conflict(

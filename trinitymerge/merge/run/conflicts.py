@@ -17,7 +17,7 @@ from trinitymerge.merge.paths.base import Reads
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
-from trinitymerge.storage.entries import Batch, Commit
+from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
 
 
@@ -73,8 +73,8 @@ class Dependence:
             return "rows have landed that are gone again"
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
-        """True if it is a compaction that has forgotten no tombstone which hides a row of this merge."""
-        if commit.operation != "COMPACT":
+        """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""
+        if commit.operation not in (COMPACT, FOLD):
             return False
         if commit.horizon is None or self.batch is None:
             return True

@@ -1,0 +1,377 @@
+"""S38a: many small pending batches become one, whoever else is at work, and nobody sees a difference."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from functools import partial
+
+import attrs
+import pytest
+from tables import batch_directories, fill, frame, live_rows, new_table
+
+from trinitymerge import InvalidDefinitionError, TrinityTable
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.maintenance.compaction import beside_folds
+from trinitymerge.maintenance.folding import batches_to_fold, fold
+from trinitymerge.properties import (
+    COMPACT_AFTER_BATCHES,
+    FOLD_AFTER_BATCHES,
+    FOLD_BYTES,
+    TOMBSTONE_RETENTION_HOURS,
+)
+from trinitymerge.storage import faults
+from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit, Snapshot
+from trinitymerge.storage.publish import OnlyAppends, VersionTaken, publish
+
+AFTER_TWO = {FOLD_AFTER_BATCHES: "2"}
+NEVER = {FOLD_AFTER_BATCHES: "none"}
+ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
+ALL_KINDS = [
+    [(1, 10, "a", False), (2, 10, "a", False), (3, 10, "a", False)],
+    [(1, 30, "b", False), (2, 30, None, True), (9, 10, None, True)],
+    [(1, 20, "late", False), (2, 20, "late", False), (4, 10, "a", False)],
+    [(3, 10, "tie", False), (4, 10, None, True)],
+]
+"""Four batches: changes, deletes, deletes of what never was, late rows, and ties, which the later commit wins."""
+LIVE = [(1, 30, "b", False), (3, 10, "tie", False)]
+
+
+def fold_last(table: TrinityTable, count: int) -> Snapshot | None:
+    """Folds the newest batches of a table."""
+    snapshot = table._backend.snapshot()
+    return fold(table._backend, snapshot, snapshot.batches[-count:])
+
+
+def operations(table: TrinityTable) -> list[str]:
+    """What has been done to a table, oldest first, without its creation."""
+    return [c.operation for c in reversed(table._backend.history())][1:]
+
+
+# Which batches --------------------------------------------------------------------------------------------------------
+
+
+def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
+    """A table with batches of some sizes, oldest first, after a base of another."""
+    definition = TableDefinition.of([Field("id", "long")], "id", properties=properties)
+    plain = {"tombstones": 0, "files": 1, "unique_keys": True}
+    batches = [Batch(id=f"b{v}", rows=size, bytes=size, version=v, **plain) for v, size in enumerate(sizes, 2)]
+    first = [Batch(id="base", rows=base, bytes=base, version=1, base=True, **plain)] if base else []
+    return Snapshot(version=len(sizes) + 1, timestamp_ms=0, definition=definition, batches=[*first, *batches])
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "folded"),
+    [
+        (pending(*[5] * 16, base=10**9), 0),
+        (pending(*[5] * 17, base=10**9), 17),
+        (pending(*[5] * 17, base=170), 18),
+        (pending(*[5] * 17, base=171), 17),
+        (pending(33, *[1] * 16, base=10**9), 16),
+        (pending(32, *[1] * 16, base=10**9), 17),
+        (pending(*[1] * 20, 40 << 20, *[1] * 16, base=10**9), 0),
+        (pending(*[1] * 20, 40 << 20, *[1] * 17, base=10**9), 17),
+        (pending(*[5] * 17, base=10**9, **NEVER), 0),
+        (pending(*[5] * 3, base=10**9, **AFTER_TWO), 3),
+        (pending(*[5] * 3, base=10**9, **AFTER_TWO, **{FOLD_BYTES: "5"}), 0),
+    ],
+)
+def test_S38a_the_newest_small_batches_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
+    assert batches_to_fold(snapshot) == snapshot.batches[len(snapshot.batches) - folded :]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_S38a_a_row_is_folded_as_often_as_the_logarithm_of_the_merges(seed):
+    """Whatever sizes merges have: few batches wait, and what is written again is little beside what was written."""
+    chance, sizes, written, merges, longest = random.Random(seed), [], 0, 2000, 0
+    most = chance.choice([1, 10, 1000])
+    for _ in range(merges):
+        sizes.append(chance.randint(1, most))
+        snapshot = pending(*sizes, base=10**9)
+        run = batches_to_fold(snapshot)
+        if run:
+            sizes[len(sizes) - len(run) :] = [sum(b.bytes for b in run)]
+            written += sizes[-1]
+        longest = max(longest, len(sizes))
+    assert longest <= 17
+    assert written <= sum(sizes) * math.log(merges, 1.5)
+
+
+@pytest.mark.parametrize(("name", "text"), [(FOLD_AFTER_BATCHES, "0"), (FOLD_BYTES, "none"), (FOLD_BYTES, "1.5")])
+def test_properties_that_mean_nothing_are_refused(spark, tmp_path, name, text):
+    with pytest.raises(InvalidDefinitionError, match=f"'{name}' takes a number of"):
+        new_table(spark, tmp_path, properties={name: text})
+
+
+# What is left ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows(spark, tmp_path, count):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    replaced = table._snapshot().batches[-count:]
+    fold_last(table, count)
+    assert live_rows(table) == LIVE
+    folded = table._snapshot().batches[-1]
+    assert (folded.version, folded.merges, folded.unique_keys) == (4, 1 if count == 4 else count, True)
+    assert folded.base == (count == 4), "all there is, resolved, is a base"
+    assert folded.rows == folded.tombstones + {2: 3, 3: 2, 4: 2}[count]
+    assert folded.watermark_max == max(b.watermark_max for b in replaced)
+    fill(table, spark, [(2, 29, "late", False), (4, 9, "late", False), (9, 9, "late", False)])
+    assert live_rows(table) == LIVE
+    fill(table, spark, [(9, 10, "tie", False)])
+    assert live_rows(table) == [*LIVE, (9, 10, "tie", False)]
+    assert TrinityTable.forPath(spark, table.path, versionAsOf=2).toDF().count() == 2
+
+
+def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, properties=AFTER_TWO), spark, *ALL_KINDS[:3])
+    assert operations(table) == ["MERGE"] * 3
+    result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
+    assert (result.version, table.version, result.batches) == (4, 5, 1)
+    assert result.seconds["fold"] > 0
+    assert operations(table) == [*["MERGE"] * 4, "FOLD"]
+    assert live_rows(table) == LIVE
+
+
+def test_S38_S38a_a_compaction_counts_merges_and_dates_tombstones_by_their_own_commit(spark, tmp_path, monkeypatch):
+    from trinitymerge.maintenance import rewriting
+    from trinitymerge.storage.entries import now_ms
+
+    table = new_table(spark, tmp_path, properties={**NEVER, COMPACT_AFTER_BATCHES: "4"})
+    fill(table, spark, *ALL_KINDS)
+    fold_last(table, 3)
+    assert fill(table, spark, [(5, 10, "a", False)])._snapshot().batches[-2].merges == 3, "four merges are pending"
+    deleted_ms = now_ms()
+    for day, operation in ((6, "COMPACT"), (8, "COMPACT")):
+        monkeypatch.setattr(rewriting, "now_ms", lambda day=day: deleted_ms + day * 24 * 3_600_000)
+        if day == 6:
+            fill(table, spark, [(6, 10, "a", False)])
+        else:
+            table.compact()
+        assert (operations(table)[-1], table._snapshot().batches[0].tombstones) == (operation, 3 if day == 6 else 0)
+    assert live_rows(table) == [*LIVE, (5, 10, "a", False), (6, 10, "a", False)]
+
+
+def test_S38a_without_watermark_or_tombstone_column_the_later_commit_wins(spark, tmp_path):
+    table = fill(
+        new_table(spark, tmp_path, "id INT, v STRING", properties=NEVER), spark, [(1, "a"), (2, "a"), (3, "a")]
+    )
+    fill(table, spark, [(1, "b")])
+    table.delete(frame(spark, "id INT", 1, 2)).execute()
+    fill(table, spark, [(2, "c")])
+    fold_last(table, 3)
+    assert live_rows(table) == [(2, "c"), (3, "a")]
+    assert table._snapshot().batches[-1].tombstones == 1
+    assert fill(table, spark, [(1, "again")]).toDF().count() == 3
+
+
+# Beside others --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Runs something, once, when a fold or compaction has written its batch and not yet committed it."""
+
+    def install(action, point="fold.staged") -> None:
+        def hook(name: str) -> None:
+            if name == point:
+                monkeypatch.setattr(faults, "fault", lambda name: None)
+                action()
+
+        monkeypatch.setattr(faults, "fault", hook)
+
+    return install
+
+
+def folded_or_not(table: TrinityTable) -> list[str]:
+    """Operations after the first four merges; no directory is left that no version has named."""
+    named = {f"_tm_batch={b.id}" for c in table._backend.history() for b in c.added}
+    assert batch_directories(table) <= named
+    return operations(table)[4:]
+
+
+def test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile(spark, tmp_path, meanwhile):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    meanwhile(lambda: fill(table, spark, [(3, 10, "newest tie", False), (1, 29, "late", False)]))
+    assert fold_last(table, 3).version == 6
+    assert [b.version for b in table._snapshot().batches] == [1, 4, 5]
+    assert live_rows(table) == [(1, 30, "b", False), (3, 10, "newest tie", False)]
+
+
+@pytest.mark.parametrize("other", ["compact", "fold", "restore", "purge"])
+def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, meanwhile, other):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+
+    others = {
+        "compact": table.compact,
+        "fold": lambda: fold_last(table, 2),
+        "restore": lambda: table.restore(1),
+        "purge": lambda: table.purge([9]),  # it finds the key in the fold, too, and removes it
+    }
+    meanwhile(others[other])
+    assert fold_last(table, 3) is None
+    assert folded_or_not(table) == [other.upper()]
+    assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
+    if other == "purge":
+        assert table.purge([9]).unverified == ()
+
+
+def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tmp_path, meanwhile):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    staged = []
+    meanwhile(lambda: staged.append(fold_last(table, 3)), "validate.done")
+    assert table.updateWhere("v = 'b'", {"v": "'c'", "ts": "40"}).execute().version == 6
+    assert (len(staged), operations(table)[-2:]) == (1, ["FOLD", "MERGE"])
+    assert live_rows(table) == [(1, 40, "c", False), (3, 10, "tie", False)]
+
+
+NEW = [(3, 40, "newest", False), (1, 40, "newest", False), (7, 40, "new", False)]
+
+
+@pytest.mark.parametrize("retention", ["0", "none"])
+@pytest.mark.parametrize(
+    "landed", ["fold of what was read", "fold of read and new", "fold of all", "merge, fold of both, merge"]
+)
+def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, meanwhile, landed, retention):
+    """None may starve it, and what it forgets stays forgotten: what is newer comes back as it was before it was folded."""
+    properties = {**NEVER, TOMBSTONE_RETENTION_HOURS: retention}
+    table = fill(new_table(spark, tmp_path, properties=properties), spark, *ALL_KINDS)
+    expected, batches = (LIVE, 1) if landed.endswith("was read") else (NEW, 2)
+
+    def others() -> None:
+        if expected is NEW:
+            fill(table, spark, NEW)
+        fold_last(table, 5 if landed == "fold of all" else 3)
+        if landed.endswith("merge"):
+            fill(table, spark, [(8, 41, "new", False)])
+
+    meanwhile(others, "compact.staged")
+    result = table.compact()
+    if landed.endswith("merge"):
+        expected, batches = [*NEW, (8, 41, "new", False)], 3
+    assert (result.skipped, result.tombstones) == ("", 0 if retention == "0" else 3)
+    assert (operations(table)[-1], len(table._snapshot().batches)) == ("COMPACT", batches)
+    assert live_rows(table) == sorted(expected)
+    fill(table, spark, [(3, 9, "late", False)])
+    assert live_rows(table) == sorted(expected)
+    table.compact()
+    assert (live_rows(table), len(table._snapshot().batches)) == (sorted(expected), 1)
+
+
+def test_S38_S38a_a_compaction_beside_folds_and_late_rows_forgets_nothing(spark, tmp_path, meanwhile):
+    properties = {**NEVER, TOMBSTONE_RETENTION_HOURS: "0"}
+    table = fill(new_table(spark, tmp_path, properties=properties), spark, *ALL_KINDS)
+    meanwhile(lambda: (fill(table, spark, [(2, 29, "late", False)]), fold_last(table, 3)), "compact.staged")
+    assert table.compact().tombstones == 3
+    assert (live_rows(table), table._snapshot().horizon) == (LIVE, None)
+
+
+ONE = {"rows": 1, "tombstones": 0, "files": 1, "bytes": 1}
+
+
+class Crowded:
+    """A history without files, in which others append and fold before each of the first commits of somebody else."""
+
+    path = "memory"
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.now, self.log, self.others = random.Random(seed), pending(*[1] * 3), [], 4
+
+    def snapshot(self) -> Snapshot:
+        return self.now
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        return iter(self.log[first - pending(*[1] * 3).version - 1 :][: last - first + 1])
+
+    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+        if self.others:
+            self.others -= 1
+            for _ in range(self.chance.randint(1, 3)):
+                self.land(self.append() if self.chance.random() < 0.6 else self.fold())
+        if commit.version <= self.now.version:
+            raise VersionTaken(commit.version, self.log[-1])
+        return self.land(commit)
+
+    def land(self, commit: Commit) -> Snapshot:
+        self.now = self.now.apply(commit)
+        self.log.append(commit)
+        return self.now
+
+    def append(self) -> Commit:
+        return self.now.next_commit("MERGE", added=[Batch(id=f"b{self.now.version + 1}", **ONE)])
+
+    def fold(self) -> Commit:
+        run = self.now.batches[-self.chance.randint(1, len(self.now.batches)) :]
+        folded = Batch(id=f"f{self.now.version}", version=run[-1].version, **ONE)
+        return self.now.next_commit(FOLD, added=[folded], removed=[b.id for b in run])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_every_merge(seed):
+    history = Crowded(seed)
+    read = history.snapshot()
+    base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
+    commit = read.next_commit(COMPACT, added=[base], removed=[b.id for b in read.batches])
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
+    assert [b.id for b in done.batches] == ["new", *appended]
+    assert [b.version for b in done.batches[1:]] == [c.version for c in history.log if c.operation == "MERGE"]
+
+
+# Failing --------------------------------------------------------------------------------------------------------------
+
+
+def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_path, meanwhile, caplog):
+    table = fill(new_table(spark, tmp_path, properties=AFTER_TWO), spark, *ALL_KINDS[:3])
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    meanwhile(fail)
+    result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
+    assert (result.version, table.version, result.batches) == (4, 4, 4)
+    (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert "folding batches after version 4 failed: disk full" in warning
+    assert folded_or_not(table) == []
+    result = table.upsert(frame(spark, ROWS, (5, 10, "a", False))).execute()
+    assert (operations(table)[-1], result.batches) == ("FOLD", 1)
+    assert live_rows(table) == [*LIVE, (5, 10, "a", False)]
+
+
+def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, meanwhile):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    meanwhile(lambda: table.vacuum(retentionHours=0))
+    assert fold_last(table, 3) is None
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == LIVE
+
+
+def test_S40_versions_before_and_after_a_fold_can_be_read_and_restored(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    fold_last(table, 3)
+    fill(table, spark, [(8, 1, "new", False)])
+    assert live_rows(TrinityTable.forPath(spark, table.path, versionAsOf=4)) == LIVE
+    assert live_rows(TrinityTable.forPath(spark, table.path, versionAsOf=5)) == LIVE
+    table.restore(4)
+    assert (live_rows(table), len(table._snapshot().batches)) == (LIVE, 4)
+    table.restore(5)
+    assert (live_rows(table), len(table._snapshot().batches)) == (LIVE, 2)
+
+
+def test_S38a_purged_keys_go_from_folded_batches_and_the_rest_stays(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
+    fold_last(table, 3)
+    result = table.purge([9, 1])
+    assert (result.unverified, live_rows(table)) == ((), [LIVE[1]])
+    folded = table._snapshot().batches[-1]
+    assert (folded.merges, folded.version) == (3, 4)
+    fill(table, spark, [(2, 29, "late", False)])
+    assert live_rows(table) == [LIVE[1]]
+
+
+def test_a_batch_says_how_many_merges_it_is_of():
+    batch = Batch(id="b", rows=1, tombstones=0, files=1, bytes=1, merges=7)
+    assert Batch.from_json(batch.to_json()) == batch
+    older = {k: v for k, v in batch.to_json().items() if k != "merges"}
+    assert Batch.from_json(older) == attrs.evolve(batch, merges=1)

@@ -1,0 +1,86 @@
+"""Folding: many small pending batches become one, by the merge that finds too many of them (S38a).
+
+Owns: which batches are folded, and committing the fold. It is no compaction: it costs what the small batches cost and not what
+the table does, keeps every tombstone, and knows no horizon. Like a compaction it never changes what readers see.
+
+Only consecutive batches are folded. So a fold may count as the newest of them: whatever lies outside is older than all of its
+rows, or newer than all of them, and ties with it as it would have tied with each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
+
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.maintenance.rewriting import FORGET_NOTHING, rewrite
+from trinitymerge.properties import fold_after_batches, fold_bytes
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.storage import faults
+from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.entries import FOLD, Batch, Snapshot, current_user
+from trinitymerge.storage.publish import OnlyAppends, OutcomeUnknown, publish
+
+FAULT_POINTS = ("fold.staged", "fold.committed")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+_GROWTH = 2
+"""A batch is folded with newer ones if it has at most so many times their bytes. So what a row is in grows by half each time
+that the row is written again: it is folded as many times as the logarithm of the number of merges."""
+
+
+def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
+    """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
+
+    Of the small ones since the last large one, the newest, down to the oldest that is not too large beside all after it. A
+    small base is one of them.
+    """
+    limit, small = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
+    newest_first = tuple(takewhile(lambda b: b.bytes < small, reversed(snapshot.batches)))
+    if limit is None or sum(not b.base for b in newest_first) <= limit:
+        return ()
+    newer = accumulate((b.bytes for b in newest_first), initial=0)
+    fitting = [n for n, (b, size) in enumerate(zip(newest_first, newer, strict=False), 1) if b.bytes <= _GROWTH * size]
+    return newest_first[: max(fitting, default=0)][::-1]
+
+
+def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
+    """Commits one batch with the resolved rows of consecutive others.
+
+    Args:
+        backend: where the table is.
+        snapshot: with these batches.
+        replaces: as :func:`batches_to_fold` says.
+
+    Returns:
+        The snapshot with the fold; None if others have replaced batches meanwhile, or a vacuum has taken the files: then
+        nothing was changed, and the next merge tries again.
+    """
+    start = time.perf_counter()
+    with held(backend.spark, LITERAL_NAMES):
+        rewritten = rewrite(backend, snapshot, replaces, FORGET_NOTHING)
+    everything = len(replaces) == len(snapshot.batches)
+    version = max(b.version for b in replaces if b.version is not None)
+    commit = snapshot.next_commit(
+        FOLD,
+        parameters={"batches": len(replaces)},
+        added=[rewritten.batch(version, base=everything)],
+        removed=[b.id for b in replaces],
+        metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
+        user=current_user(),
+        duration_ms=int((time.perf_counter() - start) * 1000),
+    )
+    try:
+        faults.fault("fold.staged")
+        done = publish(backend, commit, snapshot, (OnlyAppends(),))
+    except OutcomeUnknown:
+        raise  # the fold may be part of the table: it must stay
+    except (ConcurrentCommitError, FilesVacuumedError):
+        backend.discard(rewritten.staged)
+        return None
+    except Exception:  # after Ctrl-C, which may come right after the commit, it stays for vacuum()
+        backend.discard(rewritten.staged)
+        raise
+    faults.fault("fold.committed")
+    return done

@@ -1,0 +1,187 @@
+"""The resolved rows of several batches as one new batch: what compaction and folding have in common (S38, S38a).
+
+Owns: which tombstones are forgotten, when each was committed, and writing the new batch. Which batches are replaced, by what
+name and on top of whose commits, is the business of those two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge import keyrange, reader
+from trinitymerge.columns import FORGET, SINCE, VERSION
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
+from trinitymerge.keyrange import KeyRange
+from trinitymerge.observation import Gathering
+from trinitymerge.properties import tombstone_retention_hours
+from trinitymerge.sqltext import Sql
+from trinitymerge.statistics import watermark_metrics, watermark_of
+from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.storage.entries import Batch, Snapshot, now_ms
+from trinitymerge.tombstones import bare
+
+TARGET_FILE_BYTES = 64 << 20
+"""A new batch has about one file for so many bytes of the batches it replaces."""
+
+ONE_TASK_BYTES = 16 << 20
+"""Up to this size one task reads, resolves and writes all of it: rows that are not shuffled need no second stage."""
+
+_MS_PER_HOUR = 3_600_000
+
+
+def wanted_files(batches: Sequence[Batch]) -> int:
+    """How many files the rows of some batches should be in."""
+    return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
+
+
+# Tombstones -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Forget:
+    """Which tombstones are forgotten: those committed before a moment; all, or none."""
+
+    before_ms: int | None
+    everything: bool = False
+
+    @classmethod
+    def of(cls, definition: TableDefinition) -> Forget:
+        """As the table's retention says; without a declared watermark no row can come too late (S38)."""
+        if not definition.watermarkKey:
+            return cls(None, everything=True)
+        hours = tombstone_retention_hours(definition.properties)
+        return cls(None if hours is None else now_ms() - int(hours * _MS_PER_HOUR))
+
+    @property
+    def is_never(self) -> bool:
+        """True if all tombstones are kept."""
+        return self.before_ms is None and not self.everything
+
+    def condition(self, definition: TableDefinition) -> Sql:
+        """SQL that is true if a row of a dated scan is forgotten."""
+        if self.is_never:
+            return FALSE
+        old = TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
+        return all_of([is_tombstone(definition), old])
+
+
+FORGET_NOTHING = Forget(None)
+
+
+@attrs.frozen
+class Dated:
+    """Scans batches with the commit time of each tombstone: rewritten batches remember it, others are of one commit.
+
+    Attributes:
+        backend: where the batches are.
+        commit_times_ms: of the versions that hold tombstones, milliseconds since the epoch.
+        in_one_task: whether one task is to read all there is.
+    """
+
+    backend: Maintained
+    commit_times_ms: Mapping[int, int]
+    in_one_task: bool = False
+
+    @classmethod
+    def of(cls, backend: Maintained, batches: Sequence[Batch]) -> Dated:
+        """For some batches of a snapshot."""
+        needed = {b.version for b in batches if b.tombstones and b.version is not None}
+        times = {version: backend.committed_at(version) for version in sorted(needed)}
+        return cls(backend, times, sum(b.bytes for b in batches) <= ONE_TASK_BYTES)
+
+    def scan(self, batches: Batches) -> DataFrame:
+        """See :class:`~trinitymerge.storage.backend.Scanner`."""
+        rows = self.backend.scan(batches, extra=[Field(SINCE, "long")])
+        committed = "CAST(NULL AS BIGINT)"
+        if self.commit_times_ms:
+            pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
+            committed = f"try_element_at(map({pairs}), {VERSION})"
+        since = f"CASE WHEN {is_tombstone(batches.definition)} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
+        rows = rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
+        return rows.coalesce(1) if self.in_one_task else rows
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Rewritten:
+    """A staged batch that holds the resolved rows of others.
+
+    Attributes:
+        definition: of the table.
+        replaces: the batches whose rows they are, in commit order.
+        staged: where they are.
+        observed: ``rows``, ``tombstones`` and ``forgotten``, and what the watermarks are made of.
+    """
+
+    definition: TableDefinition
+    replaces: tuple[Batch, ...]
+    staged: Staged
+    observed: Mapping[str, Any]
+
+    def batch(self, version: int, base: bool) -> Batch:
+        """As an entry of the log says it; no batch should be made of no rows.
+
+        Args:
+            version: what its rows count as.
+            base: there is nothing older.
+        """
+        return Batch(
+            id=self.staged.id,
+            rows=self.observed["rows"],
+            tombstones=self.observed["tombstones"],
+            files=self.staged.files,
+            bytes=self.staged.size_bytes,
+            watermark_min=watermark_of(self.observed, "min", self.definition),
+            watermark_max=watermark_of(self.observed, "max", self.definition),
+            unique_keys=True,
+            base=base,
+            version=version,
+            merges=1 if base else sum(b.merges for b in self.replaces),
+        )
+
+
+def rewrite(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], forget: Forget) -> Rewritten:
+    """Stages the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
+
+    Args:
+        backend: where they are.
+        snapshot: with these batches.
+        replaces: consecutive ones, in commit order.
+        forget: the tombstones to leave out.
+    """
+    definition, batches = snapshot.definition, tuple(replaces)
+    keys = [F.expr(quote(k)) for k in definition.primaryKey]
+    dated = Dated.of(backend, batches)
+    latest = reader.latest(dated, Batches(definition, batches))
+    if any(b.tombstones for b in batches):
+        latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
+    arranged = marked.coalesce(1) if dated.in_one_task else marked.repartitionByRange(wanted_files(batches), *keys)
+    metrics = {
+        "rows": f"count_if(NOT {FORGET})",
+        "tombstones": f"count_if(NOT {FORGET} AND {is_tombstone(definition)})",
+        "forgotten": f"count_if({FORGET})",
+        **watermark_metrics(definition, f"NOT {FORGET}"),
+        **watermark_metrics(definition, FORGET, "horizon"),
+        **keyrange.metrics_of_rows(definition, not_(FORGET)),
+    }
+    gathering = Gathering(metrics)
+    rows = gathering.over(arranged).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
+    staged = backend.stage(rows, definition)
+    try:
+        observed = gathering.result()
+        backend.note_range(staged, KeyRange.of(observed, definition))
+        backend.require_still_whole(batches)
+    except BaseException:
+        backend.discard(staged)
+        raise
+    return Rewritten(definition, batches, staged, observed)

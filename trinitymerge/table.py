@@ -82,7 +82,8 @@ class TrinityTable(MaintainedTable):
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: settings as text. Those of the library start with ``trinitymerge.``:
                 ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
-                ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes`` (32 MB), ``maxCommitAttempts`` (20), ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
+                ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes`` (32 MB), ``maxCommitAttempts`` (20),
+                ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
 
         Returns:

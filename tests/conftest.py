@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cluster
 import connect
 import pytest
 from hypothesis import settings
@@ -30,12 +31,17 @@ settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--remote"):
         connect.select(config, items)
+    if config.getoption("--cluster"):
+        cluster.select(config, items)
+    else:
+        items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +69,12 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     }
     if request.config.getoption("--remote"):
         session = connect.start(config)
+        yield session
+        session.stop()
+        return
+    if request.config.getoption("--cluster"):
+        session = cluster.start(config)
+        session.sparkContext.setLogLevel("OFF")  # executors that die on purpose
         yield session
         session.stop()
         return

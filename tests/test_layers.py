@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> storage -> statistics -> tombstones
+    table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> staging -> storage -> statistics -> tombstones
           -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext
           -> definition -> errors
 
@@ -40,6 +40,7 @@ LAYERS = [
     "keyrange",
     "keyjoin",
     "storage",
+    "staging",
     "markers",
     "reader",
     "merge",

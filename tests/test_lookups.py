@@ -175,6 +175,8 @@ def test_S39_a_purge_forgets_the_range_with_the_rows(spark, tmp_path):
     table.purge(spark.sql("SELECT 'alice.of.wonderland' AS id"))
     table.vacuum(retentionHours=0)
     assert b"alice" not in _everything(table)
+    (batch,) = table._snapshot().batches
+    assert table._backend.range_of(batch).low == table._backend.range_of(batch).high == {"id": "bob"}
 
 
 def _everything(table):

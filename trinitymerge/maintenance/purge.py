@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from trinitymerge import reader
+from trinitymerge import keyrange, reader
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
@@ -31,6 +31,7 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.expressions import (
+    TRUE,
     declared_length,
     find_name,
     is_case_sensitive,
@@ -44,6 +45,7 @@ from trinitymerge.markers import hash_of_key
 from trinitymerge.observation import Gathering
 from trinitymerge.sessions import is_dataframe
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.staging import stage
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
@@ -196,13 +198,12 @@ class _Purge:
             self.examined.add(batch.id)
 
     def _without_keys(self, batch: Batch) -> Batch | None:
-        gathering = Gathering({"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"})
+        metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
+        gathering = Gathering({**metrics, **keyrange.metrics_of_rows(self.definition, TRUE)})
         rows = reader.without_keys(
             self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
         )
-        staged = self.backend.stage(gathering.over(rows), self.definition)
-        self.backend.require_still_whole([batch])
-        counted = gathering.result()
+        staged, counted = stage(self.backend, gathering.over(rows), self.definition, gathering, reads=[batch])
         if not counted["n"]:
             self.backend.discard(staged)
             return None

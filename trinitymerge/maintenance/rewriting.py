@@ -18,10 +18,10 @@ from trinitymerge import keyrange, reader
 from trinitymerge.columns import FORGET, SINCE, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
-from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.sqltext import Sql
+from trinitymerge.staging import stage
 from trinitymerge.statistics import watermark_metrics, watermark_of
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Snapshot, now_ms
@@ -176,12 +176,4 @@ def rewrite(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], 
     }
     gathering = Gathering(metrics)
     rows = gathering.over(arranged).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
-    staged = backend.stage(rows, definition)
-    try:
-        observed = gathering.result()
-        backend.note_range(staged, KeyRange.of(observed, definition))
-        backend.require_still_whole(batches)
-    except BaseException:
-        backend.discard(staged)
-        raise
-    return Rewritten(definition, batches, staged, observed)
+    return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))

@@ -27,7 +27,6 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
-from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
@@ -46,6 +45,7 @@ from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
+from trinitymerge.staging import stage
 from trinitymerge.statistics import is_above, is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -150,14 +150,8 @@ class _Attempt:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(rows, definition, compiled.all_have_keys)
         rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
-        staged = self.plan.backend.stage(rows, definition)
-        try:
-            observed = Observed(gathering.result())
-            self.plan.backend.note_range(staged, KeyRange.of(observed.values, definition))
-        except BaseException:
-            self.plan.backend.discard(staged)
-            raise
-        return staged, observed
+        staged, observed = stage(self.plan.backend, rows, definition, gathering)
+        return staged, Observed(observed)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""

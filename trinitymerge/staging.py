@@ -1,0 +1,47 @@
+"""Writing a batch that nobody can see yet, with what the one job that writes it observes (S33).
+
+Owns: that the range of its keys is kept beside it, and that nothing is left of it if anything fails. What is observed, and what
+becomes of the batch, is the business of whoever writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.keyrange import KeyRange
+from trinitymerge.observation import Gathering
+from trinitymerge.storage.backend import Backend, Staged
+from trinitymerge.storage.entries import Batch
+
+
+def stage(
+    backend: Backend, rows: DataFrame, definition: TableDefinition, gathering: Gathering, reads: Sequence[Batch] = ()
+) -> tuple[Staged, Mapping[str, Any]]:
+    """Writes rows as a batch nobody can see, in one Spark job.
+
+    Args:
+        backend: where the table is.
+        rows: with ``gathering`` over them, or over what they are made of.
+        definition: of the table.
+        gathering: with :func:`trinitymerge.keyrange.metrics_of_rows` among its metrics, or no range will be known.
+        reads: the batches they come from: that these are still whole is checked afterwards.
+
+    Returns:
+        The batch, and what was observed.
+
+    Raises:
+        CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
+    """
+    staged = backend.stage(rows, definition)
+    try:
+        observed = gathering.result()
+        backend.note_range(staged, KeyRange.of(observed, definition))
+        backend.require_still_whole(reads)
+    except BaseException:
+        backend.discard(staged)
+        raise
+    return staged, observed

@@ -8,7 +8,7 @@ import time
 import pytest
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
 
-from trinitymerge import TrinityTable
+from trinitymerge import DuplicateKeyError, TrinityTable
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL
@@ -133,6 +133,15 @@ def test_S31_keys_beyond_all_that_is_known_are_not_looked_up(dimension, spark, s
     for day, looked_into in ((25, 0), (15, 1), (5, 0)):
         assert close_and_open(copy_of(dimension, spark), day_of_changes(spark, day)).execute().rowsInserted
         assert scanned[-1] == looked_into, f"versions start on the 10th, and on the 10th and 20th: not on the {day}th"
+
+
+def test_S25_of_two_rows_a_clause_inserts_each_is_looked_up(dimension, spark):
+    """One of them comes to a key beyond all others, the other to one that is live."""
+    source = spark.sql("SELECT 31 AS id, DATE'2024-01-25' AS day, DATE'2024-01-10' AS first")
+    merge = dimension.alias("A").merge(source.alias("B"), f"A.id = B.id AND A.stop = {OPEN}")
+    later, earlier = ({"id": "B.id", "start": start, "stop": "B.day", "v": "'c'"} for start in ("B.day", "B.first"))
+    with pytest.raises(DuplicateKeyError):
+        merge.whenMatched().updateExpr({"stop": "B.day"}).insertExpr(later).insertExpr(earlier).execute()
 
 
 def test_S18_lookups_skip_batches_whose_keys_end_before(spark, tmp_path, scanned):

@@ -25,9 +25,9 @@ test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connec
 	@$(BIN)/python $(PYTEST) --durations=10 $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
-test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
-	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
-	@$(BIN)/python $(PYTEST) --durations=3 --remote all $(ARGS) || test $$? -eq 5
+test-long:  java .venv/.dev  ## the test suite with its long tests, many more random cases, and generated code
+	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long --generated $(ARGS)
+	@$(BIN)/python $(PYTEST) --durations=3 --remote all --generated $(ARGS) || test $$? -eq 5
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)

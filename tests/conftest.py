@@ -2,6 +2,9 @@
 
 The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
 session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
+
+Spark interprets its plans here, but for tests marked `generated`: those run as users do, with code that Spark generates and
+compiles. With `--generated` (`make test-long`) all of them do.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from trinitymerge.storage import faults
 # collection. Together this is half of the time of a run.
 JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseParallelGC"
 
+# To generate and compile code takes longer than to run it once over ten rows, by a quarter of a test.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
 settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
 settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("default")
@@ -31,6 +38,7 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
+    parser.addoption("--generated", action="store_true", help="let Spark generate code for every test, as users do")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,6 +68,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
+        **(GENERATED if request.config.getoption("--generated") else INTERPRETED),
     }
     if request.config.getoption("--remote"):
         session = connect.start(config)
@@ -73,6 +82,21 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def generated_code(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is marked `generated` runs so; the mark of a test that needs no Spark starts none."""
+    if request.node.get_closest_marker("generated") is None or "spark" not in request.fixturenames:
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = {name: conf.get(name) for name in GENERATED}
+    for name, value in GENERATED.items():
+        conf.set(name, value)
+    yield
+    for name, value in before.items():
+        conf.set(name, value)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from trinitymerge.testing.expressions import Row, literal
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.strategies import merge_conditions, source_tables, table_batches
 
+pytestmark = pytest.mark.generated
+
 duckdb = pytest.importorskip("duckdb", minversion="2.0")  # before, one of several rows for a target row won silently
 
 FIELDS = [Field("k1", "integer"), Field("k2", "string"), Field("v", "integer"), Field("w", "string")]

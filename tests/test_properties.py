@@ -41,6 +41,9 @@ from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL, KEYED
 from trinitymerge.testing import ModelTable, assertRows
 
+# What generated merges cover, they cover in generated code.
+pytestmark = pytest.mark.generated
+
 LANES, LANES_OF_A_LONG_BLOCK = 60, 120
 QUICK = range(12)
 REFUSED = [12, 16]

@@ -15,6 +15,9 @@ from tables import copy_of, new_table, on_every_path
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED, MIXED
 from trinitymerge.storage.parquet import ManagedBackend
 
+# Wide merges become long methods, which have limits of their own.
+pytestmark = pytest.mark.generated
+
 COLUMNS = 8
 SCHEMA = "id INT, ts INT, v STRING, {} deleted BOOLEAN"
 

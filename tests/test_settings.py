@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 import pytest
+from conftest import GENERATED, INTERPRETED
 from helpers import assertRows
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -195,6 +196,7 @@ TOGETHER = {
         LEGACY + "literal.pickMinimumPrecision": "false",
         "spark.sql.jsonGenerator.ignoreNullFields": "false",
         "spark.sql.defaultColumn.enabled": "false",
+        **GENERATED,
         "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.sql.files.ignoreMissingFiles": "true",
     },
@@ -202,8 +204,7 @@ TOGETHER = {
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.autoBroadcastJoinThreshold": "-1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **INTERPRETED,
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates,"
         "org.apache.spark.sql.catalyst.optimizer.ColumnPruning,org.apache.spark.sql.catalyst.optimizer.CollapseProject",
         "spark.sql.optimizer.collapseProjectAlwaysInline": "true",

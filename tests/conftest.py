@@ -3,8 +3,8 @@
 The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
 session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
 
-Spark interprets its plans here, but for tests marked `generated`: those run as users do, with code that Spark generates and
-compiles. With `--generated` (`make test-long`) all of them do.
+Spark takes its plans as they are and interprets them, but for tests marked `generated`: those run as users do, with plans that
+adapt and with code that Spark generates and compiles. With `--generated` (`make test-long`) all of them do.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ from trinitymerge.storage import faults
 # collection. Together this is half of the time of a run.
 JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseParallelGC"
 
-# To generate and compile code takes longer than to run it once over ten rows, by a quarter of a test.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+# To plan again after every shuffle, and to generate and compile code, takes longer than to run it once over ten rows: a fifth of
+# a test.
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+GENERATED = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 
 settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
 settings.register_profile("long", deadline=None, max_examples=2000)
@@ -38,7 +47,9 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
-    parser.addoption("--generated", action="store_true", help="let Spark generate code for every test, as users do")
+    parser.addoption(
+        "--generated", action="store_true", help="let Spark adapt plans and generate code for every test, as users do"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,7 +68,6 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
-        "spark.sql.adaptive.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",

@@ -19,7 +19,7 @@ from pathlib import Path
 import attrs
 import pytest
 from processes import fork, kill, start
-from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
+from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
 from trinitymerge import TrinityTable
@@ -155,7 +155,7 @@ def leftovers(table: TrinityTable) -> set[str]:
 def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None:
     """The next writer goes on as if nothing had been; nothing but a vacuum removes what was left, and nothing else."""
     version, left = table.version, leftovers(table)
-    assert fill(table, spark, [(9, 99, "next", False)]).version == version + 1
+    assert merge_into(table, spark, [(9, 99, "next", False)]).version == version + 1
     assert leftovers(table) == left
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()

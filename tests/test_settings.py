@@ -202,7 +202,6 @@ TOGETHER = {
     },
     "plans": {
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         **INTERPRETED,
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates,"

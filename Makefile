@@ -9,7 +9,7 @@ ARGS ?=
 SIZE ?= quick
 # Processes that run tests at once, each with a Spark session of two cores and 2 GB. A file's tests stay together.
 JOBS ?= 2
-PYTEST := -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long mutants soak lint bench clean java python

@@ -52,7 +52,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Files go to the next process that is free. The long ones go first, or one would keep the last process busy alone.
+LONGEST_FIRST = ("merge", "maintenance", "properties", "settings", "security", "streaming", "examples", "crashes")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if config.getoption("--remote"):
         connect.select(config, items)
 

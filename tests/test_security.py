@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import assertRows
+from helpers import assertRows, quickly
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
@@ -68,7 +68,7 @@ def roles(request) -> list[str]:
 
 
 def rotations() -> list:
-    return [pytest.param(i, marks=[] if i % 4 == 0 else [pytest.mark.long], id=NAMES[i]) for i in range(len(NAMES))]
+    return [pytest.param(i, marks=[] if i % 10 == 0 else [pytest.mark.long], id=NAMES[i]) for i in range(len(NAMES))]
 
 
 @pytest.mark.parametrize("roles", rotations(), indirect=True)
@@ -148,7 +148,10 @@ def test_names_that_spark_would_replace_by_settings_are_refused(name, nested):
         TableDefinition.of([Field("id", "long"), field], "id")
 
 
-@pytest.mark.parametrize("text", ["it's", "' OR '1'='1", "\\' OR 1=1 --", "${env:HOME}", 'a"b`c', "D\n", "🙂"])
+TEXTS = ["it's", "\\' OR 1=1 --", "${env:HOME}\n", "' OR '1'='1", 'a"b`c', "D\n", "🙂"]
+
+
+@pytest.mark.parametrize("text", quickly(TEXTS, TEXTS[:3]))
 def test_values_are_literals(spark, tmp_path, text):
     """A tombstone value, a comment, properties, an application's name, and rows that hold SQL."""
     table = new_table(

@@ -219,7 +219,7 @@ TOGETHER = {
 }
 """Settings that have nothing to do with each other, so that one run tells of all of them."""
 
-FOR_ORC = ("words, without ANSI", "times and zones")
+FOR_ORC = {**TOGETHER["words, without ANSI"], **TOGETHER["times and zones"]}
 """What could reach ORC files, too."""
 
 ALONE = {name: value for settings in TOGETHER.values() for name, value in settings.items()}
@@ -255,10 +255,11 @@ def assert_as_usual(spark, tmp_path, usual, settings, file_format):
 
 @pytest.mark.parametrize(
     ("settings", "file_format"),
-    [(name, "parquet") for name in TOGETHER] + [(name, "orc") for name in FOR_ORC],
+    [pytest.param(settings, "parquet", id=name) for name, settings in TOGETHER.items()]
+    + [pytest.param(FOR_ORC, "orc", id="in ORC")],
 )
 def test_S7_settings_of_the_session_change_no_row(spark, tmp_path, usual, settings, file_format):
-    assert_as_usual(spark, tmp_path, usual, TOGETHER[settings], file_format)
+    assert_as_usual(spark, tmp_path, usual, settings, file_format)
 
 
 @pytest.mark.long

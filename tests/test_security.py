@@ -15,7 +15,7 @@ import pytest
 from helpers import assertRows, quickly
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
-from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
+from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 from test_log import batch, create, file_of
 
 from trinitymerge import (
@@ -211,7 +211,7 @@ def test_paths_mean_what_they_say_and_nothing_beside_them_is_touched(spark, tmp_
     made = []
     for name in PATHS:
         table = TrinityTable.create(spark, str(tmp_path / name), "id INT", primaryKey="id")
-        fill(table, spark, [(1,)], [(2,)])
+        merge_into(fill(table, spark, [(1,)]), spark, [(2,)])
         assert TrinityTable.forPath(spark, str(tmp_path / name)).toDF().count() == 2, name
         made.append(name)
     for name in PATHS[:8]:
@@ -231,7 +231,7 @@ def contents(root: Path) -> dict[Path, bytes]:
 
 def test_dots_are_resolved_by_name(spark, tmp_path):
     table = TrinityTable.create(spark, f"{tmp_path}/x/../y/./t", "id INT", primaryKey="id")
-    fill(table, spark, [(1,)])
+    merge_into(table, spark, [(1,)])
     assert table.path == f"file:{tmp_path}/y/t"
     assert [p.name for p in tmp_path.iterdir()] == ["y"]
 
@@ -253,7 +253,7 @@ def test_s33_a_forged_batch_cannot_point_outside(spark, tmp_path, name):
         lambda: table.vacuum(retentionHours=0),
         lambda: table.purge([1]),
         lambda: table.restore(1),
-        lambda: fill(table, spark, [(2,)]),
+        lambda: merge_into(table, spark, [(2,)]),
     ]
     for call in calls:
         with pytest.raises(CorruptTableError, match=r"0002\.json.*batch id"):

@@ -43,7 +43,7 @@ def is_plain(table: TrinityTable, rows: Sequence[tuple[Any, ...]]) -> bool:
         bool(rows)
         and len(keys) == len(rows)
         and all(len(row) == len(own.fields) for row in rows)
-        and all(f.type in _PLAIN and (f.nullable or f.name in told) for f in own.fields)
+        and all(str(f.type) in _PLAIN and (f.nullable or f.name in told) for f in own.fields)
         and own.field(own.tombstone_column).type == "boolean"
         and all(_fits(own, name, value) for row in _named(own, rows) for name, value in row.items() if name in told)
     )

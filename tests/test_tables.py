@@ -67,6 +67,7 @@ def test_filled_table_is_as_merges_leave_it(name, spark, tmp_path):
         ({"schema": "id STRING, v STRING"}, [("é", "a")]),
         ({"schema": "id INT, v STRING NOT NULL"}, [(1, "a")]),
         ({"schema": "id INT, v DATE"}, [(1, None)]),
+        ({"schema": "id INT, v ARRAY<STRING>"}, [(1, None)]),
         ({"properties": {"trinitymerge.compactAfterBatches": "2"}}, [(1, 10, "a", False)]),
         ({}, []),
     ],

@@ -9,7 +9,7 @@ ARGS ?=
 SIZE ?= quick
 # Processes that run tests at once, each with a Spark session of two cores and 2 GB. A file's tests stay together.
 JOBS ?= 2
-PYTEST := -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long mutants soak lint bench clean java python
@@ -25,9 +25,9 @@ test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connec
 	@$(BIN)/python $(PYTEST) --durations=10 $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
-test-long:  java .venv/.dev  ## the test suite with its long tests and many more random cases
-	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long $(ARGS)
-	@$(BIN)/python $(PYTEST) --durations=3 --remote all $(ARGS) || test $$? -eq 5
+test-long:  java .venv/.dev  ## the test suite with its long tests, many more random cases, and generated code
+	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long --generated $(ARGS)
+	@$(BIN)/python $(PYTEST) --durations=3 --remote all --generated $(ARGS) || test $$? -eq 5
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)

@@ -2,6 +2,9 @@
 
 The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
 session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
+
+Spark takes its plans as they are and interprets them, but for tests marked `generated`: those run as users do, with plans that
+adapt and with code that Spark generates and compiles. With `--generated` (`make test-long`) all of them do.
 """
 
 from __future__ import annotations
@@ -25,6 +28,19 @@ from trinitymerge.storage import faults
 # collection. Together this is half of the time of a run.
 JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseParallelGC"
 
+# To plan again after every shuffle, and to generate and compile code, takes longer than to run it once over ten rows: a fifth of
+# a test.
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+GENERATED = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
 settings.register_profile("default", deadline=None)  # Spark's first job takes seconds, the next milliseconds
 settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("default")
@@ -33,9 +49,18 @@ settings.load_profile("default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
+    parser.addoption(
+        "--generated", action="store_true", help="let Spark adapt plans and generate code for every test, as users do"
+    )
+
+
+# Files go to the next process that is free. The long ones go first, or one would keep the last process busy alone.
+LONGEST_FIRST = ("merge", "maintenance", "properties", "settings", "security", "streaming", "examples", "crashes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if config.getoption("--remote"):
         connect.select(config, items)
     if config.getoption("--cluster"):
@@ -55,7 +80,6 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
-        "spark.sql.adaptive.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
@@ -66,6 +90,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
+        **(GENERATED if request.config.getoption("--generated") else INTERPRETED),
     }
     if request.config.getoption("--remote"):
         session = connect.start(config)
@@ -85,6 +110,21 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def generated_code(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is marked `generated` runs so; the mark of a test that needs no Spark starts none."""
+    if request.node.get_closest_marker("generated") is None or "spark" not in request.fixturenames:
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = {name: conf.get(name) for name in GENERATED}
+    for name, value in GENERATED.items():
+        conf.set(name, value)
+    yield
+    for name, value in before.items():
+        conf.set(name, value)
 
 
 @pytest.fixture

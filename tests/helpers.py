@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame
+
+
+def quickly(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
+    """Cases of a test that all take the same way: these every time, the others with the long tests."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.long) for case in cases]
 
 
 def assertRows(df: DataFrame, expected: DataFrame | Iterable[Any]) -> None:

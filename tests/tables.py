@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
+import filling
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
@@ -33,11 +34,19 @@ def new_table(spark: SparkSession, directory: FilePath, schema: str = EVENTS, **
 
 
 def fill(table: TrinityTable, spark: SparkSession, *batches: Iterable[tuple[Any, ...]]) -> TrinityTable:
-    """Appends batches of whole rows, tombstones among them, in the table's own schema."""
-    for rows in batches:
-        schema = physical_schema(table.definition.fields)
-        table.upsert(spark.createDataFrame(list(rows), schema)).execute()
+    """Appends batches of whole rows, tombstones among them, in the table's own schema, as merges do."""
+    for rows in map(list, batches):
+        if filling.is_plain(table, rows):
+            filling.append(table, spark, rows)
+        else:
+            merge_into(table, spark, rows)
     return table
+
+
+def merge_into(table: TrinityTable, spark: SparkSession, rows: Iterable[tuple[Any, ...]]) -> MergeResult:
+    """Merges whole rows in the table's own schema."""
+    schema = physical_schema(table.definition.fields)
+    return table.upsert(spark.createDataFrame(list(rows), schema)).execute()
 
 
 def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:

@@ -102,6 +102,7 @@ def test_S7a_decimals_that_python_can_name_but_no_file_can_keep(spark, tmp_path,
         new_table(spark, tmp_path, schema)
 
 
+@pytest.mark.generated  # Spark reads no variants without
 def test_S7a_variants_are_kept_in_parquet(spark, tmp_path):
     if not is_spark_4(spark):
         pytest.skip("Spark 3.5 has no variants")

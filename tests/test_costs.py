@@ -9,6 +9,8 @@ from tables import copy_of, fill, frame, new_table
 
 from trinitymerge import TrinityTable
 
+pytestmark = pytest.mark.generated
+
 
 class Jobs:
     """How many jobs were submitted."""

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import attrs
 import pytest
+from helpers import quickly
 from processes import fork, kill, start
-from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
+from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
 from trinitymerge import TrinityTable
@@ -85,13 +86,14 @@ STEPS = {
 """What each operation comes to on the table below, in order."""
 
 QUICK = {
-    "compact": {"compact.staged", "create.published", "compact.committed"},
+    "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
+    "compact": {"compact.staged", "compact.committed"},
     "fold": {"fold.staged", "fold.committed"},
-    "vacuum": {"vacuum.listed", "vacuum.deleting:2", "vacuum.deleted:2"},
-    "restore": {"restore.checked", "create.written", "commit.done"},
+    "vacuum": {"vacuum.deleting:2", "vacuum.deleted:2"},
+    "restore": {"restore.checked", "create.published"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
 }
-"""What is tried every time; a merge is killed everywhere, the others at all points when there is more time."""
+"""What is tried every time; all points when there is more time. Inside a commit, `test_log.py` kills everywhere, without Spark."""
 
 
 def numbered(steps: list[str]) -> list[str]:
@@ -106,7 +108,7 @@ def numbered(steps: list[str]) -> list[str]:
 
 def cases() -> list:
     return [
-        pytest.param(operation, step, marks=[] if step in QUICK.get(operation, {step}) else [pytest.mark.long])
+        pytest.param(operation, step, marks=[] if step in QUICK[operation] else [pytest.mark.long])
         for operation, steps in STEPS.items()
         for step in numbered(steps)
     ]
@@ -163,7 +165,7 @@ def leftovers(table: TrinityTable) -> set[str]:
 def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None:
     """The next writer goes on as if nothing had been; nothing but a vacuum removes what was left, and nothing else."""
     version, left = table.version, leftovers(table)
-    assert fill(table, spark, [(9, 99, "next", False)]).version == version + 1
+    assert merge_into(table, spark, [(9, 99, "next", False)]).version == version + 1
     assert leftovers(table) == left
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()
@@ -261,7 +263,7 @@ def wait_for_commits(table: TrinityTable, seconds: float = 120) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", quickly((1, 20), {1}))
 def test_s33_killed_at_random_moments(spark, tmp_path, kills):
     table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(i, 0) for i in range(3)])
     for _ in range(kills):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import assertRows
-from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
+from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import CorruptTableError, StorageError, TrinityTable
 from trinitymerge.storage import local
@@ -246,7 +246,8 @@ def test_s33_a_commit_is_published_after_all_it_needs_has_been_synced(spark, tmp
         pytest.skip("only Linux tells the path of a descriptor")
     monkeypatch.setattr(os, "fsync", recorded)
     monkeypatch.setattr(os, "link", published)
-    table = fill(new_table(spark, tmp_path, COLUMNS), spark, [(1, "a")])
+    table = new_table(spark, tmp_path, COLUMNS)
+    merge_into(table, spark, [(1, "a")])
     root = directory_of(table)
     entry, itself, before = at_publication[-1]
     assert (Path(entry).name, itself) == ("00000000000000000001.json", True)

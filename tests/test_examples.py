@@ -2,6 +2,9 @@ import customers_scd2
 import flights_cdc
 import pytest
 
+# As users run them, and with rows by the hundred thousand.
+pytestmark = pytest.mark.generated
+
 
 def test_three_days_of_flights_are_what_the_data_set_says(spark, tmp_path, capsys):
     assert flights_cdc.run(spark, days=3, path=str(tmp_path / "flights"))

@@ -28,3 +28,19 @@ def test_assertRows_tells_types_apart_but_not_trailing_zeros(spark):
     assertRows(spark.sql("SELECT 1.50BD AS d, float('nan') AS f"), [(Decimal("1.5"), float("nan"))])
     with pytest.raises(AssertionError, match=r"\(1\) +\(True\)"):
         assertRows(spark.sql("SELECT true AS b"), [(1,)])
+
+
+def plan_of(spark):
+    return spark.range(3).filter("id > 1")._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.mark.classic("plans are looked at")
+def test_Spark_interprets_what_it_can_unless_asked_to_generate_code(spark, request):
+    assert ("*(1)" in plan_of(spark)) == request.config.getoption("--generated")
+
+
+@pytest.mark.classic("plans are looked at")
+@pytest.mark.generated
+def test_Spark_generates_code_for_tests_that_are_marked_so(spark):
+    assert "*(1)" in plan_of(spark)
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"

@@ -14,6 +14,8 @@ from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL
 from trinitymerge.storage.parquet import ManagedBackend
 
+pytestmark = pytest.mark.generated
+
 VERSIONS = "id INT, start DATE, stop DATE, v STRING"
 OPEN = "DATE'9999-01-01'"
 

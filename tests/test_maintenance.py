@@ -574,6 +574,7 @@ def all_files_hold(table: TrinityTable, text: str) -> list[str]:
     return [f.path for f in files if text in str(spark.read.parquet(f.path).collect())]
 
 
+@pytest.mark.generated  # small batches are one file each
 def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
     table = new_table(spark, tmp_path, "id STRING, ts INT, v STRING", watermarkKey="ts")
     fill(table, spark, [("ann", 10, "a"), ("bob", 10, "a")], [("ann", 20, "b")], [("cid", 20, "c")])
@@ -660,6 +661,7 @@ def test_a_merge_that_staged_a_key_before_its_purge_leaves_it_out(spark, tmp_pat
     assert all_files_hold(table, "ann") == []
 
 
+@pytest.mark.generated  # small batches are one file each
 def test_purge_again_finishes_what_a_crash_left(spark, tmp_path, at_point):
     table = new_table(spark, tmp_path, "id STRING, v STRING")
     fill(table, spark, [("ann", "a"), ("bob", "a")])

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 import pytest
+from conftest import GENERATED, INTERPRETED
 from helpers import assertRows
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -195,15 +196,14 @@ TOGETHER = {
         LEGACY + "literal.pickMinimumPrecision": "false",
         "spark.sql.jsonGenerator.ignoreNullFields": "false",
         "spark.sql.defaultColumn.enabled": "false",
+        **GENERATED,
         "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.sql.files.ignoreMissingFiles": "true",
     },
     "plans": {
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.autoBroadcastJoinThreshold": "-1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **INTERPRETED,
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates,"
         "org.apache.spark.sql.catalyst.optimizer.ColumnPruning,org.apache.spark.sql.catalyst.optimizer.CollapseProject",
         "spark.sql.optimizer.collapseProjectAlwaysInline": "true",
@@ -219,7 +219,7 @@ TOGETHER = {
 }
 """Settings that have nothing to do with each other, so that one run tells of all of them."""
 
-FOR_ORC = ("words, without ANSI", "times and zones")
+FOR_ORC = {**TOGETHER["words, without ANSI"], **TOGETHER["times and zones"]}
 """What could reach ORC files, too."""
 
 ALONE = {name: value for settings in TOGETHER.values() for name, value in settings.items()}
@@ -255,10 +255,11 @@ def assert_as_usual(spark, tmp_path, usual, settings, file_format):
 
 @pytest.mark.parametrize(
     ("settings", "file_format"),
-    [(name, "parquet") for name in TOGETHER] + [(name, "orc") for name in FOR_ORC],
+    [pytest.param(settings, "parquet", id=name) for name, settings in TOGETHER.items()]
+    + [pytest.param(FOR_ORC, "orc", id="in ORC")],
 )
 def test_S7_settings_of_the_session_change_no_row(spark, tmp_path, usual, settings, file_format):
-    assert_as_usual(spark, tmp_path, usual, TOGETHER[settings], file_format)
+    assert_as_usual(spark, tmp_path, usual, settings, file_format)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from helpers import assertRows
-from tables import copy_of, fill, frame, live_rows, new_table
+from tables import copy_of, fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import DuplicateKeyError, MergeResult, ReadOnlyTableError, TableExistsError, TrinityTable
 
@@ -40,7 +40,7 @@ def test_create_takes_a_StructType_and_keeps_its_comments(spark, tmp_path):
 def test_create_takes_an_empty_directory_and_relative_paths(spark, work_dir):
     (work_dir / "empty").mkdir()
     table = TrinityTable.create(spark, "empty", "id INT", primaryKey="id")
-    fill(table, spark, [(1,)])
+    merge_into(table, spark, [(1,)])
     assert (work_dir / "empty" / "_trinity_log").is_dir()
     assert TrinityTable.forPath(spark, str(work_dir / "empty")).toDF().count() == 1
 
@@ -48,7 +48,7 @@ def test_create_takes_an_empty_directory_and_relative_paths(spark, work_dir):
 def test_paths_are_taken_literally(spark, tmp_path):
     for name in ("with space", "100%20", "sales[2024]*", "ümläut", "a=b"):
         table = TrinityTable.create(spark, str(tmp_path / name), "id INT", primaryKey="id")
-        fill(table, spark, [(1,)], [(2,)])
+        merge_into(fill(table, spark, [(1,)]), spark, [(2,)])
         assert (tmp_path / name / "data").is_dir()
         assert TrinityTable.forPath(spark, str(tmp_path / name)).toDF().count() == 2
 

@@ -1,0 +1,103 @@
+"""Batches of plain rows, appended as a blind upsert would append them, but without what it takes to find that out.
+
+What stands in the files and in the log is the same (`test_tables.py`). A test that is about merges of such rows merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from trinitymerge import TrinityTable
+from trinitymerge.columns import CLAUSE, EFFECT
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.expressions import physical_schema
+from trinitymerge.keyrange import KeyRange
+from trinitymerge.properties import compact_after_batches
+from trinitymerge.storage.entries import Batch, Snapshot, current_user
+from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.publish import publish
+from trinitymerge.testing.rows import RowRules
+
+Row = Mapping[str, Any]
+
+_PLAIN = {"integer": int, "long": int, "string": str, "boolean": bool}
+"""The types whose values stand in statistics and ranges as they are."""
+_LONG = 32
+"""Ranges cut text that is longer."""
+_TECHNICAL = (Field(CLAUSE, "integer"), Field(EFFECT, "string"))
+_CLAUSES = ["clause 1, whenMatched()", "clause 2, whenNotMatched()"]
+
+
+def is_plain(table: TrinityTable, rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Can these be appended here: no null where none may be, one row per key, nothing that a merge would do besides."""
+    store, own = table._backend, table.definition
+    snapshot = store.snapshot()
+    if not isinstance(store, ManagedBackend) or snapshot.purged or compact_after_batches(snapshot.properties):
+        return False
+    told = {*own.primaryKey, *own.watermarkKey}
+    keys = {RowRules(own).key(row) for row in _named(own, rows)}
+    return (
+        bool(rows)
+        and len(keys) == len(rows)
+        and all(len(row) == len(own.fields) for row in rows)
+        and all(str(f.type) in _PLAIN and (f.nullable or f.name in told) for f in own.fields)
+        and own.field(own.tombstone_column).type == "boolean"
+        and all(_fits(own, name, value) for row in _named(own, rows) for name, value in row.items() if name in told)
+    )
+
+
+def _fits(own: TableDefinition, name: str, value: Any) -> bool:
+    is_short = not isinstance(value, str) or (value.isascii() and len(value) <= _LONG)
+    return type(value) is _PLAIN[str(own.field(name).type)] and is_short
+
+
+def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Writes plain rows as one batch and commits it."""
+    store, own, rules = table._backend, table.definition, RowRules(table.definition)
+    assert isinstance(store, ManagedBackend)
+    before = store.snapshot()
+    found = sorted((_stored(own, row) for row in _named(own, rows)), key=rules.key)
+    fields = [*own.stored_fields, *_TECHNICAL]
+    values = [tuple(row[field.name] for field in fields) for row in found]
+    staged = store.stage(spark.createDataFrame(values, physical_schema(fields)).coalesce(1), own)
+    keys = list(zip(*(rules.key(row) for row in found), strict=True))
+    low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
+    store.note_range(staged, KeyRange(low, high))
+    batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
+    how = {"parameters": {"clauses": _CLAUSES}, "metrics": _metrics(own, rows), "user": current_user()}
+    commit = before.next_commit("MERGE", added=(batch,), **how)
+    publish(store, commit, before, ())
+
+
+def _named(own: TableDefinition, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    return [dict(zip(own.names, row, strict=False)) for row in rows]
+
+
+def _stored(own: TableDefinition, row: Row) -> Row:
+    """The row with the library's columns; a tombstone holds nothing else than tombstones do (S9)."""
+    rules, row = RowRules(own), {own.tombstone_column: False, **row}
+    held = rules.of_tombstones if rules.is_tombstone(row) else row
+    return {**{name: value if name in held else None for name, value in row.items()}, CLAUSE: 2, EFFECT: None}
+
+
+def _batch(own: TableDefinition, rows: Sequence[Row], before: Snapshot, **fields: Any) -> Batch:
+    watermarks = [tuple(row[name] for name in own.watermarkKey) for row in rows]
+    return Batch(
+        rows=len(rows),
+        tombstones=sum(map(RowRules(own).is_tombstone, rows)),
+        watermark_min=min(watermarks) if own.watermarkKey else None,
+        watermark_max=max(watermarks) if own.watermarkKey else None,
+        unique_keys=True,
+        base=not before.batches,
+        **fields,
+    )
+
+
+def _metrics(own: TableDefinition, rows: Sequence[Any]) -> dict[str, Any]:
+    unknown = dict.fromkeys(("rowsInserted", "rowsUpdated", "rowsDeleted"))
+    stale = None if own.watermarkKey else 0
+    counts = {"rowsStale": stale, "rowsAppended": len(rows), "rowsSource": len(rows)}
+    return {**unknown, **counts, "path": "blind append"}

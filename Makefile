@@ -12,10 +12,10 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long mutants soak lint bench clean java python
+.PHONY: help demo test test-long test-cluster mutants soak lint bench clean java python
 
 help:       ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-10s", $$2; $$1 = $$2 = ""; print}'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
 
 demo:       java .venv/.examples  ## a month of New York's flights as change events, merged and checked (ARGS="--days 3")
 	@$(BIN)/python examples/flights_cdc.py $(ARGS)
@@ -28,6 +28,9 @@ test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connec
 test-long:  java .venv/.dev  ## the test suite with its long tests, many more random cases, and generated code
 	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long --generated $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote all --generated $(ARGS) || test $$? -eq 5
+
+test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed
+	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)

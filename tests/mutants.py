@@ -408,22 +408,23 @@ MUTANTS = (
     Mutant(
         "batches are folded that are no neighbours (S38a)",
         "maintenance/folding.py",
-        "takewhile(lambda b: b.bytes < small, reversed(snapshot.batches))",
-        "filter(lambda b: b.bytes < small, reversed(snapshot.batches))",
-        ["test_folding.py::test_S38a_the_newest_small_batches_are_folded_and_none_that_is_large_beside_them"],
+        "groupby(snapshot.batches, lambda b: b.bytes < small)",
+        "[(True, [b for b in snapshot.batches if b.bytes < small])]",
+        ["test_folding.py::test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them"],
     ),
     Mutant(
         "a compaction keeps a fold of rows whose tombstone it forgets (S38a)",
         "maintenance/compaction.py",
-        "stay, now = {b.id: b for b in landed.appended}, landed.now",
-        "now = landed.now\n    stay = {b.id: b for b in now.batches if b.version > landed.since.version}",
+        "    stay = {b.id for b in now.batches if b.id in of}\n    held = {i for batch in stay for i in of[batch]}\n",
+        "    held, since = {b.id for b in landed.appended}, landed.since.version\n"
+        "    stay = {b.id for b in now.batches if b.version > since}\n",
         ["test_folding.py::test_S38_S38a_a_compaction_commits_beside_folds"],
     ),
     Mutant(
         "a compaction that loses a second race forgets what landed before the first (S38a)",
         "storage/publish.py",
-        "again(Landed.between(history, since, base))",
-        "again(landed)",
+        "remade(everything)",
+        "remade(landed)",
         ["test_folding.py::test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_every_merge"],
     ),
     Mutant(

@@ -81,7 +81,16 @@ STEPS = {
     "fold": [*STAGE, "replace.written", "fold.staged", *COMMIT, "fold.committed"],
     "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
-    "purge": [*STAGE, *STAGE, "purge.staged", *COMMIT, "purge.committed", *["purge.deleted"] * 4],
+    "purge": [
+        *STAGE,
+        "replace.written",
+        *STAGE,
+        "replace.written",
+        "purge.staged",
+        *COMMIT,
+        "purge.committed",
+        *["purge.deleted"] * 4,
+    ],
 }
 """What each operation comes to on the table below, in order."""
 

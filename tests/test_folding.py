@@ -70,32 +70,40 @@ def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
         (pending(*[5] * 17, base=171), 17),
         (pending(33, *[1] * 16, base=10**9), 16),
         (pending(32, *[1] * 16, base=10**9), 17),
-        (pending(*[1] * 20, 40 << 20, *[1] * 16, base=10**9), 0),
-        (pending(*[1] * 20, 40 << 20, *[1] * 17, base=10**9), 17),
+        (pending(*[40 << 20, *[1] * 8] * 2, base=10**9), 0),
+        (pending(*[40 << 20, *[1] * 8] * 3, base=10**9), 0),
+        (pending(*[1] * 20, 40 << 20, *[1] * 16, base=10**9), slice(1, 21)),
+        (pending(*[1] * 8, 40 << 20, *[1] * 17, base=10**9), 17),
         (pending(*[5] * 17, base=10**9, **NEVER), 0),
         (pending(*[5] * 3, base=10**9, **AFTER_TWO), 3),
         (pending(*[5] * 3, base=10**9, **AFTER_TWO, **{FOLD_BYTES: "5"}), 0),
     ],
 )
-def test_S38a_the_newest_small_batches_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
-    assert batches_to_fold(snapshot) == snapshot.batches[len(snapshot.batches) - folded :]
+def test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
+    where = folded if isinstance(folded, slice) else slice(len(snapshot.batches) - folded, None)
+    assert batches_to_fold(snapshot) == snapshot.batches[where]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_S38a_a_row_is_folded_as_often_as_the_logarithm_of_the_merges(seed):
-    """Whatever sizes merges have: few batches wait, and what is written again is little beside what was written."""
-    chance, sizes, written, merges, longest = random.Random(seed), [], 0, 2000, 0
+@pytest.mark.parametrize("large", [0, 12], ids=["small merges only", "a large one after every twelve"])
+def test_S38a_what_is_written_again_is_little_beside_what_was_appended(seed, large):
+    """Whatever sizes merges have, few small batches wait, and rows are folded as often as the logarithm of the merges."""
+    chance, sizes, appended, written, merges, longest = random.Random(seed), [], 0, 0, 1000, 0
     most = chance.choice([1, 10, 1000])
-    for _ in range(merges):
-        sizes.append(chance.randint(1, most))
+    for n in range(1, merges + 1):
+        is_large = large and n % large == 0
+        sizes.append(40 << 20 if is_large else chance.randint(1, most))
+        appended += 0 if is_large else sizes[-1]
         snapshot = pending(*sizes, base=10**9)
         run = batches_to_fold(snapshot)
         if run:
-            sizes[len(sizes) - len(run) :] = [sum(b.bytes for b in run)]
-            written += sizes[-1]
-        longest = max(longest, len(sizes))
-    assert longest <= 17
-    assert written <= sum(sizes) * math.log(merges, 1.5)
+            at = int(run[0].id[1:]) - 2
+            sizes[at : at + len(run)] = [sum(b.bytes for b in run)]
+            written += sizes[at]
+        since_large = sum(size < 40 << 20 for size in sizes)
+        longest = max(longest, since_large if not large else since_large - 3 * (n // large))
+    assert longest <= 24
+    assert written <= appended * math.log(merges, 1.5)
 
 
 @pytest.mark.parametrize(("name", "text"), [(FOLD_AFTER_BATCHES, "0"), (FOLD_BYTES, "none"), (FOLD_BYTES, "1.5")])
@@ -131,6 +139,7 @@ def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_pa
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 5, 1)
     assert result.seconds["fold"] > 0
+    assert result.hint == "folded 4 batches into version 5"
     assert operations(table) == [*["MERGE"] * 4, "FOLD"]
     assert live_rows(table) == LIVE
 
@@ -242,7 +251,7 @@ NEW = [(3, 40, "newest", False), (1, 40, "newest", False), (7, 40, "new", False)
     "landed", ["fold of what was read", "fold of read and new", "fold of all", "merge, fold of both, merge"]
 )
 def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, meanwhile, landed, retention):
-    """None may starve it, and what it forgets stays forgotten: what is newer comes back as it was before it was folded."""
+    """None may starve it, and what it forgets stays forgotten: newer rows come back as they were before they were folded."""
     properties = {**NEVER, TOMBSTONE_RETENTION_HOURS: retention}
     table = fill(new_table(spark, tmp_path, properties=properties), spark, *ALL_KINDS)
     expected, batches = (LIVE, 1) if landed.endswith("was read") else (NEW, 2)
@@ -306,6 +315,11 @@ class Crowded:
         self.log.append(commit)
         return self.now
 
+    def rows_of(self, batch: str) -> list[str]:
+        """The appended batches whose rows are in one."""
+        folds = {b.id: c.removed for c in self.log if c.operation == FOLD for b in c.added}
+        return [i for part in folds[batch] for i in self.rows_of(part)] if batch in folds else [batch]
+
     def append(self) -> Commit:
         return self.now.next_commit("MERGE", added=[Batch(id=f"b{self.now.version + 1}", **ONE)])
 
@@ -323,8 +337,9 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     commit = read.next_commit(COMPACT, added=[base], removed=[b.id for b in read.batches])
     done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
-    assert [b.id for b in done.batches] == ["new", *appended]
-    assert [b.version for b in done.batches[1:]] == [c.version for c in history.log if c.operation == "MERGE"]
+    assert done.batches[0].id == "new"
+    assert [i for b in done.batches[1:] for i in history.rows_of(b.id)] == appended
+    assert all(b.version > read.version for b in done.batches[1:])
 
 
 # Failing --------------------------------------------------------------------------------------------------------------

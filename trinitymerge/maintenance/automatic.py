@@ -11,6 +11,7 @@ import time
 
 import attrs
 
+from trinitymerge.errors import counted
 from trinitymerge.maintenance.compaction import compact, why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
@@ -33,34 +34,38 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
         return result
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
-        return _compacted(store, _hinted(result, after))
-    folded = _folded(store, result, after)
-    return _hinted(*folded)
+        return _compacted(store, result, after)
+    return _folded(store, result, after)
 
 
-def _hinted(result: MergeResult, after: Snapshot) -> MergeResult:
+def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
+    """The result with what was done besides, and what would pay next."""
     why = why_compact(Batches.of(after))
-    return attrs.evolve(result, hint=f"compact() would pay: {why}" if why else "", batches=len(after.batches))
+    hints = [*done, *([f"compact() would pay: {why}"] if why else [])]
+    return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 
 
-def _compacted(store: Maintained, result: MergeResult) -> MergeResult:
+def _compacted(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
         compacted = compact(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
-        return result
-    return result if compacted.skipped else attrs.evolve(result, hint=f"compacted into version {compacted.version}")
+        return _hinted(result, after)
+    if compacted.skipped:
+        return _hinted(result, after)
+    return attrs.evolve(result, hint=f"compacted into version {compacted.version}", batches=1)
 
 
-def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> tuple[MergeResult, Snapshot]:
-    """The result with the time that folding took, and the table afterwards."""
+def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
     start, small = time.perf_counter(), batches_to_fold(after)
     if not small:
-        return result, after
+        return _hinted(result, after)
     try:
         folded = fold(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: folding batches after version %d failed: %s", store.path, result.version, error)
-        return result, after
-    seconds = {**result.seconds, "fold": time.perf_counter() - start}
-    return attrs.evolve(result, seconds=seconds), folded or after
+        return _hinted(result, after)
+    result = attrs.evolve(result, seconds={**result.seconds, "fold": time.perf_counter() - start})
+    if folded is None:
+        return _hinted(result, after)
+    return _hinted(result, folded, f"folded {counted(len(small), 'batch', 'batches')} into version {folded.version}")

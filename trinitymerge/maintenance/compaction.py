@@ -108,7 +108,8 @@ def compact(backend: Maintained) -> CompactionResult:
 
     Raises:
         CorruptTableError: a file is missing.
-        FilesVacuumedError: a vacuum with too short a retention has removed the new base; nothing was changed.
+        FilesVacuumedError: a vacuum with too short a retention has removed the new base, or what landed beside it and was folded;
+            nothing was changed.
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()
@@ -188,17 +189,30 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
 
 
 def beside_folds(commit: Commit, landed: Landed) -> Commit:
-    """The commit on top of what landed: appends stay, and what was folded of them meanwhile comes back as it was appended.
+    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else.
 
-    A fold may hold an older row that a tombstone outside of it hides, and that tombstone may be one that is now forgotten.
+    Of a fold with rows that were read the others come back as they were appended. It may hold a row that a tombstone outside of it
+    hides, and that tombstone may be one that is now forgotten.
     """
-    stay, now = {b.id: b for b in landed.appended}, landed.now
-    here = {b.id for b in now.batches}
+    now, of = landed.now, _new_rows(landed)
+    stay = {b.id for b in now.batches if b.id in of}
+    held = {i for batch in stay for i in of[batch]}
     return attrs.evolve(
         now.rebase(commit),
-        added=[*commit.added, *(b for i, b in stay.items() if i not in here)],
+        added=[*commit.added, *(b for b in landed.appended if b.id not in held)],
         removed=[b.id for b in now.batches if b.id not in stay],
     )
+
+
+def _new_rows(landed: Landed) -> dict[str, frozenset[str]]:
+    """The batches that hold nothing but rows that landed, and the appended batches whose rows these are."""
+    of: dict[str, frozenset[str]] = {}
+    for commit in landed.commits:
+        if not commit.removed:
+            of |= {b.id: frozenset([b.id]) for b in commit.added}
+        elif all(i in of for i in commit.removed):
+            of |= {b.id: frozenset().union(*(of[i] for i in commit.removed)) for b in commit.added}
+    return of
 
 
 def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:

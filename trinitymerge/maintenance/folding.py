@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import accumulate, takewhile
+from itertools import groupby
 
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, rewrite
@@ -26,23 +26,32 @@ FAULT_POINTS = ("fold.staged", "fold.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
 
 _GROWTH = 2
-"""A batch is folded with newer ones if it has at most so many times their bytes. So what a row is in grows by half each time
-that the row is written again: it is folded as many times as the logarithm of the number of merges."""
+"""A batch is folded with newer ones if it has at most so many times their bytes: what is written again is at most twice what
+was appended since it was written before."""
 
 
 def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
     """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
 
-    Of the small ones since the last large one, the newest, down to the oldest that is not too large beside all after it. A
-    small base is one of them.
+    Small ones between two large ones, or since the last: the newest of them, down to the oldest that is not too large beside
+    all after it. A small base may be one of them.
     """
     limit, small = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
-    newest_first = tuple(takewhile(lambda b: b.bytes < small, reversed(snapshot.batches)))
-    if limit is None or sum(not b.base for b in newest_first) <= limit:
+    if limit is None or sum(b.bytes < small and not b.base for b in snapshot.batches) <= limit:
         return ()
-    newer = accumulate((b.bytes for b in newest_first), initial=0)
-    fitting = [n for n, (b, size) in enumerate(zip(newest_first, newer, strict=False), 1) if b.bytes <= _GROWTH * size]
-    return newest_first[: max(fitting, default=0)][::-1]
+    runs = (tuple(run) for is_small, run in groupby(snapshot.batches, lambda b: b.bytes < small) if is_small)
+    longest = max((_newest(run) for run in runs), key=len, default=())
+    return longest if len(longest) > limit // 2 else ()
+
+
+def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """Of consecutive batches the newest ones that are worth folding."""
+    size, oldest = 0, len(run)
+    for n, batch in reversed(tuple(enumerate(run))):
+        if batch.bytes <= _GROWTH * size:
+            oldest = n
+        size += batch.bytes
+    return run[oldest:]
 
 
 def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:

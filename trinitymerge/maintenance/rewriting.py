@@ -30,7 +30,7 @@ from trinitymerge.tombstones import bare
 TARGET_FILE_BYTES = 64 << 20
 """A new batch has about one file for so many bytes of the batches it replaces."""
 
-ONE_TASK_BYTES = 16 << 20
+ONE_TASK_BYTES, ONE_TASK_BATCHES = 16 << 20, 64
 """Up to this size one task reads, resolves and writes all of it: rows that are not shuffled need no second stage."""
 
 _MS_PER_HOUR = 3_600_000
@@ -94,7 +94,8 @@ class Dated:
         """For some batches of a snapshot."""
         needed = {b.version for b in batches if b.tombstones and b.version is not None}
         times = {version: backend.committed_at(version) for version in sorted(needed)}
-        return cls(backend, times, sum(b.bytes for b in batches) <= ONE_TASK_BYTES)
+        few = len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
+        return cls(backend, times, few)
 
     def scan(self, batches: Batches) -> DataFrame:
         """See :class:`~trinitymerge.storage.backend.Scanner`."""

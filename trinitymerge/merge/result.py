@@ -30,7 +30,8 @@ class MergeResult:
     """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
 
     Attributes:
-        version: the table's version after the merge; the unchanged one if nothing was committed.
+        version: the version that the merge has made; the unchanged one if nothing was committed. A fold or compaction after it
+            makes another.
         rowsInserted: keys that became live.
         rowsUpdated: live keys whose row was replaced; a moved key is one update.
         rowsDeleted: keys that ceased to be live.

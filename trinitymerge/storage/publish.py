@@ -79,12 +79,12 @@ class Landed:
     @classmethod
     def after(cls, history: History, since: Snapshot) -> Landed:
         """What a table's history says."""
-        return cls.between(history, since, history.snapshot())
-
-    @classmethod
-    def between(cls, history: History, since: Snapshot, now: Snapshot) -> Landed:
-        """The same up to a snapshot that may not be the newest any more."""
+        now = history.snapshot()
         return cls(since, now, tuple(history.commits(since.version + 1, now.version)))
+
+    def and_then(self, later: Landed) -> Landed:
+        """This and what landed after it."""
+        return Landed(self.since, later.now, (*self.commits, *later.commits))
 
     @property
     def appended(self) -> tuple[Batch, ...]:
@@ -197,7 +197,7 @@ def publish(
     commit: Commit,
     base: Snapshot,
     requirements: Sequence[Requirement],
-    again: Callable[[Landed], Commit] | None = None,
+    remade: Callable[[Landed], Commit] | None = None,
 ) -> Snapshot:
     """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
 
@@ -206,7 +206,7 @@ def publish(
         commit: made on ``base``.
         base: the snapshot it was computed from.
         requirements: asked, in order, each time somebody else was faster.
-        again: if they hold, what to commit on top of all that has landed since ``base``; if it is not given, the same.
+        remade: if they hold, what to commit on top of all that has landed since ``base``; if it is not given, the same.
 
     Returns:
         The snapshot after the commit.
@@ -216,7 +216,7 @@ def publish(
         FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
         OutcomeUnknown: the storage cannot say whether the commit took place: its files must stay.
     """
-    since = base
+    everything = Landed(base, base, ())
     while True:
         try:
             return history.commit(commit, base)
@@ -228,8 +228,8 @@ def publish(
                 why = requirement.violation(landed)
                 if why is not None:
                     raise _conflict(history, landed, taken, why, requirement) from None
-            base = landed.now
-            commit = base.rebase(commit) if again is None else again(Landed.between(history, since, base))
+            base, everything = landed.now, everything.and_then(landed)
+            commit = base.rebase(commit) if remade is None else remade(everything)
 
 
 def _conflict(

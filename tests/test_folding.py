@@ -9,6 +9,7 @@ from functools import partial
 
 import attrs
 import pytest
+from helpers import assertRows
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
@@ -22,6 +23,7 @@ from trinitymerge.properties import (
     TOMBSTONE_RETENTION_HOURS,
 )
 from trinitymerge.storage import faults
+from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit, Snapshot
 from trinitymerge.storage.publish import OnlyAppends, VersionTaken, publish
 
@@ -161,6 +163,28 @@ def test_S38_S38a_a_compaction_counts_merges_and_dates_tombstones_by_their_own_c
             table.compact()
         assert (operations(table)[-1], table._snapshot().batches[0].tombstones) == (operation, 3 if day == 6 else 0)
     assert live_rows(table) == [*LIVE, (5, 10, "a", False), (6, 10, "a", False)]
+
+
+@pytest.mark.parametrize("falling", [False, True], ids=["rising", "falling"])
+@pytest.mark.parametrize("watermark", [None, "ts"])
+def test_S13_S38a_small_batches_are_laid_over_a_fold_and_both_over_the_base(spark, tmp_path, watermark, falling):
+    """Nothing is shuffled but the small batches, and their rows tie, win and lose as if they were resolved at once."""
+    keys = {"primaryKey": "id", "watermarkKey": watermark, "tombstoneKey": "deleted", "properties": NEVER}
+    table = new_table(spark, tmp_path, ROWS, **keys)
+    for commit, (step, count) in enumerate([(1, 400), (2, 40), (3, 40), (5, 10), (7, 10)]):
+        late = f"CASE WHEN id % 4 = 1 THEN {5 if falling else 50} - 10 * {commit} ELSE 10 * {commit} END"
+        row = ("CAST(id AS INT) AS id", f"CAST({late} AS INT) AS ts", f"'{commit}' AS v", "id % 6 = 0 AS deleted")
+        table.upsert(spark.range(0, step * count, step).selectExpr(*row)).execute()
+    snapshot = table._backend.snapshot()
+    fold(table._backend, snapshot, snapshot.batches[1:3])
+    plan = table.toDF()._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("BroadcastHashJoin") >= 3 + 2 * (watermark is not None), plan
+    rows = table._backend.scan(Batches.of(table._snapshot()))
+    order = ([watermark] if watermark else []) + ["_tm_version"]
+    expected = rows.selectExpr(
+        "*", f"row_number() OVER (PARTITION BY id ORDER BY {', '.join(f'{c} DESC' for c in order)}) AS n"
+    )
+    assertRows(table.toDF(), expected.filter("n = 1 AND NOT deleted").select("id", "ts", "v", "deleted"))
 
 
 def test_S38a_without_watermark_or_tombstone_column_the_later_commit_wins(spark, tmp_path):

@@ -106,8 +106,13 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    overlay = None if by_key else Overlay.of(batches)
-    return _resolved(scan(batches), batches) if overlay is None else _overlaid(scan, overlay)
+    return _resolved(scan(batches), batches) if by_key else _latest(scan, batches, _OVERLAYS)
+
+
+def _latest(scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
+    """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
+    overlay = Overlay.of(batches) if overlays else None
+    return _resolved(scan(batches), batches) if overlay is None else _overlaid(scan, overlay, overlays - 1)
 
 
 def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
@@ -148,15 +153,20 @@ def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
 OVERLAY_ROWS = 1_000_000
 """Up to this many delta rows are sent to every task that scans the base, instead of shuffling the base."""
 
-_ROWS_OF_A_SMALL_FILE = 10_000
+_ROWS_OF_A_SMALL_FILE = 20_000
+
+
+_OVERLAYS = 2
+"""A large fold is to the small batches after it what the base is to the fold: they are laid over it, and both over the base. Each
+overlay reads what lies over it twice."""
 
 
 @attrs.frozen
 class Overlay:
-    """A base batch and the few rows written since: the base need not be shuffled to be resolved.
+    """A batch with unique keys and the few rows written since: the base need not be shuffled to be resolved.
 
     Attributes:
-        base: the one resolved batch.
+        base: the one resolved batch, or the oldest one if its keys are unique.
         deltas: what was committed after it.
         deltas_win: no base row can be fresher than a delta row, by the batches' statistics.
     """
@@ -168,9 +178,10 @@ class Overlay:
     @classmethod
     def of(cls, batches: Batches) -> Overlay | None:
         """The overlay of a table's batches, or None where full resolution is better or the only way."""
-        base, deltas = batches.base, batches.pending
+        base = batches.base or next((b for b in batches.batches[:1] if b.unique_keys), None)
         if base is None:
             return None
+        deltas = tuple(b for b in batches.batches if b is not base)
         size = sum(b.rows for b in deltas)
         later = all(_version(b) > _version(base) for b in deltas)
         if not deltas or not later or size > OVERLAY_ROWS or size * 2 > base.rows:
@@ -197,16 +208,21 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay) -> DataFrame:
+def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: int) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
+
+    Args:
+        scan: the rows of batches.
+        overlay: what to lay over what.
+        overlays: how many more may be laid over one another.
     """
     definition = overlay.base.definition
     base = scan(overlay.base).drop(VERSION)
     has_key = " AND ".join(f"{quote(k)} IS NOT NULL" for k in definition.primaryKey)
-    deltas = _resolved(scan(overlay.deltas).filter(has_key), overlay.deltas)
+    deltas = _latest(lambda some: scan(some).filter(has_key), overlay.deltas, overlays)
     marks = _marks(deltas, overlay)
     fresher = "false"
     if not overlay.deltas_win:

@@ -23,7 +23,7 @@ from trinitymerge.maintenance.folding import fold
 
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 CHANGES = 20_000
-TURNS = 4
+TURNS = 3
 
 MERGE, READS = "merge that appends blindly", "merge that reads the target"
 SCAN, PENDING = "full read of a base", "full read of a base and five batches"

@@ -65,7 +65,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     staged = store.stage(spark.createDataFrame(values, physical_schema(fields)).coalesce(1), own)
     keys = list(zip(*(rules.key(row) for row in found), strict=True))
     low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
-    store.note_range(staged, KeyRange(low, high))
+    store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
     batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
     how = {"parameters": {"clauses": _CLAUSES}, "metrics": _metrics(own, rows), "user": current_user()}
     commit = before.next_commit("MERGE", added=(batch,), **how)

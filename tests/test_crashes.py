@@ -23,7 +23,7 @@ from processes import fork, kill, start
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
-from trinitymerge import TrinityTable
+from trinitymerge import TrinityTable, properties
 from trinitymerge.maintenance import folding
 from trinitymerge.properties import CHECKPOINT_INTERVAL
 from trinitymerge.storage import faults
@@ -44,6 +44,12 @@ def compact(spark, table):
     table.compact()
 
 
+def split(spark, table):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+        table.compact(full=True)
+
+
 def fold(spark, table):
     snapshot = table._backend.snapshot()
     folding.fold(table._backend, snapshot, snapshot.batches)
@@ -61,7 +67,9 @@ def purge(spark, table):
     table.purge([1])
 
 
-OPERATIONS: dict[str, Callable[..., None]] = {f.__name__: f for f in (merge, compact, fold, vacuum, restore, purge)}
+OPERATIONS: dict[str, Callable[..., None]] = {
+    f.__name__: f for f in (merge, compact, split, fold, vacuum, restore, purge)
+}
 
 STAGE = ["stage.before", "stage.written", "stage.synced"]
 CREATE = ["create.written", "create.published", "create.synced"]
@@ -78,6 +86,15 @@ COMMIT = [
 STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
+    "split": [
+        *STAGE,
+        "replace.written",
+        *["split.moved"] * 4,
+        *["replace.written"] * 4,
+        "compact.staged",
+        *COMMIT,
+        "compact.committed",
+    ],
     "fold": [*STAGE, "replace.written", "fold.staged", *COMMIT, "fold.committed"],
     "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
@@ -97,6 +114,7 @@ STEPS = {
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
     "compact": {"compact.staged", "compact.committed"},
+    "split": {"split.moved:2", "replace.written:3", "create.published"},
     "fold": {"fold.staged", "fold.committed"},
     "vacuum": {"vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.published"},
@@ -197,7 +215,8 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, before, aft
     assert State.of(table) == expected
     staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]
     if staged and not committed:
-        assert len([name for name in leftovers(table) if name.startswith("_tm_batch")]) == len(staged)
+        left = len([name for name in leftovers(table) if name.startswith("_tm_batch")])
+        assert left == len(staged) or ("split.moved" in steps and left > 0)
     check_next_writer_and_vacuum(spark, table, expected.rows)
 
 

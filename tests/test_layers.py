@@ -57,6 +57,7 @@ WITHOUT_SPARK = [
     "columns",
     "properties",
     "storage.attempts",
+    "storage.directories",
     "storage.entries",
     "storage.envelope",
     "storage.faults",

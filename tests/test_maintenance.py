@@ -27,7 +27,7 @@ from trinitymerge import (
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import rewriting
 from trinitymerge.merge.paths.choice import BLIND, KEYED
-from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
+from trinitymerge.properties import SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
 
@@ -74,9 +74,8 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
 
 
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(rewriting, "TARGET_FILE_BYTES", 1000)
     monkeypatch.setattr(rewriting, "ONE_TASK_BYTES", 0)
-    table = new_table(spark, tmp_path, "id INT, v STRING")
+    table = new_table(spark, tmp_path, "id INT, v STRING", properties={SEGMENT_BYTES: "1000"})
     for start in (0, 1):
         table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()
     table.compact()

@@ -86,7 +86,11 @@ SINCE = _column(
     "maintenance.rewriting",
 )
 BATCH = _column(
-    "batch", "STRING", "the id of the row's batch: the name of its directory", "storage.parquet", "maintenance.purge"
+    "batch",
+    "STRING",
+    "the id of the row's batch: the name of its directory",
+    "storage.parquet",
+    "storage.directories maintenance.purge",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _NARROW = 2
 """Ranges of less than the table's rows by this are worth a filter."""
 _LISTED = 10
 """Spark's ``spark.sql.parquet.pushdown.inFilterThreshold``, unless it is set otherwise."""
+_EXACT_CHARACTERS = 1000
 _CHARACTERS = 32
 """Longer bounds are cut, the upper one rounded up: keys may be long, and what comes after says little."""
 
@@ -39,11 +40,13 @@ class KeyRange:
         low: by the column's name, in the form of :mod:`trinitymerge.statistics`; nothing where unknown.
         high: likewise.
         is_empty: there is no key.
+        first: the smallest key as a whole, exact, in the same form; None where unknown, or too long to be kept.
     """
 
     low: Mapping[str, Any]
     high: Mapping[str, Any]
     is_empty: bool = False
+    first: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, observed: Mapping[str, Any], definition: TableDefinition) -> KeyRange:
@@ -59,11 +62,12 @@ class KeyRange:
             ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
             if all(end is not None and ordered(end, kind) is not None for end in (least, most, *ends)):
                 known[name] = ends
-        return cls({k: low for k, (low, _) in known.items()}, {k: high for k, (_, high) in known.items()})
+        low, high = ({k: ends[i] for k, ends in known.items()} for i in (0, 1))
+        return cls(low, high, first=_first_of(observed, definition))
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept."""
-        return {"low": dict(self.low), "high": dict(self.high)}
+        return {"low": dict(self.low), "high": dict(self.high), "first": self.first}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KeyRange:
@@ -75,7 +79,8 @@ class KeyRange:
         low, high = data.get("low"), data.get("high")
         if not isinstance(low, dict) or not isinstance(high, dict) or set(low) != set(high):
             raise ValueError("no range of keys")
-        return cls(low, high)
+        first = data.get("first")
+        return cls(low, high, first=tuple(first) if isinstance(first, list) else None)
 
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
         """True if no key is in both: some column of one ends before that of the other begins."""
@@ -134,6 +139,32 @@ def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """The same over stored rows, of those for which some SQL is true."""
     kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
     return metrics(definition, {k: (Sql(f"CASE WHEN {where} THEN {quote(k)} END"), kind) for k, kind in kinds.items()})
+
+
+def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
+    """Besides, the smallest key as a whole, for keys of several columns."""
+    if len(definition.primaryKey) == 1 or not has_order(definition):
+        return {}
+    parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(definition.primaryKey))
+    least = f"min(CASE WHEN {where} THEN named_struct({parts}) END)"
+    kinds = (physical_type(definition.field(k)) for k in definition.primaryKey)
+    found = {_name("first", i): encoded(f"{least}.k{i}", kind) for i, kind in enumerate(kinds)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def has_order(definition: TableDefinition) -> bool:
+    """True if the order of whole keys can be told from kept values: here as in Spark, and as SQL."""
+    fields = [definition.field(k) for k in definition.primaryKey]
+    return all(isinstance(physical_type(f), _RANGED) and not declared_length(f) for f in fields)
+
+
+def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, ...] | None:
+    kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
+    of = "min" if len(kinds) == 1 else "first"
+    values = tuple(observed.get(_name(of, i)) for i in range(len(kinds)))
+    if not has_order(definition) or any(decoded(v, kind) is None for v, kind in zip(values, kinds, strict=True)):
+        return None
+    return values if all(len(str(v)) <= _EXACT_CHARACTERS for v in values) else None
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:

@@ -44,10 +44,15 @@ class Gathering:
         """
         text = jvm.observed(self._observation, METRICS)
         if text is None and rows is not None:
-            text = rows.agg(self._text()).collect()[0][0]
+            return self.of(rows)
         if text is None:
             raise RuntimeError("Spark has run a job without handing over what was observed in it.")
         found: dict[str, Any] = json.loads(text)
+        return found
+
+    def of(self, rows: DataFrame) -> dict[str, Any]:
+        """The values of some rows, in a job of its own."""
+        found: dict[str, Any] = json.loads(rows.agg(self._text()).collect()[0][0])
         return found
 
     def _text(self) -> Column:

@@ -16,6 +16,7 @@ TOMBSTONE_RETENTION_HOURS = "trinitymerge.tombstoneRetentionHours"
 COMPACT_AFTER_BATCHES = "trinitymerge.compactAfterBatches"
 FOLD_AFTER_BATCHES = "trinitymerge.foldAfterBatches"
 FOLD_BYTES = "trinitymerge.foldBytes"
+SEGMENT_BYTES = "trinitymerge.segmentBytes"
 MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
 
@@ -24,6 +25,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 50
 _DEFAULT_RETENTION_HOURS = 7 * 24.0
 _DEFAULT_FOLD_AFTER = 16
 _DEFAULT_FOLD_BYTES = 32 << 20
+_SMALLEST_SEGMENT, _MOST_SEGMENTS = 16 << 20, 256
 _DEFAULT_ATTEMPTS = 20
 _DEFAULT_BACKOFF_SECONDS = 0.05
 
@@ -67,6 +69,21 @@ def fold_after_batches(properties: Mapping[str, str]) -> int | None:
 def fold_bytes(properties: Mapping[str, str]) -> int:
     """Smaller batches than this are small ones."""
     return _positive(properties.get(FOLD_BYTES, str(_DEFAULT_FOLD_BYTES)))
+
+
+def segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
+    """About how large the segments of a base are (S38b).
+
+    Args:
+        properties: of the table.
+        table_bytes: its size. Segments of large tables are larger, so that there are never too many to be listed.
+
+    Example:
+        >>> segment_bytes({}, 1 << 30) >> 20, segment_bytes({}, 1 << 40) >> 20
+        (16, 4096)
+    """
+    text = properties.get(SEGMENT_BYTES)
+    return max(_SMALLEST_SEGMENT, table_bytes // _MOST_SEGMENTS) if text is None else _positive(text)
 
 
 def max_commit_attempts(properties: Mapping[str, str]) -> int:
@@ -123,6 +140,7 @@ _KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
     COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
     FOLD_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
     FOLD_BYTES: (fold_bytes, "a number of bytes from 1 up"),
+    SEGMENT_BYTES: (lambda p: _positive(p[SEGMENT_BYTES]), "a number of bytes from 1 up"),
     MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
     COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),
 }

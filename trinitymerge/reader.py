@@ -118,7 +118,7 @@ def _latest(scan: Callable[[Batches], DataFrame], batches: Batches, overlays: in
 def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     """Versions of a table's rows, resolved by one window over all of them."""
     definition = batches.definition
-    if len(batches.batches) <= 1 and all(b.unique_keys for b in batches.batches):
+    if batches.are_resolved:
         return rows.drop(VERSION)
     return _first_per_key(rows, definition, [*_freshest_first(definition), f"{VERSION} DESC"]).drop(VERSION)
 
@@ -163,10 +163,10 @@ overlay reads what lies over it twice."""
 
 @attrs.frozen
 class Overlay:
-    """A batch with unique keys and the few rows written since: the base need not be shuffled to be resolved.
+    """Rows with unique keys and the few written since: the base need not be shuffled to be resolved.
 
     Attributes:
-        base: the one resolved batch, or the oldest one if its keys are unique.
+        base: the resolved batch or segments, or the oldest batch if its keys are unique.
         deltas: what was committed after it.
         deltas_win: no base row can be fresher than a delta row, by the batches' statistics.
     """
@@ -178,16 +178,17 @@ class Overlay:
     @classmethod
     def of(cls, batches: Batches) -> Overlay | None:
         """The overlay of a table's batches, or None where full resolution is better or the only way."""
-        base = batches.base or next((b for b in batches.batches[:1] if b.unique_keys), None)
-        if base is None:
+        base = batches.base or tuple(b for b in batches.batches[:1] if b.unique_keys)
+        ids = {b.id for b in base}
+        deltas = tuple(b for b in batches.batches if b.id not in ids)
+        size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
+        if not base or not deltas or size > OVERLAY_ROWS or size * 2 > rows:
             return None
-        deltas = tuple(b for b in batches.batches if b is not base)
-        size = sum(b.rows for b in deltas)
-        later = all(_version(b) > _version(base) for b in deltas)
-        if not deltas or not later or size > OVERLAY_ROWS or size * 2 > base.rows:
+        pairs = [(d, b) for b in base for d in deltas if b.tiling is None or _is_later(d, b)]
+        if not all(_is_later(d, b) for d, b in pairs):
             return None
-        win = all(_cannot_lose(d, base, batches.definition) for d in deltas)
-        return cls(attrs.evolve(batches, batches=(base,)), attrs.evolve(batches, batches=deltas), win)
+        win = all(_cannot_lose(d, b, batches.definition) for d, b in pairs)
+        return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
 
     @property
     def has_small_files(self) -> bool:
@@ -195,6 +196,10 @@ class Overlay:
         return sum(b.rows for b in self.deltas.batches) <= _ROWS_OF_A_SMALL_FILE * sum(
             b.files for b in self.deltas.batches
         )
+
+
+def _is_later(delta: Batch, base: Batch) -> bool:
+    return _version(delta) > _version(base)
 
 
 def _version(batch: Batch) -> int:

@@ -6,7 +6,8 @@ becomes of the batch, is the business of whoever writes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -16,6 +17,7 @@ from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
 from trinitymerge.storage.backend import Backend, Staged
 from trinitymerge.storage.entries import Batch
+from trinitymerge.storage.publish import OutcomeUnknown
 
 
 def stage(
@@ -45,3 +47,21 @@ def stage(
         backend.discard(staged)
         raise
     return staged, observed
+
+
+@contextmanager
+def discarded_on_failure(backend: Backend) -> Iterator[list[Staged]]:
+    """Gives a list for staged batches that are to be committed, and removes what is in it if that fails.
+
+    After an :class:`OutcomeUnknown` they may be part of the table, and stay. So they do after Ctrl-C, which may come right after
+    the commit: a vacuum takes them if they are not.
+    """
+    staged: list[Staged] = []
+    try:
+        yield staged
+    except OutcomeUnknown:
+        raise
+    except Exception:
+        for batch in staged:
+            backend.discard(batch)
+        raise

@@ -61,13 +61,19 @@ class MaintainedTable:
             )
         return self._backend
 
-    def compact(self) -> CompactionResult:
+    def compact(self, full: bool = False) -> CompactionResult:
         """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
+
+        The base of a large table consists of segments of neighbouring keys. One in which hardly anything has changed stays as
+        it is (S38b): what has becomes one small batch, which reads lay over the base. So compaction costs what has changed.
 
         Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
         another compaction, a restore or a purge. Tombstones of a table with a declared watermark stay for the table's
         ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
         until ``vacuum()``.
+
+        Args:
+            full: every segment is written anew.
 
         Returns:
             What it did, or why it was not worth it.
@@ -82,7 +88,7 @@ class MaintainedTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        return compaction.compact(self._maintained("compact()"))
+        return compaction.compact(self._maintained("compact()"), full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).

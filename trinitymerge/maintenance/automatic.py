@@ -53,7 +53,8 @@ def _compacted(store: Maintained, result: MergeResult, after: Snapshot) -> Merge
         return _hinted(result, after)
     if compacted.skipped:
         return _hinted(result, after)
-    return attrs.evolve(result, hint=f"compacted into version {compacted.version}", batches=1)
+    batches = len(store.snapshot().batches)
+    return attrs.evolve(result, hint=f"compacted into version {compacted.version}", batches=batches)
 
 
 def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:

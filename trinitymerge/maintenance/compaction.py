@@ -1,27 +1,31 @@
-"""Compaction: the resolved rows of all batches, as one base (S38).
+"""Compaction: the resolved rows of all batches, as one base (S38), of which what has not changed is kept (S38b).
 
 Owns: when it pays, the horizon that records which tombstones were forgotten, and committing beside other writers. It never
-changes what readers see. How rows are resolved into a base stands in ``rewriting.py``.
+changes what readers see. Which parts of a base are written anew stands in ``tiling.py``, how rows are resolved in ``rewriting.py``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 
-from trinitymerge.errors import ConcurrentCommitError, counted
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.expressions import any_of
-from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, Rewritten, rewrite, wanted_files
+from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, rewrite, wanted_files
+from trinitymerge.maintenance.tiling import Tiling, Work, as_segments, everything, what_pays
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.staging import discarded_on_failure
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Batches, Maintained
-from trinitymerge.storage.entries import COMPACT, Commit, Snapshot, current_user
-from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, OutcomeUnknown, publish
+from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.storage.entries import COMPACT, Batch, Commit, Snapshot, current_user
+from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, publish
 from trinitymerge.tombstones import holds_more
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
@@ -41,11 +45,12 @@ class CompactionResult:
     Attributes:
         version: the table's version afterwards; the unchanged one if nothing was committed.
         batches: batches that were replaced.
-        rows: rows of the new base, tombstones included.
+        rows: rows that were written, tombstones included.
         rowsRemoved: stored rows that are gone: replaced versions, and forgotten tombstones.
         tombstones: tombstones that were kept.
         tombstonesForgotten: tombstones older than the retention, which are gone.
-        bytes: size of the new base.
+        bytes: size of what was written.
+        segmentsKept: segments of the base that stay as they are, for hardly anything in them has changed.
         skipped: why nothing was committed, or an empty string.
         seconds: how long it took.
     """
@@ -58,14 +63,18 @@ class CompactionResult:
     tombstonesForgotten: int = 0
     bytes: int = 0
     skipped: str = ""
+    segmentsKept: int = 0
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
         if self.skipped:
             return f"version {self.version}: nothing compacted, {self.skipped}"
+        became = f"became one base of {counted(self.rows)}"
+        if self.segmentsKept:
+            became = f"became {counted(self.rows)} beside {counted(self.segmentsKept, 'segment')} that did not change"
         return (
-            f"version {self.version}: {counted(self.batches, 'batch', 'batches')} became one base of {counted(self.rows)}; "
-            f"{counted(self.rowsRemoved)} removed, {self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
+            f"version {self.version}: {counted(self.batches, 'batch', 'batches')} {became}; {counted(self.rowsRemoved)} removed, "
+            f"{self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
         )
 
 
@@ -77,7 +86,7 @@ def why_compact(batches: Batches) -> str:
     waiting = batches.pending
     if len(waiting) > PENDING_BATCHES:
         return f"{len(waiting):,} batches are pending"
-    base_rows = batches.base.rows if batches.base else 0
+    base_rows = sum(b.rows for b in batches.base)
     waiting_rows = sum(b.rows for b in waiting)
     if waiting and len(batches.batches) > 1 and waiting_rows > DELTA_SHARE * base_rows:
         return f"{waiting_rows:,} rows are pending beside a base of {base_rows:,}"
@@ -85,8 +94,6 @@ def why_compact(batches: Batches) -> str:
 
 
 def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
-    if not snapshot.batches:
-        return "the table has no rows"
     if len(snapshot.batches) > 1 or not snapshot.batches[0].base:
         return ""
     base = snapshot.batches[0]
@@ -103,8 +110,14 @@ def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def compact(backend: Maintained) -> CompactionResult:
+def compact(backend: Maintained, full: bool = False) -> CompactionResult:
     """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
+
+    Segments that hardly changed stay (S38b).
+
+    Args:
+        backend: where the table is.
+        full: every segment is written anew.
 
     Raises:
         CorruptTableError: a file is missing.
@@ -116,68 +129,113 @@ def compact(backend: Maintained) -> CompactionResult:
     for forget in (Forget.of(snapshot.definition), FORGET_NOTHING):
         try:
             with held(backend.spark, LITERAL_NAMES):
-                return _compact(backend, snapshot, forget, start)
+                return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
             if not isinstance(requirement, (Holds, OnlyAppends)):
                 raise
             if isinstance(requirement, OnlyAppends):
                 break  # else rows landed that a tombstone still hides which would be forgotten: forget none this time
+        except FilesVacuumedError:
+            before, snapshot = snapshot, backend.snapshot()
+            if snapshot.purged == before.purged:
+                raise
+            break  # it has found its keys in what was to be committed, and removed that
     why = "another compaction, restore or purge was committed meanwhile"
     return CompactionResult(version=snapshot.version, skipped=why)
 
 
-def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, start: float) -> CompactionResult:
-    why_not = _why_not(backend, snapshot, forget)
-    if why_not:
-        return CompactionResult(version=snapshot.version, skipped=why_not)
-    rewritten = rewrite(backend, snapshot, snapshot.batches, forget)
-    observed = rewritten.observed
-    try:
+def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool, start: float) -> CompactionResult:
+    work = _work(backend, snapshot, forget, full)
+    if isinstance(work, str):
+        return CompactionResult(version=snapshot.version, skipped=work)
+    with discarded_on_failure(backend) as staged:
+        written = _written(backend, snapshot, work, forget, staged)
         faults.fault("compact.staged")
-        commit = _commit_of(snapshot, rewritten, start)
-        if not commit.added:
-            backend.discard(rewritten.staged)
+        commit = _commit_of(snapshot, work, written, start)
         asked = (OnlyAppends(and_folds=True), Holds(partial(_rows_below_horizon, commit)))
         done = publish(backend, commit, snapshot, asked, partial(beside_folds, commit))
-    except OutcomeUnknown:
-        raise  # the base may be part of the table: it must stay
-    except Exception:  # after Ctrl-C, which may come right after the commit, the base stays for vacuum()
-        backend.discard(rewritten.staged)
-        raise
     faults.fault("compact.committed")
     return CompactionResult(
         version=done.version,
-        batches=len(snapshot.batches),
-        rows=observed["rows"],
-        rowsRemoved=sum(b.rows for b in snapshot.batches) - observed["rows"],
-        tombstones=observed["tombstones"],
-        tombstonesForgotten=observed["forgotten"],
+        batches=len(commit.removed),
+        rows=commit.metrics["rows"],
+        rowsRemoved=sum(b.rows for b in snapshot.batches if b.id in commit.removed) - commit.metrics["rows"],
+        tombstones=commit.metrics["tombstones"],
+        tombstonesForgotten=commit.metrics["forgotten"],
         bytes=sum(b.bytes for b in commit.added),
+        segmentsKept=len(work.kept),
         seconds=time.perf_counter() - start,
     )
 
 
-def _commit_of(snapshot: Snapshot, rewritten: Rewritten, start: float) -> Commit:
-    observed = rewritten.observed
-    names = ("rows", "tombstones", "forgotten")
+def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -> Work | str:
+    """What is to be written; or why nothing is."""
+    tiling = None if full else Tiling.of(backend, Batches.of(snapshot))
+    if tiling is None:
+        why_not = "the table has no rows" if not snapshot.batches else ""
+        return why_not or (not full and _why_not(backend, snapshot, forget)) or everything(snapshot, uuid.uuid4().hex)
+    work = what_pays(backend, snapshot, tiling, forget)
+    if work.pieces:
+        return work
+    pending = sum(b.rows for b in Batches.of(snapshot).pending)
+    if not pending:
+        return "there is one base and nothing else"
+    return f"{counted(pending)} beside {counted(len(tiling.segments), 'segment')} are few in each: compact(full=True) rewrites all"
+
+
+@attrs.frozen
+class _Written:
+    """What was written of one piece of work."""
+
+    batches: tuple[Batch, ...]
+    observed: Mapping[str, Any]
+
+
+def _written(
+    backend: Maintained, snapshot: Snapshot, work: Work, forget: Forget, staged: list[Staged]
+) -> list[_Written]:
+    """Stages all that a compaction writes; what is staged is noted, to be discarded on failure."""
+    found = []
+    for piece in work.pieces:
+        forgotten = forget if piece.is_base else FORGET_NOTHING
+        rewritten = rewrite(backend, snapshot.definition, piece.batches, forgotten, piece.within, piece.files)
+        staged.append(rewritten.staged)
+        batches: list[Batch] = []
+        if not rewritten.observed["rows"]:
+            backend.discard(rewritten.staged)
+        elif piece.is_base:
+            batches = as_segments(backend, rewritten, snapshot.version, work.tiling, staged)
+        else:
+            version = max(b.version for b in piece.batches if b.version is not None)
+            batches = [attrs.evolve(rewritten.batch(version, base=False), merges=1)]
+        found.append(_Written(tuple(batches), rewritten.observed))
+    return found
+
+
+def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], start: float) -> Commit:
+    kept = {b.id for b in work.kept}
+    horizon: Watermark | None = None
+    for piece in written:
+        before = snapshot.horizon if horizon is None else horizon
+        found = _horizon(snapshot.definition, before, piece.observed)
+        horizon = horizon if found is None else found
     return snapshot.next_commit(
         COMPACT,
-        added=[rewritten.batch(snapshot.version, base=True)] if observed["rows"] else [],
-        removed=[b.id for b in snapshot.batches],
-        horizon=_horizon(snapshot, observed),
-        metrics={n: observed[n] for n in names},
+        added=[b for piece in written for b in piece.batches],
+        removed=[b.id for b in snapshot.batches if b.id not in kept],
+        horizon=horizon,
+        metrics={n: sum(piece.observed[n] for piece in written) for n in ("rows", "tombstones", "forgotten")},
         user=current_user(),
         duration_ms=int((time.perf_counter() - start) * 1000),
     )
 
 
-def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | None:
-    """The largest watermark forgotten so far, if this compaction forgets any; empty when that cannot be told."""
-    definition = snapshot.definition
+def _horizon(definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]) -> Watermark | None:
+    """The largest watermark forgotten so far, if tombstones were forgotten now; empty when that cannot be told."""
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
-    found, before = watermark_of(observed, "max", definition, "horizon"), snapshot.horizon
+    found = watermark_of(observed, "max", definition, "horizon")
     if found is None or in_order(found, definition) is None or before == ():
         return ()
     if before is None or is_at_least(found, before, definition):
@@ -189,17 +247,19 @@ def _horizon(snapshot: Snapshot, observed: Mapping[str, Any]) -> Watermark | Non
 
 
 def beside_folds(commit: Commit, landed: Landed) -> Commit:
-    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else.
+    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and segments that are kept.
 
     Of a fold with rows that were read the others come back as they were appended. It may hold a row that a tombstone outside of it
     hides, and that tombstone may be one that is now forgotten.
     """
     now, of = landed.now, _new_rows(landed)
-    stay = {b.id for b in now.batches if b.id in of}
-    held = {i for batch in stay for i in of[batch]}
+    kept = [b for b in landed.since.batches if b.id not in commit.removed]
+    here = {b.id for b in now.batches}
+    stay = here & {*of, *(b.id for b in kept)}
+    held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}
     return attrs.evolve(
         now.rebase(commit),
-        added=[*commit.added, *(b for b in landed.appended if b.id not in held)],
+        added=[*commit.added, *(b for b in (*kept, *landed.appended) if b.id not in held)],
         removed=[b.id for b in now.batches if b.id not in stay],
     )
 

@@ -17,10 +17,11 @@ from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, rewrite
 from trinitymerge.properties import fold_after_batches, fold_bytes
 from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.staging import discarded_on_failure
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import FOLD, Batch, Snapshot, current_user
-from trinitymerge.storage.publish import OnlyAppends, OutcomeUnknown, publish
+from trinitymerge.storage.publish import OnlyAppends, publish
 
 FAULT_POINTS = ("fold.staged", "fold.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -34,12 +35,16 @@ def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
     """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
 
     Small ones between two large ones, or since the last: the newest of them, down to the oldest that is not too large beside
-    all after it. A small base may be one of them.
+    all after it. A small base that is one batch may be one of them.
     """
-    limit, small = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
-    if limit is None or sum(b.bytes < small and not b.base for b in snapshot.batches) <= limit:
+    limit, size = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
+    now = Batches.of(snapshot)
+    batches = (
+        now.pending if len(now.base) > 1 else now.batches
+    )  # segments share no key with what is older than they are
+    if limit is None or sum(b.bytes < size and not b.base for b in batches) <= limit:
         return ()
-    runs = (tuple(run) for is_small, run in groupby(snapshot.batches, lambda b: b.bytes < small) if is_small)
+    runs = (tuple(run) for is_small, run in groupby(batches, lambda b: b.bytes < size) if is_small)
     longest = max((_newest(run) for run in runs), key=len, default=())
     return longest if len(longest) > limit // 2 else ()
 
@@ -68,7 +73,7 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
     """
     start = time.perf_counter()
     with held(backend.spark, LITERAL_NAMES):
-        rewritten = rewrite(backend, snapshot, replaces, FORGET_NOTHING)
+        rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
     everything = len(replaces) == len(snapshot.batches)
     version = max(b.version for b in replaces if b.version is not None)
     commit = snapshot.next_commit(
@@ -81,15 +86,11 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
         duration_ms=int((time.perf_counter() - start) * 1000),
     )
     try:
-        faults.fault("fold.staged")
-        done = publish(backend, commit, snapshot, (OnlyAppends(),))
-    except OutcomeUnknown:
-        raise  # the fold may be part of the table: it must stay
+        with discarded_on_failure(backend) as staged:
+            staged.append(rewritten.staged)
+            faults.fault("fold.staged")
+            done = publish(backend, commit, snapshot, (OnlyAppends(),))
     except (ConcurrentCommitError, FilesVacuumedError):
-        backend.discard(rewritten.staged)
         return None
-    except Exception:  # after Ctrl-C, which may come right after the commit, it stays for vacuum()
-        backend.discard(rewritten.staged)
-        raise
     faults.fault("fold.committed")
     return done

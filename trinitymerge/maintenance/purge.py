@@ -199,7 +199,8 @@ class _Purge:
 
     def _without_keys(self, batch: Batch) -> Batch | None:
         metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
-        gathering = Gathering({**metrics, **keyrange.metrics_of_rows(self.definition, TRUE)})
+        metrics |= keyrange.metrics_of_rows(self.definition, TRUE) | keyrange.metrics_of_first(self.definition, TRUE)
+        gathering = Gathering(metrics)
         rows = reader.without_keys(
             self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
         )

@@ -24,7 +24,7 @@ from trinitymerge.sqltext import Sql
 from trinitymerge.staging import stage
 from trinitymerge.statistics import watermark_metrics, watermark_of
 from trinitymerge.storage.backend import Batches, Maintained, Staged
-from trinitymerge.storage.entries import Batch, Snapshot, now_ms
+from trinitymerge.storage.entries import Batch, now_ms
 from trinitymerge.tombstones import bare
 
 TARGET_FILE_BYTES = 64 << 20
@@ -83,23 +83,26 @@ class Dated:
         backend: where the batches are.
         commit_times_ms: of the versions that hold tombstones, milliseconds since the epoch.
         in_one_task: whether one task is to read all there is.
+        within: SQL that is true of the rows to read.
     """
 
     backend: Maintained
     commit_times_ms: Mapping[int, int]
     in_one_task: bool = False
+    within: Sql = TRUE
 
     @classmethod
-    def of(cls, backend: Maintained, batches: Sequence[Batch]) -> Dated:
+    def of(cls, backend: Maintained, batches: Sequence[Batch], within: Sql = TRUE) -> Dated:
         """For some batches of a snapshot."""
         needed = {b.version for b in batches if b.tombstones and b.version is not None}
         times = {version: backend.committed_at(version) for version in sorted(needed)}
         few = len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
-        return cls(backend, times, few)
+        return cls(backend, times, few, within)
 
     def scan(self, batches: Batches) -> DataFrame:
         """See :class:`~trinitymerge.storage.backend.Scanner`."""
         rows = self.backend.scan(batches, extra=[Field(SINCE, "long")])
+        rows = rows if self.within == TRUE else rows.filter(self.within)
         committed = "CAST(NULL AS BIGINT)"
         if self.commit_times_ms:
             pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
@@ -135,46 +138,64 @@ class Rewritten:
             version: what its rows count as.
             base: there is nothing older.
         """
-        return Batch(
-            id=self.staged.id,
-            rows=self.observed["rows"],
-            tombstones=self.observed["tombstones"],
-            files=self.staged.files,
-            bytes=self.staged.size_bytes,
-            watermark_min=watermark_of(self.observed, "min", self.definition),
-            watermark_max=watermark_of(self.observed, "max", self.definition),
-            unique_keys=True,
-            base=base,
-            version=version,
-            merges=1 if base else sum(b.merges for b in self.replaces),
-        )
+        batch = batch_of(self.staged, self.observed, self.definition)
+        merges = 1 if base else sum(b.merges for b in self.replaces)
+        return attrs.evolve(batch, base=base, version=version, merges=merges)
 
 
-def rewrite(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], forget: Forget) -> Rewritten:
+def batch_of(staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> Batch:
+    """A staged batch whose keys are unique, as an entry of the log says it, by what :func:`metrics` have found."""
+    return Batch(
+        id=staged.id,
+        rows=observed["rows"],
+        tombstones=observed["tombstones"],
+        files=staged.files,
+        bytes=staged.size_bytes,
+        watermark_min=watermark_of(observed, "min", definition),
+        watermark_max=watermark_of(observed, "max", definition),
+        unique_keys=True,
+    )
+
+
+def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
+    """Aggregates for all that the log and the range of a batch say of its rows, of those for which some SQL is true."""
+    return {
+        "rows": f"count_if({where})",
+        "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
+        **watermark_metrics(definition, where),
+        **keyrange.metrics_of_rows(definition, where),
+        **keyrange.metrics_of_first(definition, where),
+    }
+
+
+def rewrite(
+    backend: Maintained,
+    definition: TableDefinition,
+    replaces: Sequence[Batch],
+    forget: Forget,
+    within: Sql = TRUE,
+    files: int | None = None,
+) -> Rewritten:
     """Stages the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
 
     Args:
         backend: where they are.
-        snapshot: with these batches.
-        replaces: consecutive ones, in commit order.
+        definition: of the table.
+        replaces: batches of one snapshot, in commit order; whatever lies between them has none of these keys.
         forget: the tombstones to leave out.
+        within: SQL over keys that is true of the rows to be written.
+        files: about how many; by default as many as suit a batch that stays whole.
     """
-    definition, batches = snapshot.definition, tuple(replaces)
+    batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
-    dated = Dated.of(backend, batches)
+    dated = Dated.of(backend, batches, within)
     latest = reader.latest(dated, Batches(definition, batches))
     if any(b.tombstones for b in batches):
         latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
     marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
-    arranged = marked.coalesce(1) if dated.in_one_task else marked.repartitionByRange(wanted_files(batches), *keys)
-    metrics = {
-        "rows": f"count_if(NOT {FORGET})",
-        "tombstones": f"count_if(NOT {FORGET} AND {is_tombstone(definition)})",
-        "forgotten": f"count_if({FORGET})",
-        **watermark_metrics(definition, f"NOT {FORGET}"),
-        **watermark_metrics(definition, FORGET, "horizon"),
-        **keyrange.metrics_of_rows(definition, not_(FORGET)),
-    }
-    gathering = Gathering(metrics)
+    one_task = dated.in_one_task and files == 1
+    arranged = marked.coalesce(1) if one_task else marked.repartitionByRange(files, *keys)
+    forgotten = {"forgotten": f"count_if({FORGET})", **watermark_metrics(definition, FORGET, "horizon")}
+    gathering = Gathering(metrics(definition, not_(FORGET)) | forgotten)
     rows = gathering.over(arranged).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
     return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))

@@ -39,15 +39,25 @@ class Batches:
         return cls(snapshot.definition, snapshot.batches)
 
     @property
-    def base(self) -> Batch | None:
-        """The newest batch that is resolved and unique by key; None if there is none."""
-        return next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+    def base(self) -> tuple[Batch, ...]:
+        """The newest batch that is resolved and unique by key, or all segments of that base; none if there is none."""
+        newest = next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+        if newest is None or newest.tiling is None:
+            return () if newest is None else (newest,)
+        return tuple(b for b in self.batches if b.tiling == newest.tiling)
 
     @property
     def pending(self) -> tuple[Batch, ...]:
         """The batches beside the base: what reading has to resolve."""
-        base = self.base
-        return tuple(b for b in self.batches if b is not base)
+        base = {b.id for b in self.base}
+        return tuple(b for b in self.batches if b.id not in base)
+
+    @property
+    def are_resolved(self) -> bool:
+        """True if no two rows have the same key."""
+        if len(self.batches) <= 1:
+            return all(b.unique_keys for b in self.batches)
+        return not self.pending
 
 
 @attrs.frozen
@@ -190,6 +200,13 @@ class TimeTravel(Backend, Protocol):
 @runtime_checkable
 class Maintained(TimeTravel, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
+
+    def split(self, staged: Staged) -> list[Staged]:
+        """Makes each file of a staged batch a staged batch of its own; that one is no more.
+
+        Raises:
+            FilesVacuumedError: it is gone.
+        """
 
     def batch_path(self, batch_id: str) -> str:
         """Where a batch's files are, for messages."""

@@ -73,6 +73,8 @@ class Batch:
             A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
             replaces; a restore keeps the old one.
         merges: how many merges its rows come from, for a batch that others were folded into (S38a).
+        tiling: the name of the base that it is a segment of, if that is kept as several batches (S38b): those of one name have no
+            key in common. A row of a segment and one of a batch that is not newer than it never have the same key either.
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -87,6 +89,7 @@ class Batch:
     base: bool = False
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     merges: int = attrs.field(default=1, validator=check_count)
+    tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -122,6 +122,14 @@ class FileSystem(ABC):
         """Removes a file, or a directory with all it holds; one that is gone already is no error."""
 
     @abstractmethod
+    def move(self, path: str, target: str) -> None:
+        """Gives a file another path, in a directory that exists. Object stores copy it. Not durable before it is synced.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
     def mkdirs(self, path: str) -> None:
         """Makes a directory and its parents; one that exists is no error.
 

@@ -158,6 +158,11 @@ class HadoopFileSystem(FileSystem):
         with self._errors(path):
             self._fs.delete(self._path(path), True)
 
+    def move(self, path: str, target: str) -> None:
+        """See :class:`FileSystem`."""
+        with self._errors(path):
+            self._rename(path, target, [])
+
     def mkdirs(self, path: str) -> None:
         """See :class:`FileSystem`."""
         try:

@@ -125,6 +125,10 @@ class LocalFileSystem(FileSystem):
             else:
                 os.unlink(target)
 
+    def move(self, path: str, target: str) -> None:
+        """See :class:`FileSystem`."""
+        os.rename(self.os_path(path), self.os_path(target))
+
     def mkdirs(self, path: str) -> None:
         """See :class:`FileSystem`."""
         _make_directories(self.os_path(path))

@@ -30,6 +30,7 @@ from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
+from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
@@ -40,13 +41,11 @@ from trinitymerge.storage.storable import check_storable
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
 
-_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
-
 _SPARK_LISTS_ALONE = 32
 _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
 
 
-class ManagedBackend:
+class ManagedBackend(BatchDirectories):
     """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.storage.backend.Maintained`)."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -135,10 +134,6 @@ class ManagedBackend:
         return list(self.log.commits())
 
     # Batches --------------------------------------------------------------------------------------------------------
-
-    def batch_path(self, batch_id: str) -> str:
-        """The directory of a batch."""
-        return f"{self.path}/data/{BATCH}={batch_id}"
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """All batches as one relation: one scan however many there are; the version comes from the directory.
@@ -269,13 +264,25 @@ class ManagedBackend:
             faults.fault("stage.written")
             with self._written_here(path):
                 self.files.sync_dir(path)
-            files = self.data_files(batch_id)
+            staged = self._staged(batch_id, schema, definition.fileFormat)
         except BaseException:
             self.files.delete(path)
             raise
         faults.fault("stage.synced")
-        size_bytes = sum(f.size_bytes for f in files)
-        return Staged(batch_id, len(files), size_bytes, schema, definition.fileFormat)
+        return staged
+
+    def _staged(self, batch_id: str, schema: StructType, file_format: str) -> Staged:
+        files = self.data_files(batch_id)
+        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, file_format)
+
+    def split(self, staged: Staged) -> list[Staged]:
+        """Makes each file of a staged batch a staged batch of its own; that one is no more."""
+        try:
+            ids = self.apart(staged.id)
+        except FileNotFoundError:
+            raise self._vacuumed(staged.id) from None
+        self.discard(staged)
+        return [self._staged(i, staged.schema, staged.file_format) for i in ids]
 
     @contextmanager
     def _written_here(self, path: str) -> Iterator[None]:
@@ -323,37 +330,9 @@ class ManagedBackend:
 
     # Files ----------------------------------------------------------------------------------------------------------
 
-    def data_files(self, batch_id: str) -> list[FileInfo]:
-        """The data files of a batch; none if its directory is gone."""
-        return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
-
-    def all_files(self, batch_id: str) -> list[FileInfo]:
-        """Everything in a batch's directory; nothing if it is gone."""
-        try:
-            return list(self.files.walk(self.batch_path(batch_id)))
-        except FileNotFoundError:
-            return []
-
-    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
-        """What a batch's writer, at work or dead, has written and no reader can look into."""
-        start = len(self.batch_path(batch_id))
-        return [f for f in self.all_files(batch_id) if "/_temporary/" in f.path[start:]]
-
     def helper_files(self) -> list[tuple[int | None, FileInfo]]:
         """The log's checkpoints with their versions, and temporary files."""
         return [*((None, f) for f in self.log.files.leftovers()), *self.log.files.checkpoints().items()]
-
-    def remove(self, path: str) -> None:
-        """Removes a batch's directory or a helper file."""
-        self.files.delete(path)
-
-    def directories(self) -> dict[str, FileInfo]:
-        """All batch directories on the storage, by batch id: committed, staged and left over."""
-        try:
-            found = self.files.list(f"{self.path}/data")
-        except FileNotFoundError:
-            return {}
-        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
@@ -390,8 +369,3 @@ def _version_of(batches: Sequence[Batch]) -> str:
         for start, some in by_start.items()
     )
     return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"
-
-
-def _is_hidden(file: FileInfo, directory: str) -> bool:
-    """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
-    return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))

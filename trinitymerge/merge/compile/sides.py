@@ -35,7 +35,7 @@ ONE_TASK_BYTES = 4 << 20
 FEW_KEYS, MANY_ROWS = 300, 1_000_000
 """For so few keys it pays to fetch them and to read only the pages of so large a table that may hold them."""
 
-ASKED_BATCHES = 64
+ASKED_BATCHES = 512
 """Of more batches than these, the ranges of keys are not read: each is a file."""
 
 

@@ -1,0 +1,438 @@
+"""S38b: the base of a large table as segments, of which a compaction writes anew what has changed, and nobody sees a difference."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+from helpers import assertRows
+from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table
+from test_folding import ONE, Crowded, pending
+
+from trinitymerge import InvalidDefinitionError, TrinityTable, properties
+from trinitymerge.columns import BATCH
+from trinitymerge.maintenance import tiling
+from trinitymerge.maintenance.compaction import beside_folds
+from trinitymerge.maintenance.folding import batches_to_fold, fold
+from trinitymerge.maintenance.tiling import Tiling
+from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.reader import Overlay
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import COMPACT, Batch
+from trinitymerge.storage.publish import OnlyAppends, publish
+
+SMALL = {SEGMENT_BYTES: "2000", FOLD_AFTER_BATCHES: "none"}
+ROWS = "id INT, k STRING, ts INT, v STRING, deleted BOOLEAN"
+KEYS = {"primaryKey": ["id", "k"], "watermarkKey": "ts", "tombstoneKey": "deleted"}
+
+
+def row(id: int, ts: int = 1, deleted: bool = False) -> tuple[Any, ...]:
+    return (id, f"k{id % 3}", ts, None if deleted else f"v{ts}", deleted)
+
+
+def segmented(spark, directory, count: int = 600, **settings: str) -> TrinityTable:
+    """A table whose base consists of segments."""
+    table = new_table(spark, directory, ROWS, **KEYS, properties={**SMALL, **settings})
+    fill(table, spark, [row(id) for id in range(count)], [row(0, 2)])
+    table.compact()
+    return table
+
+
+def base_of(table: TrinityTable) -> tuple[Batch, ...]:
+    return Batches.of(table._snapshot()).base
+
+
+def tiling_of(table: TrinityTable) -> Tiling:
+    found = Tiling.of(table._backend, Batches.of(table._snapshot()))
+    assert found is not None
+    return found
+
+
+def check_tiled(table: TrinityTable) -> None:
+    """Fails unless every key is in one segment only, the one it belongs to, and older rows of it in none."""
+    found, snapshot = tiling_of(table), table._snapshot()
+    keys = [table.definition.field(k) for k in table.definition.primaryKey]
+    place = {b.id: n for n, b in enumerate(found.segments)}
+    rows = table._backend.scan_directories(table.definition, keys, [b.id for b in snapshot.batches if b.rows])
+    version = {b.id: b.version for b in snapshot.batches}
+    for belongs, batch in {tuple(r) for r in rows.selectExpr(found.number_of_row(), BATCH).collect()}:
+        if batch in place:
+            assert place[batch] == belongs
+        else:
+            assert version[batch] > found.segments[belongs].version, "no older batch meets a segment"
+
+
+# What is written ------------------------------------------------------------------------------------------------------
+
+
+def test_S38b_a_compaction_writes_what_has_changed_and_leaves_the_rest(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    before = base_of(table)
+    assert len(before) >= 3
+    check_tiled(table)
+    fill(table, spark, [row(id, 3) for id in range(590, 620)] + [row(1, 3)])
+    expected = live_rows(table)
+    result = table.compact()
+    kept = {b.id for b in before} & {b.id for b in base_of(table)}
+    assert 0 < len(kept) == result.segmentsKept < len(before)
+    assert "did not change" in str(result)
+    assert result.rows < 600
+    check_tiled(table)
+    assert live_rows(table) == expected
+    assert table.history().first()["operation"] == "COMPACT"
+    assert TrinityTable.forPath(spark, table.path, versionAsOf=table.version - 1).toDF().count() == len(expected)
+
+
+def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(1, 3)], [row(1, 4), row(2, 4, deleted=True)])
+    fill(table, spark, [row(id, 3) for id in range(400, 500)])
+    expected, first = live_rows(table), base_of(table)[0].id
+    result = table.compact()
+    (left,) = Batches.of(table._snapshot()).pending
+    assert (left.rows, left.tombstones, left.merges, left.unique_keys) == (2, 1, 1, True)
+    assert first in {b.id for b in base_of(table)}
+    assert (live_rows(table), result.skipped) == (expected, "")
+    check_tiled(table)
+    assert "are few in each: compact(full=True)" in table.compact().skipped
+    fill(table, spark, [row(3, 5)])
+    assert table.compact().rows == 3, "the rows that were left, and one more"
+    fill(table, spark, [row(1, 3), row(2, 3)])
+    assert live_rows(table) == sorted({*expected, row(3, 5)} - {row(3)}, key=repr)
+    assert table.compact(full=True).segmentsKept == 0
+    assert Batches.of(table._snapshot()).pending == ()
+
+
+def test_S38b_many_changes_are_not_left_however_thinly_they_are_spread(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "_PAYS", 0.5)
+    monkeypatch.setattr(tiling, "_LEFT_ROWS", 5)
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(id, 3) for id in range(0, 600, 50)])
+    assert table.compact().segmentsKept == 0
+    assert Batches.of(table._snapshot()).pending == ()
+
+
+def test_S38b_segments_that_have_shrunk_are_joined(spark, tmp_path):
+    table = segmented(spark, tmp_path, **{TOMBSTONE_RETENTION_HOURS: "0"})
+    many = len(base_of(table))
+    table.deleteWhere("id BETWEEN 5 AND 595").execute()
+    table.compact()
+    fill(table, spark, [row(1, 3)])
+    table.compact()
+    assert (len(base_of(table)), many > 2) == (1, True)
+    assert sorted(r[0] for r in live_rows(table)) == [*range(5), *range(596, 600)]
+
+
+def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "_PAYS", 0.001)
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(1, 5, deleted=True), row(900, 5, deleted=True)])
+    assert (table.compact().tombstonesForgotten, sum(b.tombstones for b in base_of(table))) == (0, 2)
+    kept = {b.id for b in base_of(table) if not b.tombstones}
+    monkeypatch.setattr(properties, "_DEFAULT_RETENTION_HOURS", 0.0)
+    result = table.compact()
+    assert (result.tombstonesForgotten, sum(b.tombstones for b in base_of(table))) == (2, 0)
+    assert kept
+    assert kept <= {b.id for b in base_of(table)}, "the others stay"
+    assert table._snapshot().horizon == (5,)
+    assert table.compact().skipped == "there is one base and nothing else"
+
+
+def test_a_table_that_fits_into_one_segment_has_one_and_any_change_is_compacted(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, ROWS, **KEYS), spark, [row(id) for id in range(500)], [row(1, 2)])
+    assert (table.compact().batches, len(base_of(table))) == (2, 1)
+    fill(table, spark, [row(1, 3)])
+    result = table.compact()
+    assert (result.batches, result.rows, result.segmentsKept, len(table._snapshot().batches)) == (2, 500, 0, 1)
+
+
+@pytest.mark.parametrize("key", ["BINARY", "BOOLEAN", "CHAR(8)", "VARCHAR(9)", "TIMESTAMP_NTZ"])
+def test_S38b_keys_whose_order_is_not_kept_have_a_base_of_one_batch(spark, tmp_path, key):
+    table = new_table(spark, tmp_path, f"id INT, k {key}", primaryKey=["id", "k"], properties=SMALL)
+    value = {"BINARY": "X'01'", "BOOLEAN": "true", "TIMESTAMP_NTZ": "TIMESTAMP_NTZ '2020-01-01 00:00:00'"}.get(
+        key, "'a'"
+    )
+    for _ in range(2):
+        table.upsert(spark.range(500).selectExpr("CAST(id AS INT) AS id", f"CAST({value} AS {key}) AS k")).execute()
+        table.compact()
+    assert (len(table._snapshot().batches), base_of(table)[0].tiling, table.toDF().count()) == (1, None, 500)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("STRING", "concat(repeat('x', 50), id % 7, 'é', id)"),
+        ("DATE", "date_from_unix_date(CAST(id AS INT) - 200000)"),
+        ("TIMESTAMP", "timestamp_micros(id * 1234567 - 1000000000)"),
+        ("DECIMAL(20, 3)", "CAST(id - 300 AS DECIMAL(20, 3)) / 8"),
+        ("SMALLINT", "CAST(id - 300 AS SMALLINT)"),
+        ("BIGINT", "id * 1234567890123"),
+    ],
+)
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment(spark, tmp_path, kind, value, file_format):
+    small = {**SMALL, SEGMENT_BYTES: "600"}  # of ORC's files, which are
+    table = new_table(spark, tmp_path, f"k {kind}, v INT", primaryKey="k", properties=small, fileFormat=file_format)
+    source = spark.range(600).selectExpr(f"CAST({value} AS {kind}) AS k", "CAST(id AS INT) AS v")
+    table.upsert(source).execute()
+    table.upsert(source.filter("v % 7 = 1").selectExpr("k", "-v AS v")).execute()
+    table.compact()
+    check_tiled(table)
+    assert len(base_of(table)) > 1
+    table.upsert(source.filter("v BETWEEN 20 AND 60").selectExpr("k", "-2 * v AS v")).execute()
+    table.compact()
+    check_tiled(table)
+    new = "CASE WHEN v BETWEEN 20 AND 60 THEN -2 * v WHEN v % 7 = 1 THEN -v ELSE v END"
+    assertRows(table.toDF(), source.selectExpr("k", f"{new} AS v"))
+
+
+# Whatever happens -----------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Model:
+    """What a table should show, by plain Python."""
+
+    rows: dict[int, tuple[Any, ...]] = attrs.field(factory=dict)
+    purged: set[int] = attrs.field(factory=set)
+
+    def commit(self, batch: Sequence[tuple[Any, ...]]) -> None:
+        for new in batch:
+            old = self.rows.get(new[0])
+            if new[0] not in self.purged and (old is None or new[2] >= old[2]):
+                self.rows[new[0]] = new
+
+    def live(self) -> list[tuple[Any, ...]]:
+        return sorted((r for r in self.rows.values() if not r[4]), key=repr)
+
+
+def some_rows(chance: random.Random) -> list[tuple[Any, ...]]:
+    """Rows of neighbouring keys, a few far away, some late, some deleted, some new."""
+    start, width = chance.choice([chance.randrange(700), 590]), chance.choice([3, 40, 150])
+    ids = {start + chance.randrange(width) for _ in range(width)} | {chance.randrange(800) for _ in range(3)}
+    return [row(id, chance.randrange(2, 9), chance.random() < 0.2) for id in ids]
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 40))])
+def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spark, tmp_path, monkeypatch):
+    chance = random.Random(seed)
+    monkeypatch.setattr(tiling, "_PAYS", chance.choice([0.01, 0.1, 0.3]))
+    table, model, kept, left = segmented(spark, tmp_path), Model(), 0, 0
+    model.commit([row(id) for id in range(600)] + [row(0, 2)])
+    for _ in range(4):
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            batch = some_rows(chance)
+            fill(table, spark, batch)
+            model.commit(batch)
+        pending = Batches.of(table._snapshot()).pending
+        if chance.random() < 0.3 and len(pending) > 1:
+            fold(table._backend, table._backend.snapshot(), pending)
+        if chance.random() < 0.2:
+            gone = [chance.choice(base_of(table)) for _ in range(2)]
+            firsts = {table._backend.range_of(b).first for b in gone}
+            table.purge([tuple(first) for first in firsts])
+            for id, _ in firsts:
+                model.rows.pop(id, None)
+                model.purged.add(id)
+        result = table.compact(full=chance.random() < 0.1)
+        kept, left = kept + result.segmentsKept, left + len(Batches.of(table._snapshot()).pending)
+        assert live_rows(table) == model.live()
+        check_tiled(table)
+    assert kept > 0
+
+
+def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_meet(spark, tmp_path, monkeypatch):
+    """Late rows in a segment that was written anew, fresher than what is left beside the others."""
+    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
+    table.compact()
+    overlay = Overlay.of(Batches.of(table._snapshot()))
+    assert (overlay is not None and overlay.deltas_win, len(Batches.of(table._snapshot()).pending)) == (True, 1)
+    fill(table, spark, [row(550, 80)])
+    overlay = Overlay.of(Batches.of(table._snapshot()))
+    assert (overlay is not None, overlay.deltas_win) == (True, False), "this one may meet fresher rows"
+    assert [r for r in live_rows(table) if r[0] in (1, 550)] == [row(1, 5), row(550, 90)]
+
+
+def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    table = segmented(spark, tmp_path, **{FOLD_AFTER_BATCHES: "2"})
+    fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
+    table.compact()
+    fill(table, spark, [row(2, 5)], [row(1, 6)])
+    run = batches_to_fold(table._backend.snapshot())
+    assert len(run) == 3
+    assert {b.id for b in run}.isdisjoint(b.id for b in base_of(table))
+    expected = live_rows(table)
+    fold(table._backend, table._backend.snapshot(), run)
+    assert live_rows(table) == expected
+    check_tiled(table)
+
+
+def test_S40_versions_before_and_after_can_be_read_and_restored(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(id, 3) for id in range(590, 620)])
+    segments, expected = len(base_of(table)), live_rows(table)
+    before = table.version
+    table.compact()
+    after = table.version
+    fill(table, spark, [row(id, 4, deleted=True) for id in range(300)])
+    table.compact()
+    for version in (before, after, before):
+        table.restore(version)
+        assert live_rows(table) == expected
+        check_tiled(table)
+    fill(table, spark, [row(595, 9)])
+    assert table.compact().segmentsKept > 0
+    assert (len(live_rows(table)), segments > 2) == (620, True)
+
+
+def test_S39_a_vacuum_takes_the_segments_that_were_written_anew(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(id, 3) for id in range(590, 620)])
+    table.compact()
+    expected = live_rows(table)
+    table.vacuum(retentionHours=0)
+    assert batch_directories(table) == {f"{BATCH}={b.id}" for b in table._snapshot().batches}
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == expected
+
+
+def test_a_purged_key_is_forgotten_by_the_segment_that_began_with_it(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    id, k = tiling_of(table).firsts[1]
+    table.purge([(id, k)])
+    fill(table, spark, [row(n, 3) for n in range(id - 20, id + 20)])
+    again = TrinityTable.forPath(spark, table.path)
+    assert again.compact().segmentsKept > 0
+    check_tiled(again)
+    assert id not in {r[0] for r in live_rows(again)}
+    kept = [(directory_of(again) / "data" / f"{BATCH}={b.id}" / "_key_range.json").read_text() for b in base_of(again)]
+    assert all(f'"first":[{id},' not in text.replace(" ", "") for text in kept)
+
+
+def test_S38b_where_first_keys_are_lost_everything_is_written_anew(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    before = base_of(table)
+    (directory_of(table) / "data" / f"{BATCH}={before[1].id}" / "_key_range.json").unlink()
+    again = fill(TrinityTable.forPath(spark, table.path), spark, [row(1, 3)])
+    assert again.compact().segmentsKept == 0
+    assert base_of(again)[0].tiling != before[0].tiling
+    check_tiled(again)
+    assert len(live_rows(again)) == 600
+
+
+# Beside others --------------------------------------------------------------------------------------------------------
+
+
+def moved(table: TrinityTable) -> str:
+    """The operation that came last, if nothing is left on disk that no version has named."""
+    named = {f"{BATCH}={b.id}" for c in table._backend.history() for b in c.added}
+    assert batch_directories(table) <= named
+    return str(table._backend.history()[0].operation)
+
+
+@pytest.mark.parametrize("point", ["split.moved", "compact.staged"])
+@pytest.mark.parametrize("other", ["merge", "fold", "merges and folds", "compact", "restore", "purge"])
+def test_S38b_a_compaction_of_a_part_beside_others(spark, tmp_path, at_point, monkeypatch, other, point):
+    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(1, 3)], [row(id, 3) for id in range(400, 800)])
+    beside, model = copy_of(table, spark), live_rows(table)
+    new = [row(1, 4), row(450, 4), row(5000, 4)]
+
+    def fold_pending(table: TrinityTable) -> None:
+        snapshot = table._backend.snapshot()
+        fold(table._backend, snapshot, Batches.of(snapshot).pending)
+
+    others = {
+        "merge": lambda t: fill(t, spark, new),
+        "fold": fold_pending,
+        "merges and folds": lambda t: (fill(t, spark, new[:1]), fold_pending(t), fill(t, spark, new[1:])),
+        "compact": lambda t: t.compact(full=True),
+        "restore": lambda t: t.restore(3),
+        "purge": lambda t: t.purge([(450, "k0")]),
+    }
+    others[other](beside)
+    at_point(point, lambda: others[other](table))
+    result = table.compact()
+    assert live_rows(table) == live_rows(beside) != ([] if other == "fold" else model if other != "compact" else [])
+    gives_way = other in ("compact", "restore", "purge")
+    assert (bool(result.skipped), moved(table)) == (gives_way, other.upper() if gives_way else "COMPACT")
+    if not gives_way:
+        assert result.segmentsKept > 0
+        check_tiled(table)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
+    history = Crowded(seed)
+    read = history.snapshot()
+    new = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
+    kept = read.batches[0]
+    commit = read.next_commit(COMPACT, added=[new], removed=[b.id for b in read.batches[1:]])
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
+    found = [i for b in done.batches if b.id != "new" for i in history.rows_of(b.id)]
+    assert found == [kept.id, *appended]
+
+
+# Few and many ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["0", "none", "16 MB"])
+def test_segment_bytes_that_mean_nothing_are_refused(spark, tmp_path, text):
+    with pytest.raises(InvalidDefinitionError, match=f"'{SEGMENT_BYTES}' takes a number of bytes from 1 up"):
+        new_table(spark, tmp_path, properties={SEGMENT_BYTES: text})
+
+
+def runs(dirty: set[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    plain = {"rows": 1, "tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1, "tiling": "t"}
+    segments = [Batch(id=f"s{n}", bytes=size, **plain) for n, size in enumerate(sizes)]
+    return tiling._runs(Tiling(pending().definition, tuple(segments), ()), dirty, 100)
+
+
+@pytest.mark.parametrize(
+    ("dirty", "sizes", "expected"),
+    [
+        (set(), [100] * 3, []),
+        (set(), [1] * 3, []),
+        ({1}, [100] * 3, [[1]]),
+        ({0, 1, 4}, [100] * 5, [[0, 1], [4]]),
+        ({1}, [24, 100, 25], [[0, 1]]),
+        ({1}, [1, 1, 100, 1, 1], [[0, 1]]),
+        ({0}, [100, 1, 1, 1, 100], [[0, 1, 2, 3]]),
+        ({4}, [1, 100, 1, 1, 100], [[2, 3, 4]]),
+        ({0, 2}, [100, 1, 100, 100], [[0, 1, 2]]),
+    ],
+)
+def test_S38b_neighbours_are_written_together_and_small_ones_along(dirty, sizes, expected):
+    assert list(runs(dirty, sizes)) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 13])
+def test_S38b_a_key_belongs_to_the_last_segment_that_begins_at_or_before_it(spark, count):
+    chance = random.Random(count)
+    definition = new_definition()
+    firsts = tuple(sorted({(chance.randrange(6), f"k{chance.randrange(9)}") for _ in range(count)}))
+    plain = {"rows": 1, "tombstones": 0, "files": 1, "bytes": 1}
+    found = Tiling(definition, tuple(Batch(id=f"s{n}", **plain) for n in range(len(firsts))), firsts)
+    keys = list(itertools.product(range(-1, 7), ("", *(f"k{n}" for n in range(9)), "z")))
+    frame = spark.createDataFrame(keys, "id INT, k STRING")
+    expected = [(id, k, max(0, sum(first <= (id, k) for first in firsts) - 1)) for id, k in keys]
+    assertRows(frame.selectExpr("id", "k", f"{found.number_of_row()} AS n"), expected)
+    for places in ([0], [len(firsts) - 1], list(range(len(firsts)))[1:3] or [0]):
+        inside = [(id, k) for id, k, n in expected if n in places]
+        assertRows(frame.filter(found.within(places)), inside)
+
+
+def new_definition():
+    from trinitymerge.definition import Field, TableDefinition
+
+    return TableDefinition.of([Field("id", "integer"), Field("k", "string")], ["id", "k"])

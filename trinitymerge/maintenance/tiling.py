@@ -1,0 +1,242 @@
+"""A base as segments, each with a range of keys of its own, so that a compaction rewrites only what has changed (S38b).
+
+Owns: the segments in the order of their keys, which of them a key belongs to, which are worth rewriting, and making segments of
+what was written. Segments never overlap: each begins at its own first key, and a key belongs to the last one that begins at or
+before it. First keys are values of keys; like ranges they are kept beside the rows (``storage/ranges.py``), never in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import TRUE, all_of, any_of, case, equals, number, physical_type, quote
+from trinitymerge.keyrange import KeyRange, has_order
+from trinitymerge.maintenance.rewriting import Dated, Forget, Rewritten, batch_of, metrics, wanted_files
+from trinitymerge.observation import Gathering
+from trinitymerge.properties import segment_bytes
+from trinitymerge.sqltext import Sql
+from trinitymerge.statistics import decoded, ordered
+from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.storage.entries import Batch, Snapshot
+from trinitymerge.tombstones import holds_more
+
+_PAYS = 0.01
+"""A segment is rewritten for at least so many changed rows per row of its own."""
+
+_LEFT_ROWS = 100_000
+"""Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
+
+_SMALL = 4
+"""A segment of less than the wanted size by this is rewritten along with one beside it."""
+
+
+@attrs.frozen
+class Piece:
+    """What becomes of some rows: one batch, or as many segments as they are large.
+
+    Attributes:
+        batches: whose rows they are.
+        within: SQL over keys that is true of them.
+        files: about how many are written.
+        is_base: nothing is older than these rows.
+    """
+
+    batches: tuple[Batch, ...]
+    within: Sql = TRUE
+    files: int = 1
+    is_base: bool = True
+
+
+@attrs.frozen
+class Work:
+    """What a compaction does.
+
+    Attributes:
+        pieces: to be written.
+        kept: segments that stay as they are.
+        tiling: the name of the base, if it is kept as segments.
+    """
+
+    pieces: tuple[Piece, ...]
+    kept: tuple[Batch, ...] = ()
+    tiling: str | None = None
+
+
+# All of a table -------------------------------------------------------------------------------------------------------
+
+
+def everything(snapshot: Snapshot, name: str) -> Work:
+    """Rewriting all there is, as a base of a new name."""
+    batches, definition = snapshot.batches, snapshot.definition
+    if not has_order(definition):
+        return Work((Piece(batches, files=wanted_files(batches)),))
+    size = sum(b.bytes for b in batches)
+    return Work((Piece(batches, files=_files(size, segment_bytes(snapshot.properties, size))),), tiling=name)
+
+
+def _files(size_bytes: int, wanted_bytes: int) -> int:
+    return max(1, round(size_bytes / wanted_bytes))
+
+
+# A part of it ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Tiling:
+    """The segments of a base, in the order of their keys.
+
+    Attributes:
+        definition: of the table.
+        segments: at least one.
+        firsts: the first key of each, in the form of :mod:`trinitymerge.statistics`.
+    """
+
+    definition: TableDefinition
+    segments: tuple[Batch, ...]
+    firsts: tuple[tuple[Any, ...], ...]
+
+    @classmethod
+    def of(cls, backend: Maintained, batches: Batches) -> Tiling | None:
+        """The tiling of a table's base; None if it has none, or if what is kept about it is lost."""
+        base, definition = batches.base, batches.definition
+        if not base or base[0].tiling is None or not has_order(definition):
+            return None
+        kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
+        found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
+        for batch in base:
+            keys = backend.range_of(batch)
+            if keys is None or keys.first is None or len(keys.first) != len(kinds):
+                return None
+            found.append((tuple(map(ordered, keys.first, kinds)), keys.first, batch))
+        found.sort(key=lambda segment: segment[0])
+        if any(one[0] == other[0] for one, other in pairwise(found)):
+            return None
+        return cls(definition, tuple(f[2] for f in found), tuple(f[1] for f in found))
+
+    def number_of_row(self) -> Sql:
+        """The place of the segment that a row's key belongs to, as SQL; found by halving."""
+        return self._number(0, len(self.segments) - 1)
+
+    def _number(self, low: int, high: int) -> Sql:
+        if low == high:
+            return number(low)
+        middle = (low + high + 1) // 2
+        begins = self._is_from(self.firsts[middle])
+        return case([(begins, self._number(middle, high))], self._number(low, middle - 1))
+
+    def _is_from(self, first: Sequence[Any]) -> Sql:
+        """True if a row's key is not smaller than another one, the leading columns first."""
+        (name, literal), *rest = self._literals(first)[::-1]
+        condition = Sql(f"{name} >= {literal}")
+        for name, literal in rest:
+            condition = any_of([Sql(f"{name} > {literal}"), all_of([equals(name, literal), condition])])
+        return condition
+
+    def _literals(self, key: Sequence[Any]) -> list[tuple[Sql, Sql]]:
+        columns = [(quote(k), physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
+        return [(name, Sql(decoded(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
+
+    def within(self, places: Sequence[int]) -> Sql:
+        """True if a row's key belongs to one of these segments; what can be said of the leading column reaches the files."""
+        conditions = [Sql(f"{self.number_of_row()} IN ({', '.join(map(str, places))})")]
+        bounds = ((">=", min(places)), ("<=", max(places) + 1))
+        for comparison, place in bounds:
+            if 0 < place < len(self.segments):
+                name, literal = self._literals(self.firsts[place])[0]
+                conditions.append(Sql(f"{name} {comparison} {literal}"))
+        return all_of(conditions)
+
+
+def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: Forget) -> Work:
+    """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
+
+    A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is.
+    """
+    batches = Batches.of(snapshot)
+    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.batches)
+    changed = _changed(backend, batches, tiling)
+    dirty = _worth(tiling, changed) | _with_old_tombstones(backend, batches, tiling, forget)
+    wanted, delta_rows = segment_bytes(snapshot.properties, table_bytes), sum(changed.values())
+    pieces = []
+    for run in _runs(tiling, dirty, wanted):
+        segments = tuple(tiling.segments[i] for i in run)
+        share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
+        size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
+        within = TRUE if len(run) == len(tiling.segments) else tiling.within(run)
+        pieces.append(Piece((*segments, *deltas), within, _files(size, wanted)))
+    rewritten = {b.id for piece in pieces for b in piece.batches}
+    places = [i for i, b in enumerate(tiling.segments) if b.id not in rewritten]
+    if any(changed.get(i) for i in places) and (pieces or len(deltas) > 1):
+        pieces.append(Piece(deltas, TRUE if not rewritten else tiling.within(places), is_base=False))
+    return Work(tuple(pieces), tuple(tiling.segments[i] for i in places), tiling.segments[0].tiling)
+
+
+def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[int, int]:
+    """How many rows were committed since, by the place of the segment that they belong to."""
+    if not batches.pending or len(tiling.segments) == 1:
+        return {0: sum(b.rows for b in batches.pending)}
+    rows = backend.scan(Batches(batches.definition, batches.pending))
+    return {r[0]: r[1] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").groupBy("n").count().collect()}
+
+
+def _worth(tiling: Tiling, changed: Mapping[int, int]) -> set[int]:
+    alone = len(tiling.segments) == 1
+    dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
+    left = sum(n for i, n in changed.items() if i not in dirty)
+    return dirty if left <= _LEFT_ROWS else {i for i, n in changed.items() if n}
+
+
+def _with_old_tombstones(backend: Maintained, batches: Batches, tiling: Tiling, forget: Forget) -> set[int]:
+    """The segments with a tombstone that is forgotten now, or that is not bare."""
+    some = tuple(b for b in tiling.segments if b.tombstones)
+    if not some:
+        return set()
+    worth = any_of([forget.condition(batches.definition), holds_more(batches.definition)])
+    rows = Dated.of(backend, some).scan(Batches(batches.definition, some)).filter(worth)
+    return {r[0] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").distinct().collect()}
+
+
+def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> Iterator[list[int]]:
+    """The places of neighbours that are rewritten together, with small ones beside them. None lies between two of a run."""
+    small = [i for i, b in enumerate(tiling.segments) if b.bytes * _SMALL < wanted_bytes]
+    places = set(dirty)
+    for order, before in ((small, -1), (small[::-1], 1)):
+        for i in order:
+            places |= {i} if i + before in places else set()
+    for _, run in groupby(enumerate(sorted(places)), lambda place: place[1] - place[0]):
+        yield [i for _, i in run]
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def as_segments(
+    backend: Maintained, rewritten: Rewritten, version: int, tiling: str | None, staged: list[Staged]
+) -> list[Batch]:
+    """What was written, as the batches of a base.
+
+    Args:
+        backend: where they are.
+        rewritten: the rows.
+        version: what they count as.
+        tiling: the name of the base; None if it is kept as one batch.
+        staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
+    """
+    if tiling is None or rewritten.staged.files <= 1:
+        return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
+    definition = rewritten.definition
+    parts = backend.split(rewritten.staged)
+    staged.remove(rewritten.staged)
+    staged += parts
+    gathering, found = Gathering(metrics(definition, TRUE)), []
+    for part in parts:
+        observed = gathering.of(backend.read_staged(part))
+        backend.note_range(part, KeyRange.of(observed, definition))
+        batch = batch_of(part, observed, definition)
+        found.append(attrs.evolve(batch, base=True, version=version, tiling=tiling))
+    return found

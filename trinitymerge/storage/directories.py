@@ -1,0 +1,97 @@
+"""The directories that hold the batches of a managed table, and the files in them (S33, S39).
+
+Owns: how a batch's directory is called, which of its files are rows, and giving each file a directory of its own. What is
+committed, and what rows mean, is unknown here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from trinitymerge.columns import BATCH
+from trinitymerge.storage import faults
+from trinitymerge.storage.files import FileInfo, FileSystem
+
+FAULT_POINTS = ("split.moved",)
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
+
+
+class BatchDirectories:
+    """What lies below ``data/`` of a table.
+
+    Attributes:
+        files: the storage.
+        path: of the table.
+    """
+
+    files: FileSystem
+    path: str
+
+    def batch_path(self, batch_id: str) -> str:
+        """The directory of a batch."""
+        return f"{self.path}/data/{BATCH}={batch_id}"
+
+    def data_files(self, batch_id: str) -> list[FileInfo]:
+        """The data files of a batch; none if its directory is gone."""
+        return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Everything in a batch's directory; nothing if it is gone."""
+        try:
+            return list(self.files.walk(self.batch_path(batch_id)))
+        except FileNotFoundError:
+            return []
+
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """What a batch's writer, at work or dead, has written and no reader can look into."""
+        start = len(self.batch_path(batch_id))
+        return [f for f in self.all_files(batch_id) if "/_temporary/" in f.path[start:]]
+
+    def remove(self, path: str) -> None:
+        """Removes a batch's directory or a helper file."""
+        self.files.delete(path)
+
+    def directories(self) -> dict[str, FileInfo]:
+        """All batch directories on the storage, by batch id: committed, staged and left over."""
+        try:
+            found = self.files.list(f"{self.path}/data")
+        except FileNotFoundError:
+            return {}
+        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
+
+    def apart(self, batch_id: str) -> list[str]:
+        """Moves each data file of a batch that nobody can see into a new directory of its own.
+
+        Returns:
+            The ids of the new batches, in the order of the files' names. The old directory is still there.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batches.
+        """
+        ids: list[str] = []
+        try:
+            for file in self.data_files(batch_id):
+                ids.append(uuid.uuid4().hex)
+                self._move_into(file, self.batch_path(ids[-1]))
+                faults.fault("split.moved")
+        except BaseException:
+            for new in ids:
+                self.remove(self.batch_path(new))
+            raise
+        return ids
+
+    def _move_into(self, file: FileInfo, directory: str) -> None:
+        self.files.mkdirs(directory)
+        self.files.move(file.path, f"{directory}/{file.name}")
+        checksum = f"{file.path.removesuffix(file.name)}.{file.name}.crc"
+        if self.files.exists(checksum):
+            self.files.move(checksum, f"{directory}/.{file.name}.crc")
+        self.files.sync_dir(directory)
+
+
+def _is_hidden(file: FileInfo, directory: str) -> bool:
+    """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
+    return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))

@@ -408,16 +408,17 @@ MUTANTS = (
     Mutant(
         "batches are folded that are no neighbours (S38a)",
         "maintenance/folding.py",
-        "groupby(snapshot.batches, lambda b: b.bytes < small)",
-        "[(True, [b for b in snapshot.batches if b.bytes < small])]",
+        "groupby(batches, lambda b: b.bytes < size)",
+        "[(True, [b for b in batches if b.bytes < size])]",
         ["test_folding.py::test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them"],
     ),
     Mutant(
         "a compaction keeps a fold of rows whose tombstone it forgets (S38a)",
         "maintenance/compaction.py",
-        "    stay = {b.id for b in now.batches if b.id in of}\n    held = {i for batch in stay for i in of[batch]}\n",
-        "    held, since = {b.id for b in landed.appended}, landed.since.version\n"
-        "    stay = {b.id for b in now.batches if b.version > since}\n",
+        "    stay = here & {*of, *(b.id for b in kept)}\n"
+        "    held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}\n",
+        "    stay = {b.id for b in now.batches if b.version > landed.since.version or b in kept}\n"
+        "    held = {*stay, *(b.id for b in landed.appended)}\n",
         ["test_folding.py::test_S38_S38a_a_compaction_commits_beside_folds"],
     ),
     Mutant(
@@ -433,6 +434,55 @@ MUTANTS = (
         "commit.operation not in (COMPACT, FOLD)",
         "commit.operation != COMPACT",
         ["test_folding.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
+    ),
+    Mutant(
+        "a first key belongs to the segment before (S38b)",
+        "maintenance/tiling.py",
+        'condition = Sql(f"{name} >= {literal}")',
+        'condition = Sql(f"{name} > {literal}")',
+        ["test_segments.py::test_S38b_a_key_belongs_to_the_last_segment_that_begins_at_or_before_it"],
+    ),
+    Mutant(
+        "what changed in segments that are kept is dropped (S38b)",
+        "maintenance/tiling.py",
+        "        pieces.append(Piece(deltas, TRUE if",
+        "        pieces or pieces.append(Piece(deltas, TRUE if",
+        ["test_segments.py::test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base"],
+    ),
+    Mutant(
+        "what changed in segments that are kept forgets its tombstones (S38b)",
+        "maintenance/compaction.py",
+        "forget if piece.is_base else FORGET_NOTHING",
+        "forget",
+        ["test_segments.py::test_S38b_a_tombstone_that_is_left_stays_however_old_it_is"],
+    ),
+    Mutant(
+        "a kept segment that was folded meanwhile is lost (S38b)",
+        "maintenance/compaction.py",
+        "for b in (*kept, *landed.appended)",
+        "for b in landed.appended",
+        ["test_segments.py::test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside"],
+    ),
+    Mutant(
+        "a batch is held against no segment at all (S38b)",
+        "reader.py",
+        "if b.tiling is None or _is_later(d, b)]",
+        "if b.tiling is None]",
+        ["test_segments.py::test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_meet"],
+    ),
+    Mutant(
+        "segments of a purged table keep the first key they began with (S38b)",
+        "maintenance/purge.py",
+        "        metrics |= keyrange.metrics_of_rows(self.definition, TRUE) | keyrange.metrics_of_first(self.definition, TRUE)\n",
+        "        metrics |= keyrange.metrics_of_rows(self.definition, TRUE)\n",
+        ["test_segments.py::test_a_purged_key_is_forgotten_by_the_segment_that_began_with_it"],
+    ),
+    Mutant(
+        "long first keys are cut as ranges are (S38b)",
+        "keyrange.py",
+        "    return values if all(",
+        "    values = tuple(v[:_CHARACTERS] if isinstance(v, str) else v for v in values)\n    return values if all(",
+        ["test_segments.py::test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment"],
     ),
 )
 

@@ -36,7 +36,8 @@ from streams import (
     watermarked_rows,
 )
 
-from trinitymerge import errors
+from trinitymerge import errors, properties
+from trinitymerge.maintenance import tiling
 from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL, KEYED
 from trinitymerge.testing import ModelTable, assertRows
@@ -127,10 +128,23 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
 # Compaction, replays --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [2, 3, 6])
+@pytest.fixture
+def in_segments(monkeypatch):
+    """Bases consist of segments of a few rows, and of these only what has changed a lot is written anew."""
+    monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+    monkeypatch.setattr(tiling, "_PAYS", 0.4)
+
+
+@pytest.mark.parametrize("number", [2, 6])
 def test_S38_compaction_at_any_point_changes_nothing_for_readers_and_merges(number, spark, tmp_path):
-    compacted = {2: {1}, 3: {2}, 6: {1, 3}}[number]
+    compacted = {2: {1}, 6: {1, 3}}[number]
     check_merged(verdicts(number).merged, f"{number} compacted", spark, tmp_path, compacted)
+
+
+@pytest.mark.parametrize("number", [3, 6])
+def test_S38b_compaction_of_a_part_changes_nothing_for_readers_and_merges(number, spark, tmp_path, in_segments):
+    compacted = {3: {1, 2}, 6: {1, 2, 3}}[number]
+    check_merged(verdicts(number).merged, f"{number} compacted in segments", spark, tmp_path, compacted)
 
 
 FOLDED = {1: {2, 3}, 2: {3}, 4: {2}, 6: {3}}

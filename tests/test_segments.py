@@ -118,17 +118,6 @@ def test_S38b_many_changes_are_not_left_however_thinly_they_are_spread(spark, tm
     assert Batches.of(table._snapshot()).pending == ()
 
 
-def test_S38b_segments_that_have_shrunk_are_joined(spark, tmp_path):
-    table = segmented(spark, tmp_path, **{TOMBSTONE_RETENTION_HOURS: "0"})
-    many = len(base_of(table))
-    table.deleteWhere("id BETWEEN 5 AND 595").execute()
-    table.compact()
-    fill(table, spark, [row(1, 3)])
-    table.compact()
-    assert (len(base_of(table)), many > 2) == (1, True)
-    assert sorted(r[0] for r in live_rows(table)) == [*range(5), *range(596, 600)]
-
-
 def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(tiling, "_PAYS", 0.001)
     table = segmented(spark, tmp_path)
@@ -142,6 +131,15 @@ def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark
     assert kept <= {b.id for b in base_of(table)}, "the others stay"
     assert table._snapshot().horizon == (5,)
     assert table.compact().skipped == "there is one base and nothing else"
+
+
+def test_S38b_a_tombstone_that_is_left_stays_however_old_it_is(spark, tmp_path, monkeypatch):
+    """The row that it hides is in a segment that is kept."""
+    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    table = segmented(spark, tmp_path, **{TOMBSTONE_RETENTION_HOURS: "0"})
+    fill(table, spark, [row(1, 5, deleted=True)], [row(id, 5) for id in range(400, 500)])
+    assert table.compact().tombstonesForgotten == 0
+    assert (sum(b.tombstones for b in table._snapshot().batches), len(live_rows(table))) == (1, 599)
 
 
 def test_a_table_that_fits_into_one_segment_has_one_and_any_change_is_compacted(spark, tmp_path):
@@ -190,6 +188,18 @@ def test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment(spark, tmp_p
     check_tiled(table)
     new = "CASE WHEN v BETWEEN 20 AND 60 THEN -2 * v WHEN v % 7 = 1 THEN -v ELSE v END"
     assertRows(table.toDF(), source.selectExpr("k", f"{new} AS v"))
+
+
+def test_S38b_segments_of_a_large_table_have_several_files(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "_FILE_BYTES", 1500)
+    table = segmented(spark, tmp_path, 2000, **{SEGMENT_BYTES: "4500"})
+    assert {b.files for b in base_of(table)} == {3}
+    check_tiled(table)
+    fill(table, spark, [row(id, 3) for id in range(1900, 2100)])
+    expected = live_rows(table)
+    assert table.compact().segmentsKept > 0
+    check_tiled(table)
+    assert live_rows(table) == expected
 
 
 # Whatever happens -----------------------------------------------------------------------------------------------------

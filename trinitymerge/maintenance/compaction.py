@@ -205,7 +205,7 @@ def _written(
         if not rewritten.observed["rows"]:
             backend.discard(rewritten.staged)
         elif piece.is_base:
-            batches = as_segments(backend, rewritten, snapshot.version, work.tiling, staged)
+            batches = as_segments(backend, rewritten, snapshot.version, work.tiling, piece.together, staged)
         else:
             version = max(b.version for b in piece.batches if b.version is not None)
             batches = [attrs.evolve(rewritten.batch(version, base=False), merges=1)]

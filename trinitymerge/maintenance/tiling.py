@@ -31,6 +31,9 @@ _PAYS = 0.01
 _LEFT_ROWS = 100_000
 """Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
 
+_FILE_BYTES = 128 << 20
+"""Segments of large tables consist of several files, each of which one task writes."""
+
 _SMALL = 4
 """A segment of less than the wanted size by this is rewritten along with one beside it."""
 
@@ -43,13 +46,21 @@ class Piece:
         batches: whose rows they are.
         within: SQL over keys that is true of them.
         files: about how many are written.
+        together: how many of them make a segment.
         is_base: nothing is older than these rows.
     """
 
     batches: tuple[Batch, ...]
     within: Sql = TRUE
     files: int = 1
+    together: int = 1
     is_base: bool = True
+
+    @classmethod
+    def of_base(cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int) -> Piece:
+        """Segments of about the size that is wanted, with files of about the size that suits one task."""
+        together = max(1, round(wanted_bytes / _FILE_BYTES))
+        return cls(tuple(batches), within, max(1, round(size_bytes / wanted_bytes)) * together, together)
 
 
 @attrs.frozen
@@ -76,11 +87,7 @@ def everything(snapshot: Snapshot, name: str) -> Work:
     if not has_order(definition):
         return Work((Piece(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
-    return Work((Piece(batches, files=_files(size, segment_bytes(snapshot.properties, size))),), tiling=name)
-
-
-def _files(size_bytes: int, wanted_bytes: int) -> int:
-    return max(1, round(size_bytes / wanted_bytes))
+    return Work((Piece.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size)),), tiling=name)
 
 
 # A part of it ---------------------------------------------------------------------------------------------------------
@@ -168,7 +175,7 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
         share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
         size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
         within = TRUE if len(run) == len(tiling.segments) else tiling.within(run)
-        pieces.append(Piece((*segments, *deltas), within, _files(size, wanted)))
+        pieces.append(Piece.of_base((*segments, *deltas), within, size, wanted))
     rewritten = {b.id for piece in pieces for b in piece.batches}
     places = [i for i, b in enumerate(tiling.segments) if b.id not in rewritten]
     if any(changed.get(i) for i in places) and (pieces or len(deltas) > 1):
@@ -216,7 +223,7 @@ def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> Iterator[list[i
 
 
 def as_segments(
-    backend: Maintained, rewritten: Rewritten, version: int, tiling: str | None, staged: list[Staged]
+    backend: Maintained, rewritten: Rewritten, version: int, tiling: str | None, together: int, staged: list[Staged]
 ) -> list[Batch]:
     """What was written, as the batches of a base.
 
@@ -225,12 +232,13 @@ def as_segments(
         rewritten: the rows.
         version: what they count as.
         tiling: the name of the base; None if it is kept as one batch.
+        together: how many files make a segment.
         staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
     """
-    if tiling is None or rewritten.staged.files <= 1:
+    if tiling is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
     definition = rewritten.definition
-    parts = backend.split(rewritten.staged)
+    parts = backend.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
     gathering, found = Gathering(metrics(definition, TRUE)), []

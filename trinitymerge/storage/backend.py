@@ -201,8 +201,10 @@ class TimeTravel(Backend, Protocol):
 class Maintained(TimeTravel, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
 
-    def split(self, staged: Staged) -> list[Staged]:
-        """Makes each file of a staged batch a staged batch of its own; that one is no more.
+    def split(self, staged: Staged, count: int) -> list[Staged]:
+        """Makes of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
+
+        That one is no more.
 
         Raises:
             FilesVacuumedError: it is gone.

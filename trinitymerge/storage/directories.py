@@ -1,6 +1,6 @@
 """The directories that hold the batches of a managed table, and the files in them (S33, S39).
 
-Owns: how a batch's directory is called, which of its files are rows, and giving each file a directory of its own. What is
+Owns: how a batch's directory is called, which of its files are rows, and dividing the files of one. What is
 committed, and what rows mean, is unknown here.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 
 from trinitymerge.columns import BATCH
 from trinitymerge.storage import faults
@@ -62,8 +63,12 @@ class BatchDirectories:
             return {}
         return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
-    def apart(self, batch_id: str) -> list[str]:
-        """Moves each data file of a batch that nobody can see into a new directory of its own.
+    def apart(self, batch_id: str, count: int) -> list[str]:
+        """Moves the data files of a batch that nobody can see into new directories, some neighbours by name into each.
+
+        Args:
+            batch_id: of the batch.
+            count: files of a new one; the last may have fewer.
 
         Returns:
             The ids of the new batches, in the order of the files' names. The old directory is still there.
@@ -73,9 +78,10 @@ class BatchDirectories:
         """
         ids: list[str] = []
         try:
-            for file in self.data_files(batch_id):
+            files = self.data_files(batch_id)
+            for start in range(0, len(files), count):
                 ids.append(uuid.uuid4().hex)
-                self._move_into(file, self.batch_path(ids[-1]))
+                self._move_into(files[start : start + count], self.batch_path(ids[-1]))
                 faults.fault("split.moved")
         except BaseException:
             for new in ids:
@@ -83,12 +89,13 @@ class BatchDirectories:
             raise
         return ids
 
-    def _move_into(self, file: FileInfo, directory: str) -> None:
+    def _move_into(self, files: Sequence[FileInfo], directory: str) -> None:
         self.files.mkdirs(directory)
-        self.files.move(file.path, f"{directory}/{file.name}")
-        checksum = f"{file.path.removesuffix(file.name)}.{file.name}.crc"
-        if self.files.exists(checksum):
-            self.files.move(checksum, f"{directory}/.{file.name}.crc")
+        for file in files:
+            self.files.move(file.path, f"{directory}/{file.name}")
+            checksum = f"{file.path.removesuffix(file.name)}.{file.name}.crc"
+            if self.files.exists(checksum):
+                self.files.move(checksum, f"{directory}/.{file.name}.crc")
         self.files.sync_dir(directory)
 
 

@@ -275,10 +275,10 @@ class ManagedBackend(BatchDirectories):
         files = self.data_files(batch_id)
         return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, file_format)
 
-    def split(self, staged: Staged) -> list[Staged]:
-        """Makes each file of a staged batch a staged batch of its own; that one is no more."""
+    def split(self, staged: Staged, count: int) -> list[Staged]:
+        """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
         try:
-            ids = self.apart(staged.id)
+            ids = self.apart(staged.id, count)
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)

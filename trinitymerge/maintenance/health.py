@@ -31,6 +31,7 @@ class TableHealth:
         tombstones: tombstones among them.
         batches: batches of this version.
         pendingBatches: those beside the base, which every read resolves.
+        pendingMerges: the merges whose rows are in the pending batches: more than batches, where small ones were folded (S38a).
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table.
         files: data files of this version.
         bytes: their size.
@@ -41,8 +42,8 @@ class TableHealth:
 
     Example:
         >>> health = orders.health()
-        >>> health.liveRows, health.pendingBatches, health.action
-        (2, 0, 'nothing')
+        >>> health.liveRows, health.pendingBatches, health.pendingMerges, health.action
+        (2, 0, 0, 'nothing')
     """
 
     version: int
@@ -51,6 +52,7 @@ class TableHealth:
     tombstones: int
     batches: int
     pendingBatches: int
+    pendingMerges: int
     readAmplification: float
     files: int
     bytes: int
@@ -66,12 +68,16 @@ class TableHealth:
             ("version", f"{self.version}"),
             ("live rows", f"{self.liveRows:,}"),
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
-            ("batches", f"{self.batches:,} ({self.pendingBatches:,} pending)"),
+            ("batches", f"{self.batches:,} ({self._pending()})"),
             ("read amplification", f"{self.readAmplification:.2f}"),
             ("files", f"{self.files:,} ({_size(self.bytes)})"),
             ("reclaimable", _size(self.reclaimableBytes)),
             ("next", f"{self.action}: {self.reason}"),
         ]
+
+    def _pending(self) -> str:
+        folded = self.pendingMerges != self.pendingBatches
+        return f"{self.pendingBatches:,} pending" + (f", of {self.pendingMerges:,} merges" if folded else "")
 
     def _repr_html_(self) -> str:
         rows = (
@@ -98,6 +104,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
         tombstones=sum(b.tombstones for b in batches),
         batches=len(batches),
         pendingBatches=len(to_read.pending),
+        pendingMerges=sum(b.merges for b in to_read.pending),
         readAmplification=amplification,
         files=sum(b.files for b in batches),
         bytes=size,

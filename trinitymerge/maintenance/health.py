@@ -10,7 +10,7 @@ import html
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.errors import counted
+from trinitymerge.errors import counted, sized
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches, Maintained
@@ -70,8 +70,8 @@ class TableHealth:
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
             ("batches", f"{self.batches:,} ({self._pending()})"),
             ("read amplification", f"{self.readAmplification:.2f}"),
-            ("files", f"{self.files:,} ({_size(self.bytes)})"),
-            ("reclaimable", _size(self.reclaimableBytes)),
+            ("files", f"{self.files:,} ({sized(self.bytes)})"),
+            ("reclaimable", sized(self.reclaimableBytes)),
             ("next", f"{self.action}: {self.reason}"),
         ]
 
@@ -127,14 +127,5 @@ def _advice(batches: Batches, amplification: float, size: int, reclaimable: int)
     if amplification > _AMPLIFICATION_PAYS and batches.pending:
         return "compact()", f"{amplification:.1f} rows are stored for each live one"
     if reclaimable > _RECLAIMABLE_SHARE * size:
-        return "vacuum()", f"{_size(reclaimable)} are not needed by this version"
+        return "vacuum()", f"{sized(reclaimable)} are not needed by this version"
     return "nothing", "reads are cheap and little space is wasted"
-
-
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

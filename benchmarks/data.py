@@ -111,6 +111,18 @@ def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path
         f"ELSE {since} + (n * {reach // changes} + {batch} * 7919) % {reach} END"
     )
     keyed = spark.range(changes).withColumnRenamed("id", "n").selectExpr(f"{key} AS id", f"{kind} AS op", "n")
+    return _write_batch(keyed, batch, path)
+
+
+def write_few_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
+    """One batch of updates of a few keys, fresher than every batch before it: one random key of each stretch of the table."""
+    stretch = rows // changes
+    key = f"id * {stretch} + pmod(xxhash64(id, {batch}), {stretch})"
+    return _write_batch(spark.range(changes).selectExpr(f"{key} AS id", "'U' AS op", "id AS n"), batch, path)
+
+
+def _write_batch(keyed: DataFrame, batch: int, path: Path) -> Path:
+    """Whole rows for the keys and operations of numbered changes (`id`, `op`, `n`), in random order in one file."""
     made = keyed.selectExpr(
         "id",
         "n % 100003 AS customer",
@@ -119,22 +131,6 @@ def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path
         f"concat('batch {batch} change ', n) AS note",
         f"TIMESTAMP'2024-02-01' + make_interval(0, 0, 0, {batch}, 0, 0, n % 3600) AS ts",
         "op",
-    )
-    made.orderBy(F.xxhash64("id")).coalesce(1).write.parquet(str(path))
-    return path
-
-
-def write_few_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
-    """One batch of updates of a few keys, fresher than every batch before it: one random key of each stretch of the table."""
-    stretch = rows // changes
-    made = spark.range(changes).selectExpr(
-        f"id * {stretch} + pmod(xxhash64(id, {batch}), {stretch}) AS id",
-        "id % 100003 AS customer",
-        f"CAST(id % 10000 / 100 + {batch} AS DECIMAL(12,2)) AS amount",
-        "'changed' AS status",
-        f"concat('batch {batch} change ', id) AS note",
-        f"TIMESTAMP'2024-02-01' + make_interval(0, 0, 0, {batch}, 0, 0, id % 3600) AS ts",
-        "'U' AS op",
     )
     made.orderBy(F.xxhash64("id")).coalesce(1).write.parquet(str(path))
     return path

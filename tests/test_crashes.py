@@ -89,8 +89,8 @@ STEPS = {
     "split": [
         *STAGE,
         "replace.written",
-        *["split.moved"] * 4,
-        *["replace.written"] * 4,
+        *["split.moved"] * 2,
+        *["replace.written"] * 2,
         "compact.staged",
         *COMMIT,
         "compact.committed",

@@ -203,21 +203,6 @@ def test_S38a_without_watermark_or_tombstone_column_the_later_commit_wins(spark,
 # Beside others --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def meanwhile(monkeypatch):
-    """Runs something, once, when a fold or compaction has written its batch and not yet committed it."""
-
-    def install(action, point="fold.staged") -> None:
-        def hook(name: str) -> None:
-            if name == point:
-                monkeypatch.setattr(faults, "fault", lambda name: None)
-                action()
-
-        monkeypatch.setattr(faults, "fault", hook)
-
-    return install
-
-
 def folded_or_not(table: TrinityTable) -> list[str]:
     """Operations after the first four merges; no directory is left that no version has named."""
     named = {f"_tm_batch={b.id}" for c in table._backend.history() for b in c.added}
@@ -225,16 +210,16 @@ def folded_or_not(table: TrinityTable) -> list[str]:
     return operations(table)[4:]
 
 
-def test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile(spark, tmp_path, meanwhile):
+def test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
-    meanwhile(lambda: fill(table, spark, [(3, 10, "newest tie", False), (1, 29, "late", False)]))
+    at_point("fold.staged", lambda: fill(table, spark, [(3, 10, "newest tie", False), (1, 29, "late", False)]))
     assert fold_last(table, 3).version == 6
     assert [b.version for b in table._snapshot().batches] == [1, 4, 5]
     assert live_rows(table) == [(1, 30, "b", False), (3, 10, "newest tie", False)]
 
 
 @pytest.mark.parametrize("other", ["compact", "fold", "restore", "purge"])
-def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, meanwhile, other):
+def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, at_point, other):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
 
     others = {
@@ -243,7 +228,7 @@ def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, 
         "restore": lambda: table.restore(1),
         "purge": lambda: table.purge([9]),  # it finds the key in the fold, too, and removes it
     }
-    meanwhile(others[other])
+    at_point("fold.staged", others[other])
     assert fold_last(table, 3) is None
     assert folded_or_not(table) == [other.upper()]
     assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
@@ -274,7 +259,7 @@ NEW = [(3, 40, "newest", False), (1, 40, "newest", False), (7, 40, "new", False)
 @pytest.mark.parametrize(
     "landed", ["fold of what was read", "fold of read and new", "fold of all", "merge, fold of both, merge"]
 )
-def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, meanwhile, landed, retention):
+def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, at_point, landed, retention):
     """None may starve it, and what it forgets stays forgotten: newer rows come back as they were before they were folded."""
     properties = {**NEVER, TOMBSTONE_RETENTION_HOURS: retention}
     table = fill(new_table(spark, tmp_path, properties=properties), spark, *ALL_KINDS)
@@ -287,7 +272,7 @@ def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, meanwhile, 
         if landed.endswith("merge"):
             fill(table, spark, [(8, 41, "new", False)])
 
-    meanwhile(others, "compact.staged")
+    at_point("compact.staged", others)
     result = table.compact()
     if landed.endswith("merge"):
         expected, batches = [*NEW, (8, 41, "new", False)], 3
@@ -300,10 +285,10 @@ def test_S38_S38a_a_compaction_commits_beside_folds(spark, tmp_path, meanwhile, 
     assert (live_rows(table), len(table._snapshot().batches)) == (sorted(expected), 1)
 
 
-def test_S38_S38a_a_compaction_beside_folds_and_late_rows_forgets_nothing(spark, tmp_path, meanwhile):
+def test_S38_S38a_a_compaction_beside_folds_and_late_rows_forgets_nothing(spark, tmp_path, at_point):
     properties = {**NEVER, TOMBSTONE_RETENTION_HOURS: "0"}
     table = fill(new_table(spark, tmp_path, properties=properties), spark, *ALL_KINDS)
-    meanwhile(lambda: (fill(table, spark, [(2, 29, "late", False)]), fold_last(table, 3)), "compact.staged")
+    at_point("compact.staged", lambda: (fill(table, spark, [(2, 29, "late", False)]), fold_last(table, 3)))
     assert table.compact().tombstones == 3
     assert (live_rows(table), table._snapshot().horizon) == (LIVE, None)
 
@@ -369,13 +354,13 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
 # Failing --------------------------------------------------------------------------------------------------------------
 
 
-def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_path, meanwhile, caplog):
+def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_path, at_point, caplog):
     table = fill(new_table(spark, tmp_path, properties=AFTER_TWO), spark, *ALL_KINDS[:3])
 
     def fail() -> None:
         raise OSError("disk full")
 
-    meanwhile(fail)
+    at_point("fold.staged", fail)
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 4, 4)
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
@@ -386,9 +371,9 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     assert live_rows(table) == [*LIVE, (5, 10, "a", False)]
 
 
-def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, meanwhile):
+def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
-    meanwhile(lambda: table.vacuum(retentionHours=0))
+    at_point("fold.staged", lambda: table.vacuum(retentionHours=0))
     assert fold_last(table, 3) is None
     assert live_rows(TrinityTable.forPath(spark, table.path)) == LIVE
 

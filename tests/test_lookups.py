@@ -256,8 +256,11 @@ def test_S31_part_of_a_key_finds_what_a_merge_may_pair(dimension, spark):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (close_and_open, ["the rows that equal a source row in id, in one scan", "the keys that rows come to"]),
-        (close_only, ["the rows that equal a source row in id, in one scan"]),
+        (
+            close_and_open,
+            ["the rows that equal a source row in id, in one scan; batches", "the keys that rows come to"],
+        ),
+        (close_only, ["the rows that equal a source row in id, in one scan; batches and files outside of the range"]),
         (close_and_retire, ["every live row, in one scan"]),
         (synchronise, ["every live row, in two scans, the second for source rows without a pair"]),
         (by_value, ["every live row, in one scan"]),
@@ -270,6 +273,47 @@ def test_S31_explain_says_how_the_target_is_read(make, words, dimension, spark, 
     assert ("the keys that rows come to" in line) == (
         "the keys that rows come to" in words or make in (synchronise, by_value)
     )
+
+
+OUTSIDE = "outside of the range of these keys are skipped"
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "words", "scans"),
+    [
+        ("INT(1000) AS id", 64, f"batches and files {OUTSIDE}", 0),
+        ("BIGINT(1000) AS id", 64, "no batch is skipped: id is bigint in the source and int in the table", 2),
+        ("INT(1000) AS id", 1, f"files {OUTSIDE}, no batch is: there are more than 1", 2),
+    ],
+)
+def test_S31_explain_says_which_batches_a_lookup_is_spared(
+    key, most, words, scans, spark, tmp_path, scanned, monkeypatch, capsys
+):
+    monkeypatch.setattr(sides, "ASKED_BATCHES", most)
+    table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
+    for n in range(2):
+        table.upsert(spark.range(10).selectExpr("INT(id) AS id", f"{n} AS n")).execute()
+    merge = table.merge(spark.sql(f"SELECT {key}")).whenMatched().updateExpr({"n": "target.n + 1"})
+    size = sum(b.bytes for b in table._snapshot().batches)
+    lines = merge.explain().splitlines()
+    assert lines[2:5] == [
+        "Path: keyed lookup",
+        f"  target: 2 batches, {size / 1000:.1f} KB",
+        f"  reads the rows under the source's keys, in one scan; {words}",
+    ]
+    scanned.clear()
+    merge.execute()
+    assert scanned[0] == scans
+
+
+def test_S31_explain_of_keys_without_ranges_and_of_a_plan_that_has_grown_old(spark, tmp_path, capsys):
+    table = new_table(spark, tmp_path, "k BINARY, n INT", primaryKey="k")
+    source = spark.sql("SELECT X'00' AS k, 1 AS n")
+    plan = table.merge(source).whenMatched("target.n > 0").updateExpr({"n": "2"}).build()
+    table.upsert(source).execute()
+    text = plan.explain()
+    assert "  target: 0 batches, 0 bytes\n" in text, "as it was when the plan was made"
+    assert "; no batch is skipped: no range is kept of keys of these types\n" in text
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["by key", "by all of the table"])

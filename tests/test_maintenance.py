@@ -26,8 +26,9 @@ from trinitymerge import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.maintenance import rewriting
+from trinitymerge.maintenance.folding import fold
 from trinitymerge.merge.paths.choice import BLIND, KEYED
-from trinitymerge.properties import SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
 
@@ -453,6 +454,24 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path):
     assert "read amplification  1.33\n" in str(health)
     assert "<th" in health._repr_html_()
     assert new_table(spark, tmp_path).health().readAmplification == 1.0
+
+
+def test_S38a_health_says_of_how_many_merges_the_pending_batches_are(spark, tmp_path):
+    """Only where that is another number: after folds."""
+    table = new_table(spark, tmp_path, properties={FOLD_AFTER_BATCHES: "none"})
+    fill(table, spark, [(i, 10, "a", False) for i in range(8)], *[[(i, 20, "b", False)] for i in range(4)])
+    health = table.health()
+    assert (health.pendingBatches, health.pendingMerges) == (4, 4)
+    assert "batches             5 (4 pending)\n" in str(health)
+    snapshot = table._backend.snapshot()
+    fold(table._backend, snapshot, snapshot.batches[2:])
+    health = table.health()
+    assert (health.batches, health.pendingBatches, health.pendingMerges, health.liveRows) == (3, 2, 4, 8)
+    assert "batches             3 (2 pending, of 4 merges)\n" in str(health)
+    assert "<td>3 (2 pending, of 4 merges)</td>" in health._repr_html_()
+    table.compact()
+    health = table.health()
+    assert (health.pendingBatches, health.pendingMerges) == (0, 0)
 
 
 # Properties -----------------------------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
         .explain()
     )
     assert capsys.readouterr().out == text + "\n"
-    name = events.path.rsplit("/", 1)[1]
+    name, batches = events.path.rsplit("/", 1)[1], events._snapshot().batches
     assert text.splitlines() == [
         f"Merge into 'A' ({name}), one append batch",
         "  1. whenMatched(\"B.op = 'D'\"): delete the target row",
@@ -349,7 +349,8 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
         "     pairs for which no condition is true: nothing",
         "     source rows without a pair for which no condition is true: nothing",
         "Path: keyed lookup",
-        "  reads the rows under the source's keys, in one scan; batches and files that cannot hold them are skipped; "
+        f"  target: 3 batches, {sum(b.bytes for b in batches) / 1000:.1f} KB",
+        "  reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped; "
         "then what is under the keys that rows come to, where a batch may hold them",
         "  not blind append: the condition of clause 2 reads the target",
     ]

@@ -74,6 +74,8 @@ def test_S38b_a_compaction_writes_what_has_changed_and_leaves_the_rest(spark, tm
     table = segmented(spark, tmp_path)
     before = base_of(table)
     assert len(before) >= 3
+    assert table.health().segments == len(before)
+    assert f"{len(before)} ({len(before)} segments, 0 pending)" in str(table.health())
     check_tiled(table)
     fill(table, spark, [row(id, 3) for id in range(590, 620)] + [row(1, 3)])
     expected = live_rows(table)

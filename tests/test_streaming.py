@@ -1,6 +1,7 @@
 """S36: a file stream, killed with its JVM and started again from its checkpoint, merges every micro-batch exactly once.
 
-Each row adds to a counter, so a micro-batch that is merged twice, or not at all, shows. S36a: one that starts over with a
+Each row adds to a counter, so a micro-batch that is merged twice, or not at all, shows; also where its merge has folded it
+together with others (S38a). S36a: one that starts over with a
 new checkpoint directory is refused, instead of losing its rows as replays.
 """
 
@@ -18,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 from tables import frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
+from trinitymerge.properties import FOLD_AFTER_BATCHES
 from trinitymerge.storage.entries import Snapshot
 
 FILES = 6
@@ -68,6 +70,19 @@ def test_s36_a_stream_killed_before_and_after_its_commit_counts_each_batch_once(
         assert was_killed(process)
         assert table.version == version
     exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})
+    check_exactly_once(spark, table, feed)
+
+
+def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_path, feed):
+    """Killed before its fold is committed and after it: the replay finds its marker, though its own batch is gone."""
+    table = new_table(spark, tmp_path, "id INT, n INT", properties={FOLD_AFTER_BATCHES: "2"})
+    for fault, version in (("fold.staged", 4), ("fold.committed", 6)):
+        assert was_killed(start(table.path, ELSEWHERE, None, tmp_path, fault=fault))
+        assert table.version == version
+    exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})
+    operations = [c.operation for c in reversed(table._backend.history())]
+    assert operations == ["CREATE", *["MERGE"] * 5, "FOLD", "MERGE"], "no replay committed anything"
+    assert table._backend.snapshot().transactions == {"feed": FILES - 1}
     check_exactly_once(spark, table, feed)
 
 

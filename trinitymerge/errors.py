@@ -105,6 +105,21 @@ def counted(count: int, noun: str = "row", plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def sized(size_bytes: int) -> str:
+    """A number of bytes, in words.
+
+    Example:
+        >>> sized(999), sized(12_400_000), sized(3_000_000_000_000)
+        ('999 bytes', '12.4 MB', '3.0 TB')
+    """
+    size = float(size_bytes)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
 def kind_of(value: Any) -> str:
     """What a value is, with its package: two libraries' DataFrames must not read alike.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 
@@ -19,6 +20,8 @@ FOLD_BYTES = "trinitymerge.foldBytes"
 SEGMENT_BYTES = "trinitymerge.segmentBytes"
 MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
+
+_Number = TypeVar("_Number", int, float)
 
 _PREFIX = "trinitymerge."
 _DEFAULT_CHECKPOINT_INTERVAL = 50
@@ -45,14 +48,12 @@ def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
         >>> tombstone_retention_hours({}), tombstone_retention_hours({TOMBSTONE_RETENTION_HOURS: "none"})
         (168.0, None)
     """
-    text = properties.get(TOMBSTONE_RETENTION_HOURS, str(_DEFAULT_RETENTION_HOURS))
-    return None if text.strip().lower() == "none" else _not_negative(text)
+    return _unless_none(_not_negative, properties.get(TOMBSTONE_RETENTION_HOURS, str(_DEFAULT_RETENTION_HOURS)))
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
     """With more merges pending than this a merge compacts the table; None means never."""
-    text = properties.get(COMPACT_AFTER_BATCHES, "none")
-    return None if text.strip().lower() == "none" else _positive(text)
+    return _unless_none(_positive, properties.get(COMPACT_AFTER_BATCHES, "none"))
 
 
 def fold_after_batches(properties: Mapping[str, str]) -> int | None:
@@ -62,8 +63,7 @@ def fold_after_batches(properties: Mapping[str, str]) -> int | None:
         >>> fold_after_batches({}), fold_after_batches({FOLD_AFTER_BATCHES: "none"})
         (16, None)
     """
-    text = properties.get(FOLD_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER))
-    return None if text.strip().lower() == "none" else _positive(text)
+    return _unless_none(_positive, properties.get(FOLD_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER)))
 
 
 def fold_bytes(properties: Mapping[str, str]) -> int:
@@ -125,6 +125,10 @@ def _positive(text: str) -> int:
     if int(text) < 1:
         raise ValueError(text)
     return int(text)
+
+
+def _unless_none(read: Callable[[str], _Number], text: str) -> _Number | None:
+    return None if text.strip().lower() == "none" else read(text)
 
 
 def _not_negative(text: str) -> float:

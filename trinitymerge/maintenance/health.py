@@ -10,7 +10,7 @@ import html
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.errors import counted
+from trinitymerge.errors import counted, sized
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches, Maintained
@@ -30,7 +30,9 @@ class TableHealth:
         storedRows: rows in the files of this version: replaced ones and tombstones included.
         tombstones: tombstones among them.
         batches: batches of this version.
+        segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.
+        pendingMerges: the merges whose rows are in the pending batches: more than batches, where small ones were folded (S38a).
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table.
         files: data files of this version.
         bytes: their size.
@@ -41,8 +43,8 @@ class TableHealth:
 
     Example:
         >>> health = orders.health()
-        >>> health.liveRows, health.pendingBatches, health.action
-        (2, 0, 'nothing')
+        >>> health.liveRows, health.pendingBatches, health.pendingMerges, health.action
+        (2, 0, 0, 'nothing')
     """
 
     version: int
@@ -50,7 +52,9 @@ class TableHealth:
     storedRows: int
     tombstones: int
     batches: int
+    segments: int
     pendingBatches: int
+    pendingMerges: int
     readAmplification: float
     files: int
     bytes: int
@@ -66,12 +70,17 @@ class TableHealth:
             ("version", f"{self.version}"),
             ("live rows", f"{self.liveRows:,}"),
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
-            ("batches", f"{self.batches:,} ({self.pendingBatches:,} pending)"),
+            ("batches", f"{self.batches:,} ({self._kinds()})"),
             ("read amplification", f"{self.readAmplification:.2f}"),
-            ("files", f"{self.files:,} ({_size(self.bytes)})"),
-            ("reclaimable", _size(self.reclaimableBytes)),
+            ("files", f"{self.files:,} ({sized(self.bytes)})"),
+            ("reclaimable", sized(self.reclaimableBytes)),
             ("next", f"{self.action}: {self.reason}"),
         ]
+
+    def _kinds(self) -> str:
+        segments = f"{self.segments:,} segments, " if self.segments > 1 else ""
+        folded = f", of {self.pendingMerges:,} merges" if self.pendingMerges != self.pendingBatches else ""
+        return f"{segments}{self.pendingBatches:,} pending{folded}"
 
     def _repr_html_(self) -> str:
         rows = (
@@ -97,7 +106,9 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
         storedRows=stored,
         tombstones=sum(b.tombstones for b in batches),
         batches=len(batches),
+        segments=len(to_read.base),
         pendingBatches=len(to_read.pending),
+        pendingMerges=sum(b.merges for b in to_read.pending),
         readAmplification=amplification,
         files=sum(b.files for b in batches),
         bytes=size,
@@ -120,14 +131,5 @@ def _advice(batches: Batches, amplification: float, size: int, reclaimable: int)
     if amplification > _AMPLIFICATION_PAYS and batches.pending:
         return "compact()", f"{amplification:.1f} rows are stored for each live one"
     if reclaimable > _RECLAIMABLE_SHARE * size:
-        return "vacuum()", f"{_size(reclaimable)} are not needed by this version"
+        return "vacuum()", f"{sized(reclaimable)} are not needed by this version"
     return "nothing", "reads are cheap and little space is wasted"
-
-
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

@@ -1,7 +1,7 @@
 """Tools to test merges: a reference interpreter, Hypothesis strategies and assertions.
 
 Imports neither Spark nor Hypothesis. ``trinitymerge.testing.strategies`` needs the ``hypothesis`` package, which
-``pip install trinitymerge[testing]`` brings along.
+``pip install '.[testing]'`` in a clone brings along.
 
 Example:
     >>> from trinitymerge.definition import Field, TableDefinition

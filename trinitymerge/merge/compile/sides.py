@@ -12,11 +12,12 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from trinitymerge import keyrange, reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, quote
+from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, quote, sql_type
 from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
@@ -24,6 +25,7 @@ from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.observation import Gathering
+from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Backend, Batches
 
 BROADCAST_ROWS = 500_000
@@ -86,12 +88,11 @@ class Evaluated:
     @classmethod
     def of(cls, source: Source, equalities: Equalities, definition: TableDefinition) -> Evaluated:
         """Evaluates a source now."""
-        names = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if k in equalities.keys}
-        keys = [(k, name, equalities.keys[k]) for k, name in names.items()]
+        sought = _sought(equalities, definition)
+        alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
         numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
-        rows = with_columns(numbered, {name: key.alone for _, name, key in keys if key.alone is not None})
-        types = {k: (name, key.type) for k, name, key in keys}
-        once = materialise(rows, keyrange.metrics(definition, types))
+        rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
+        once = materialise(rows, keyrange.metrics(definition, sought))
         return cls(source.over(once.frame), once)
 
     @property
@@ -103,6 +104,12 @@ class Evaluated:
     def few(self) -> bool:
         """True if all rows may be sent to every task that scans the target."""
         return self.once.rows <= BROADCAST_ROWS
+
+
+def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
+    """By the key columns that the condition implies equality on: where the source's side is found, and its type."""
+    places = ((k, KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
+    return {k: (name, equalities.keys[k].type) for k, name in places if k in equalities.keys}
 
 
 @attrs.frozen(eq=False)
@@ -148,6 +155,27 @@ def _near(sought: KeyRange, backend: Backend, batches: Batches) -> Batches:
     ranges = ((b, backend.range_of(b)) for b in batches.batches)
     near = (b for b, keys in ranges if keys is None or not keys.is_apart_from(sought, batches.definition))
     return attrs.evolve(batches, batches=tuple(near))
+
+
+def spared(equalities: Equalities, batches: Batches) -> str:
+    """What a lookup is spared, in words, as far as that is known before its keys are.
+
+    Args:
+        equalities: on the key columns that are looked up; at least one.
+        batches: the target's.
+    """
+    definition = batches.definition
+    sought = _sought(equalities, definition)
+    if any(keyrange.metrics(definition, {k: asked}) for k, asked in sought.items()):
+        outside = "outside of the range of these keys are skipped"
+        if len(batches.batches) <= ASKED_BATCHES:
+            return f"batches and files {outside}"
+        return f"files {outside}, no batch is: there are more than {ASKED_BATCHES}"
+    for k, (_, theirs) in sought.items():
+        mine = physical_type(definition.field(k))
+        if theirs != mine:
+            return f"no batch is skipped: {k} is {sql_type(theirs)} in the source and {sql_type(mine)} in the table"
+    return "no batch is skipped: no range is kept of keys of these types"
 
 
 def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Backend, batches: Batches) -> Keyed:

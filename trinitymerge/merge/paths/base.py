@@ -200,8 +200,8 @@ class Path(ABC):
         """The rows to append to a table of some batches. Evaluates the source at most once (S32)."""
 
     @abstractmethod
-    def reads(self, merge: Merge) -> str:
-        """How the target is read, in words that follow "reads"."""
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """How a target of some batches is read, in words that follow "reads"."""
 
     def doubt(self, verdict: Verdict) -> str:
         """What only the run will tell, in words that follow the path's name; empty if nothing."""

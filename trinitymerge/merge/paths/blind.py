@@ -48,7 +48,7 @@ class BlindAppend(Path):
             in_one_task=sides.fits_one_task(source.df),
         )
 
-    def reads(self, merge: Merge) -> str:
+    def reads(self, merge: Merge, batches: Batches) -> str:
         """Nothing, unless rows turn out to need it."""
         return (
             "nothing of the target"

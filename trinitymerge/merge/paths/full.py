@@ -28,16 +28,20 @@ class FullScan(Path):
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
         return ((text, merge.looking(by_key=False, tombstones_possible=tombstones_possible)),)
 
-    def reads(self, merge: Merge) -> str:
+    def reads(self, merge: Merge, batches: Batches) -> str:
         """Once; twice where all rows of both sides count."""
         if merge.analysis.source is None:
             return "every live row, in one scan"
         kind = sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
-        columns, whole = " and ".join(merge.verdict.equalities.keys), kind in ("left_outer", "full_outer")
-        rows = f"the rows that equal a source row in {columns}" if columns and not whole else "every live row"
-        scans = "in two scans, the second for source rows without a pair" if kind == "full_outer" else "in one scan"
-        larger = f"a source of more than {sides.BROADCAST_ROWS:,} rows is sorted together with every live row"
-        return f"{rows}, {scans}; {larger}"
+        equalities = merge.verdict.equalities
+        if kind == "full_outer":
+            rows = "every live row, in two scans, the second for source rows without a pair"
+        elif kind == "left_outer" or not equalities.keys:
+            rows = "every live row, in one scan"
+        else:
+            columns = " and ".join(equalities.keys)
+            rows = f"the rows that equal a source row in {columns}, in one scan; {sides.spared(equalities, batches)}"
+        return f"{rows}; a source of more than {sides.BROADCAST_ROWS:,} rows is sorted together with every live row"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""

@@ -46,9 +46,9 @@ class KeyedLookup(Path):
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return ((text, merge.looking(by_key=True, tombstones_possible=True)),)
 
-    def reads(self, merge: Merge) -> str:
+    def reads(self, merge: Merge, batches: Batches) -> str:
         """By key."""
-        return "the rows under the source's keys, in one scan; batches and files that cannot hold them are skipped"
+        return f"the rows under the source's keys, in one scan; {sides.spared(merge.verdict.equalities, batches)}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins each source row with the latest row of its key."""

@@ -13,7 +13,7 @@ import attrs
 from trinitymerge.merge.analysis.keymatch import keeps_key
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.merge.compile import pipeline
+from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.firing import split_undecided
 from trinitymerge.merge.compile.program import Program, blind
 from trinitymerge.merge.compile.settling import without_effect
@@ -47,9 +47,10 @@ class Mixed(Path):
             (found, looking),
         )
 
-    def reads(self, merge: Merge) -> str:
+    def reads(self, merge: Merge, batches: Batches) -> str:
         """By key, as many rows as need it."""
-        return "the rows under the keys of undecided source rows, in one scan"
+        passed_over = sides.spared(merge.verdict.equalities, batches)
+        return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Appends blindly what can be, and looks up the keys of the other source rows."""

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import counted, sized
 from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
@@ -61,6 +62,7 @@ class MergePlan:
 
     Attributes:
         path: the path that will be tried first.
+        batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
@@ -73,6 +75,7 @@ class MergePlan:
     verdict: Verdict
     options: Options
     clauses: tuple[Clause, ...]
+    batches: Batches
     _execute: Callable[[MergePlan], MergeResult]
     afterwards: Afterwards
 
@@ -155,7 +158,8 @@ class MergePlan:
             Merge into 'target' (orders), one append batch
               1. whenMatched(): delete the target row
             Path: keyed lookup
-              reads the rows under the source's keys, in one scan; batches and files that cannot hold them are skipped
+              target: 1 batch, ... KB
+              reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
         text = "\n".join([self._headline(), *self._clause_lines(), *self._ignored_lines(), *self._path_lines()])
@@ -184,13 +188,14 @@ class MergePlan:
         return [f"Source columns left out: {columns} (not in the table, and nothing mentions them)"] if columns else []
 
     def _path_lines(self) -> list[str]:
-        chosen, why_not = self.chosen, self.verdict.why_not
+        chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches
         reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
         merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
             f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
-            f"  reads {chosen.reads(merge)}{again}",
+            f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
+            f"  reads {chosen.reads(merge, self.batches)}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]

@@ -15,7 +15,7 @@ from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.run import attempt
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
-from trinitymerge.storage.backend import Backend
+from trinitymerge.storage.backend import Backend, Batches
 
 
 def plan_of(
@@ -44,7 +44,8 @@ def plan_of(
         InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
-    definition = backend.snapshot().definition
+    batches = Batches.of(backend.snapshot())
+    definition = batches.definition
     target = Target(backend.spark, definition, alias)
     beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
     analysis = analyse(target, beside, condition, clauses)
@@ -52,7 +53,7 @@ def plan_of(
     if options.path is not None:
         check_forced(options.path, verdict)
     # A plan runs itself, by what knows of plans: it is handed in.
-    return MergePlan(backend, analysis, verdict, options, clauses, attempt.execute, afterwards)
+    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards)
 
 
 def _needs_counts(options: Options, has_watermark: bool) -> str | None:

@@ -282,7 +282,9 @@ OUTSIDE = "outside of the range of these keys are skipped"
     ("key", "most", "words", "scans"),
     [
         ("INT(1000) AS id", 64, f"batches and files {OUTSIDE}", 0),
-        ("BIGINT(1000) AS id", 64, "no batch is skipped: id is bigint in the source and int in the table", 2),
+        ("BIGINT(1000) AS id", 64, f"batches and files {OUTSIDE}", 0),
+        ("-9223372036854775808L AS id", 64, f"batches and files {OUTSIDE}", 0),
+        ("'1000' AS id", 64, "no batch is skipped: id is string in the source and int in the table", 2),
         ("INT(1000) AS id", 1, f"files {OUTSIDE}, no batch is: there are more than 1", 2),
     ],
 )

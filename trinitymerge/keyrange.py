@@ -80,7 +80,7 @@ class KeyRange:
         if not isinstance(low, dict) or not isinstance(high, dict) or set(low) != set(high):
             raise ValueError("no range of keys")
         first = data.get("first")
-        return cls(low, high, first=tuple(first) if isinstance(first, list) else None)
+        return cls(low, high, first=tuple(first) if isinstance(first, (list, tuple)) else None)
 
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
         """True if no key is in both: some column of one ends before that of the other begins."""
@@ -109,7 +109,7 @@ class KeyRange:
             if name not in self.low or not _is_narrow(self.low[name], self.high[name], kind, rows):
                 break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
             for op, value in ((">=", self.low[name]), ("<=", self.high[name])):
-                bound = decoded(value, kind)
+                bound = f"{value}L" if isinstance(kind, IntegralType) else decoded(value, kind)  # of any width
                 conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
 
@@ -120,13 +120,13 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
     Args:
         definition: of the table.
         keys: by primary-key column, what is sought, as SQL over the rows observed, and its type. What is not of the key's own
-            type is left out: no comparison may cast.
+            type is left out, for no comparison may cast; integers compare as they are, whatever their width.
     """
     found: dict[str, str] = {}
     for i, name in enumerate(definition.primaryKey):
         key, kind = keys.get(name, (NULL, NullType()))
         field = definition.field(name)
-        if not isinstance(kind, _RANGED) or kind != physical_type(field) or declared_length(field):
+        if not isinstance(kind, _RANGED) or not _compares(kind, physical_type(field)) or declared_length(field):
             continue
         for which in ("min", "max"):
             value = encoded(f"{which}({key})", kind)
@@ -158,6 +158,10 @@ def has_order(definition: TableDefinition) -> bool:
     return all(isinstance(physical_type(f), _RANGED) and not declared_length(f) for f in fields)
 
 
+def _compares(kind: DataType, other: DataType) -> bool:
+    return kind == other or (isinstance(kind, IntegralType) and isinstance(other, IntegralType))
+
+
 def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, ...] | None:
     kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
     of = "min" if len(kinds) == 1 else "first"
@@ -183,7 +187,7 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
         if KEY_TO_FIND(i) not in keys.columns or not isinstance(kind, _RANGED) or declared_length(field):
             continue
         theirs = keys.schema[KEY_TO_FIND(i)].dataType
-        if theirs == kind or (isinstance(theirs, IntegralType) and isinstance(kind, IntegralType)):
+        if _compares(theirs, kind):
             value = encoded(f"try_cast({KEY_TO_FIND(i)} AS {sql_type(kind)})", kind)
             asked |= {} if value is None else {name: (f"{value} AS {KEY_TO_FIND(i)}", kind)}
     if not asked:

@@ -64,6 +64,13 @@ class Forget:
         """True if all tombstones are kept."""
         return self.before_ms is None and not self.everything
 
+    def is_possible(self, batch: Batch) -> bool:
+        """True if a tombstone of a batch may be forgotten."""
+        if not batch.tombstones or self.is_never:
+            return False
+        since = batch.tombstones_since
+        return self.before_ms is None or since is None or since <= self.before_ms
+
     def condition(self, definition: TableDefinition) -> Sql:
         """SQL that is true if a row of a dated scan is forgotten."""
         if self.is_never:
@@ -154,6 +161,7 @@ def batch_of(staged: Staged, observed: Mapping[str, Any], definition: TableDefin
         watermark_min=watermark_of(observed, "min", definition),
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=True,
+        tombstones_since=observed["since"],
     )
 
 
@@ -162,6 +170,7 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
     return {
         "rows": f"count_if({where})",
         "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
+        "since": f"min(CASE WHEN {where} THEN {SINCE} END)",
         **watermark_metrics(definition, where),
         **keyrange.metrics_of_rows(definition, where),
         **keyrange.metrics_of_first(definition, where),

@@ -23,7 +23,6 @@ from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import decoded, ordered
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Snapshot
-from trinitymerge.tombstones import holds_more
 
 _PAYS = 0.01
 """A segment is rewritten for at least so many changed rows per row of its own."""
@@ -199,12 +198,12 @@ def _worth(tiling: Tiling, changed: Mapping[int, int]) -> set[int]:
 
 
 def _with_old_tombstones(backend: Maintained, batches: Batches, tiling: Tiling, forget: Forget) -> set[int]:
-    """The segments with a tombstone that is forgotten now, or that is not bare."""
-    some = tuple(b for b in tiling.segments if b.tombstones)
+    """The segments with a tombstone that is forgotten now."""
+    some = tuple(b for b in tiling.segments if forget.is_possible(b))
     if not some:
         return set()
-    worth = any_of([forget.condition(batches.definition), holds_more(batches.definition)])
-    rows = Dated.of(backend, some).scan(Batches(batches.definition, some)).filter(worth)
+    old = forget.condition(batches.definition)
+    rows = Dated.of(backend, some).scan(Batches(batches.definition, some)).filter(old)
     return {r[0] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").distinct().collect()}
 
 

@@ -75,6 +75,8 @@ class Batch:
         merges: how many merges its rows come from, for a batch that others were folded into (S38a).
         tiling: the name of the base that it is a segment of, if that is kept as several batches (S38b): those of one name have no
             key in common. A row of a segment and one of a batch that is not newer than it never have the same key either.
+        tombstones_since: when the first of its tombstones was committed, milliseconds since the epoch, for a segment; None where
+            there are none, and where it is not known.
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -90,6 +92,7 @@ class Batch:
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     merges: int = attrs.field(default=1, validator=check_count)
     tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
+    tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:

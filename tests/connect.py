@@ -23,6 +23,7 @@ LANE = {
     "test_errors.py": 6,
     "test_writer.py": 6,
     "test_changes.py": 6,
+    "test_why.py": 6,
     "test_maintenance.py": 8,
     "test_merge.py": 8,
     "test_reader.py": 8,

@@ -39,6 +39,7 @@ LAYERS = [
     "statistics",
     "keyrange",
     "keyjoin",
+    "soughtkeys",
     "storage",
     "staging",
     "markers",

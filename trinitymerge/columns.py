@@ -86,7 +86,11 @@ SINCE = _column(
     "maintenance.rewriting",
 )
 BATCH = _column(
-    "batch", "STRING", "the id of the row's batch: the name of its directory", "storage.parquet", "maintenance.purge"
+    "batch",
+    "STRING",
+    "the id of the row's batch: the name of its directory",
+    "storage.parquet",
+    "history.explanation maintenance.purge",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -96,10 +100,14 @@ VERSION = _column(
     "BIGINT",
     "the commit version the row counts as",
     "storage.parquet",
-    "history.changes maintenance.rewriting reader",
+    "history.changes history.explanation maintenance.rewriting reader",
 )
 RANK = _column(
-    "rank", "INT", "the row's place among the rows of its key, freshest first", "reader", "merge.run.observed"
+    "rank",
+    "INT",
+    "the row's place among the rows of its key, freshest first",
+    "reader",
+    "history.explanation merge.run.observed",
 )
 ALL_COLUMNS = _column("all_columns", "INT", "never negative, and takes every column to compute", "reader")
 KEY_TO_FIND = _family(
@@ -108,7 +116,7 @@ KEY_TO_FIND = _family(
     "a key column of what is looked up",
     "merge.compile.sides",
     "history.changes keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing merge.run.attempt "
-    "merge.run.conflicts reader",
+    "merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = _family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = _family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
@@ -132,6 +140,11 @@ CHANGE = _column("change", "STRUCT", "one row of a change and the change's type"
 MADE_BY = _column(
     "made_by", "BIGINT", "the version of the commit that made the change; null if unknown", "history.changes"
 )
+
+# Explaining which row of a key holds ----------------------------------------------------------------------------------
+
+WINNER = _column("winner", "STRUCT", "watermark and version of the key's latest row", "history.explanation")
+RUNNER_UP = _column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 

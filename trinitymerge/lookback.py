@@ -6,17 +6,21 @@ table, and need nothing that is not stored anyway.
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.history.changes import changes
-from trinitymerge.storage.stores import time_travel
+from trinitymerge.history.explanation import why
+from trinitymerge.storage.past import require_files
+from trinitymerge.storage.stores import maintained, time_travel
 from trinitymerge.upkeep import MaintainedTable
 
 
 @attrs.frozen(eq=False, repr=False)
 class TableWithAPast(MaintainedTable):
-    """A stored table whose versions can be compared."""
+    """A stored table that can be asked what happened to it."""
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """What happened to the live rows after one version, up to another (S41).
@@ -69,3 +73,48 @@ class TableWithAPast(MaintainedTable):
         """
         newest = self._snapshot().version
         return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
+
+    def why(self, key: Any) -> DataFrame:
+        """Every stored row of one key, the one that holds first, with a sentence each on why it won or lost (S42).
+
+        Of the version the table is at, or was opened at. Rows that a fold or compaction has dropped are not stored any more: an
+        earlier version (``forPath(versionAsOf=...)``) may still have them. Reads what each batch has of the key.
+
+        Args:
+            key: a value, or a tuple, dict or Row where the primary key has several columns.
+
+        Returns:
+            The columns of the definition, and
+
+            - ``_batch``: the id of the batch, which is part of the name of its directory;
+            - ``_commit_version``, ``_commit_timestamp``: the version the row counts as: that of its commit, or, in a batch that
+              was folded or compacted, of the newest that went into it;
+            - ``_watermark``: as :meth:`changes` shows it;
+            - ``_tombstone``: true if the row says that the key is deleted;
+            - ``_why``: such as ``current: the largest watermark``, ``deleted: a tombstone with the largest watermark``,
+              ``lost: watermark 3 is smaller than 5``, or ``lost: equal watermark, committed earlier (version 4 before 7)``.
+
+            No rows if the key was never written, or is stored no longer.
+
+        Raises:
+            SchemaMismatchError, NullKeyError: this is no key of the table.
+            TableNotFoundError: the files of the version the table was opened at are gone.
+            InvalidDefinitionError: the table has a column that is called like one of these six.
+
+        Example:
+            >>> late = spark.sql("SELECT '1' AS order_id, 9.99 AS amount, timestamp'2023-01-01' AS ts")
+            >>> orders.upsert(late).execute().rowsAppended
+            1
+            >>> orders.why("1").select("amount", "_commit_version", "_why").show(truncate=False)
+            +------+---------------+------------------------------------------------------------------------+
+            |amount|_commit_version|_why                                                                    |
+            +------+---------------+------------------------------------------------------------------------+
+            |5.00  |1              |current: the largest watermark                                          |
+            |9.99  |2              |lost: watermark 2023-01-01 00:00:00 is smaller than 2024-01-01 00:00:00|
+            +------+---------------+------------------------------------------------------------------------+
+            <BLANKLINE>
+        """
+        snapshot = self._snapshot()
+        if self._pinned is not None:
+            require_files(self._past(), snapshot)
+        return why(maintained(self._backend, "why()"), snapshot, key)

@@ -10,7 +10,7 @@ whoever scans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 from pyspark.sql import DataFrame
@@ -30,7 +30,6 @@ from trinitymerge.columns import (
     VERSION,
 )
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -46,7 +45,7 @@ from trinitymerge.expressions import (
     text_literal,
 )
 from trinitymerge.history.span import Span, near, total_rows, touched
-from trinitymerge.history.values import equatable, field_of, watermark, whole_number
+from trinitymerge.history.values import equatable, field_of, looked_up, require_free, watermark, whole_number
 from trinitymerge.keyjoin import may_be_same_key
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
@@ -82,7 +81,7 @@ def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | N
     last = newest if toVersion is None else toVersion
     _check_versions(store.path, fromVersion, last, newest)
     before, after = store.snapshot_at(fromVersion), store.snapshot_at(last)
-    _check_names(after.definition)
+    require_free(after.definition, SHOWN, "changes")
     span = Span(before, after, tuple(store.commits(fromVersion + 1, last)))
     spans = [span] if net else span.steps
     if len(spans) > MOST_STEPS:
@@ -109,16 +108,6 @@ def _check_versions(path: str, first: int, last: int, newest: int) -> None:
         raise ValueError(
             f"toVersion {last} comes after version {newest}, the newest one of {path}, or the one it was opened at. Give that "
             "one at most, or open the table without versionAsOf."
-        )
-
-
-def _check_names(definition: TableDefinition) -> None:
-    taken = [n for n in definition.names if n.lower() in SHOWN]
-    if taken:
-        raise InvalidDefinitionError(
-            f"The table has a column '{taken[0]}', and changes adds one of that name (it adds {', '.join(SHOWN)}). Compare two "
-            "versions yourself, opened with TrinityTable.forPath(versionAsOf=...), or call the table's column something else.",
-            column=taken[0],
         )
 
 
@@ -231,7 +220,7 @@ class _Comparison:
             return whole_number(made[0].version)
         version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
-        told = case([(is_older, whole_number(self.span.restored_at))], _looked_up(self.span.told, version))
+        told = case([(is_older, whole_number(self.span.restored_at))], looked_up(self.span.told, version))
         return case([(is_not_null(version), told)], whole_number(None))
 
     def _committed(self, version: Sql) -> Sql:
@@ -239,14 +228,8 @@ class _Comparison:
         made = self.span.changing
         shown = {*self.span.told.values(), self.span.restored_at} if len(made) > 1 else {c.version for c in made}
         return Sql(
-            f"timestamp_millis({_looked_up({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
+            f"timestamp_millis({looked_up({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
         )
-
-
-def _looked_up(meanings: Mapping[int, int | None], value: Sql) -> Sql:
-    """What a number stands for, as SQL; null if nothing."""
-    pairs = ", ".join(f"{whole_number(k)}, {whole_number(v)}" for k, v in meanings.items())
-    return Sql(f"try_element_at(map({pairs}), {value})") if pairs else whole_number(None)
 
 
 # Rows as SQL ----------------------------------------------------------------------------------------------------------

@@ -5,11 +5,29 @@ Owns: these expressions. Knows nothing of versions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.expressions import case, is_not_null, quote
 from trinitymerge.sqltext import Sql
+
+
+def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
+    """Checks that no column of a table is called as one that a call adds.
+
+    Raises:
+        InvalidDefinitionError: naming the first that is.
+    """
+    taken = [n for n in definition.names if n.lower() in added]
+    if taken:
+        raise InvalidDefinitionError(
+            f"The table has a column '{taken[0]}', and {call} adds one of that name (it adds {', '.join(added)}). Call the "
+            "table's column something else.",
+            column=taken[0],
+        )
 
 
 def field_of(row: Sql, name: str) -> Sql:
@@ -20,6 +38,17 @@ def field_of(row: Sql, name: str) -> Sql:
 def whole_number(value: int | None) -> Sql:
     """A number as a ``BIGINT``, or null."""
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
+
+
+def looked_up(meanings: Mapping[int, int | None], value: Sql) -> Sql:
+    """What a number stands for, as SQL; null if nothing."""
+    pairs = ", ".join(f"{whole_number(k)}, {whole_number(v)}" for k, v in meanings.items())
+    return Sql(f"try_element_at(map({pairs}), {value})") if pairs else whole_number(None)
+
+
+def moment(milliseconds: Sql) -> Sql:
+    """A time of the log as a timestamp."""
+    return Sql(f"timestamp_millis({milliseconds})")
 
 
 def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:

@@ -59,6 +59,8 @@ SHOWN = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_com
 MOST_STEPS = 100
 """With ``net=False``, so many versions make one plan."""
 
+_KIND, _IMAGE = field_of(CHANGE, "kind"), field_of(CHANGE, "image")
+
 SENT_ROWS = 500_000
 """Up to this many keys that can have changed are sent to every task that scans the batches of both versions."""
 
@@ -155,8 +157,8 @@ class _Comparison:
         shown = [f"{_shown(was, now)} AS {CHANGE}", f"{self._made_by()} AS {MADE_BY}", LATEST_AFTER]
         rows = self._both_states().filter(changed).selectExpr(*shown)
         return rows.selectExpr(
-            *[f"{CHANGE}.row.{quote(n)} AS {quote(n)}" for n in own.names],
-            f"{CHANGE}.type AS {quote(TYPE)}",
+            *[f"{field_of(_IMAGE, n)} AS {quote(n)}" for n in own.names],
+            f"{_KIND} AS {quote(TYPE)}",
             f"{MADE_BY} AS {quote(COMMIT)}",
             f"{self._committed(MADE_BY)} AS {quote(TIME)}",
             f"{watermark(own, LATEST_AFTER)} AS {quote(WATERMARK)}",
@@ -249,7 +251,7 @@ def _shown(was: Sql, now: Sql) -> Sql:
     """One or two rows, each with the type of the change."""
 
     def row(kind: str, of: Sql) -> str:
-        return f"struct({text_literal(kind)} AS type, {of} AS row)"
+        return f"named_struct('kind', {text_literal(kind)}, 'image', {of})"
 
     update = f"array({row('update_preimage', LATEST_BEFORE)}, {row('update_postimage', LATEST_AFTER)})"
     insert, delete = f"array({row('insert', LATEST_AFTER)})", f"array({row('delete', LATEST_BEFORE)})"

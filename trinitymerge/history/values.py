@@ -77,9 +77,10 @@ def equatable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
     if isinstance(kind, ArrayType):
         return Sql(f"transform({value}, {each} -> {equatable(each, kind.elementType, depth + 1)})")
     if isinstance(kind, MapType):
-        entry = f"struct({each}.key AS k, {equatable(Sql(f'{each}.value'), kind.valueType, depth + 1)} AS v)"
+        value_of = equatable(field_of(each, "value"), kind.valueType, depth + 1)
+        entry = f"named_struct('k', {field_of(each, 'key')}, 'v', {value_of})"
         return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
-    return Sql(f"to_json(struct({value} AS v))")
+    return Sql(f"to_json(named_struct('v', {value}))")
 
 
 def _is_plain(kind: DataType) -> bool:

@@ -202,6 +202,20 @@ def test_S41_a_restore_shows_what_it_changed(spark, tmp_path):
     assert shown(table.changes(5, net=False), "id", "_commit_version")[-1] == (4, 7)
 
 
+def test_S41_keys_that_only_a_restore_has_changed_are_compared_beside_what_was_appended(spark, tmp_path):
+    table = four_versions(spark, tmp_path)
+    table.restore(1)
+    fill(table, spark, [(9, 1, "x", False)])
+    assert shown(table.changes(4), "id", "_change_type", "_commit_version") == [
+        (1, "update_postimage", 5),
+        (1, "update_preimage", 5),
+        (3, "update_postimage", 5),
+        (3, "update_preimage", 5),
+        (4, "delete", None),
+        (9, "insert", 6),
+    ]
+
+
 def test_S41_a_purge_takes_the_files_of_the_version_before_it(spark, tmp_path):
     table = four_versions(spark, tmp_path)
     table.purge([1])
@@ -311,6 +325,16 @@ def test_S41_batches_that_cannot_hold_a_changed_key_are_not_opened(spark, tmp_pa
     first, second, third = (b.id for b in table._snapshot().batches)
     read = " ".join(table.changes(2).inputFiles())
     assert [id in read for id in (first, second, third)] == [False, True, True]
+
+
+def test_S41_a_batch_is_read_if_it_may_hold_a_key_of_any_of_the_appended_ones(spark, tmp_path):
+    table = new_table(spark, tmp_path)
+    fill(table, spark, [(1, 10, "a", False), (2, 10, "a", False)], [(1, 20, "b", False)], [(900, 10, "n", False)])
+    assert shown(table.changes(1), "id", "_change_type") == [
+        (1, "update_postimage"),
+        (1, "update_preimage"),
+        (900, "insert"),
+    ]
 
 
 @pytest.mark.classic("counts jobs")

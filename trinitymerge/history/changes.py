@@ -92,7 +92,7 @@ def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | N
             f"{MOST_STEPS} of these at a time: ask for fewer (toVersion={spans[MOST_STEPS - 1].after.version}), or for the "
             "net changes (net=True)."
         )
-    _require_files(store, spans, newest)
+    _require_files(store, spans)
     with held(store.spark, LITERAL_NAMES):
         return _united([_Comparison(store, s, after.definition).changes() for s in spans or [Span(after, after, ())]])
 
@@ -113,8 +113,9 @@ def _check_versions(path: str, first: int, last: int, newest: int) -> None:
         )
 
 
-def _require_files(store: TimeTravel, spans: Sequence[Span], newest: int) -> None:
+def _require_files(store: TimeTravel, spans: Sequence[Span]) -> None:
     """Looks for each batch once, however many versions have it. The newest version is not a past one: reading it says more."""
+    newest = store.snapshot().version
     snapshots = {s.version: s for span in spans for s in (span.before, span.after)}
     past = [s for v, s in sorted(snapshots.items()) if v < newest]
     gone = {b.id for b in store.missing(list({b.id: b for s in past for b in s.batches}.values()))}

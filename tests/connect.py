@@ -22,6 +22,8 @@ LANE = {
     "test_table.py": 2,
     "test_errors.py": 6,
     "test_writer.py": 6,
+    "test_changes.py": 6,
+    "test_why.py": 6,
     "test_maintenance.py": 8,
     "test_merge.py": 8,
     "test_reader.py": 8,

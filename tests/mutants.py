@@ -484,6 +484,55 @@ MUTANTS = (
         "    values = tuple(v[:_CHARACTERS] if isinstance(v, str) else v for v in values)\n    return values if all(",
         ["test_segments.py::test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment"],
     ),
+    Mutant(
+        "maps whose entries stand in another order are told as changed (S41)",
+        "history/values.py",
+        'Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")',
+        'Sql(f"transform(map_entries({value}), {each} -> {entry})")',
+        ["test_changes.py::test_S41_rows_that_are_written_again_as_they_were_are_no_changes"],
+    ),
+    Mutant(
+        "after a restore only what was appended is compared (S41)",
+        "history/span.py",
+        "if any(c.removed for c in self.changing):",
+        "if all(c.removed for c in self.changing):",
+        ["test_changes.py::test_S41_keys_that_only_a_restore_has_changed_are_compared_beside_what_was_appended"],
+    ),
+    Mutant(
+        "a compaction counts as a commit that changed rows (S41)",
+        "history/span.py",
+        "c.operation not in (COMPACT, FOLD) and (c.added or c.removed)",
+        "c.added or c.removed",
+        ["test_changes.py::test_S41_of_a_delete_whose_tombstone_is_gone_no_commit_is_known_unless_there_was_one_only"],
+    ),
+    Mutant(
+        "a batch that holds no key of one appended batch is not read for the others (S41)",
+        "history/span.py",
+        "if r is None or not all(",
+        "if r is None or not any(",
+        ["test_changes.py::test_S41_a_batch_is_read_if_it_may_hold_a_key_of_any_of_the_appended_ones"],
+    ),
+    Mutant(
+        "two versions are compared by the oldest row of each key (S41)",
+        "history/changes.py",
+        "max_by({row}, {by})",
+        "min_by({row}, {by})",
+        ["test_changes.py::test_S41_net_changes_are_what_two_states_differ_in"],
+    ),
+    Mutant(
+        "what a restore brings back counts as written before the versions compared (S41)",
+        "history/changes.py",
+        "(is_older, whole_number(self.span.restored_at))",
+        "(is_older, version)",
+        ["test_changes.py::test_S41_a_restore_shows_what_it_changed"],
+    ),
+    Mutant(
+        "of equal watermarks the earlier commit is told to hold (S42)",
+        "history/explanation.py",
+        'f"{VERSION} DESC"',
+        'f"{VERSION} ASC"',
+        ["test_why.py::test_S42_every_stored_row_of_a_key_with_the_reason_it_won_or_lost"],
+    ),
 )
 
 

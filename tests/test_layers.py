@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> upkeep -> opening -> maintenance -> merge -> reader -> markers -> staging -> storage -> statistics -> tombstones
-          -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext
-          -> definition -> errors
+    table -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
+          -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
+          -> properties -> columns -> sqltext -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -39,14 +39,17 @@ LAYERS = [
     "statistics",
     "keyrange",
     "keyjoin",
+    "soughtkeys",
     "storage",
     "staging",
     "markers",
     "reader",
+    "history",
     "merge",
     "maintenance",
     "opening",
     "upkeep",
+    "lookback",
     "table",
     "__init__",
 ]

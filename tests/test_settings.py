@@ -130,6 +130,9 @@ def life(spark, directory, file_format):
         .execute()
     )
     seen["full"] = shown(table.toDF())
+    seen["changes"] = shown(table.changes(1).drop("_commit_timestamp"))
+    moved = table.toDF().filter(column("k.1") == "a").select(column("k.1"), column("t")).first()
+    seen["why"] = shown(table.why(moved).drop("_batch", "_commit_timestamp"))
     seen["filtered"] = shown(table.toDF().filter((F.unix_micros("t") % 1000 == 457) & column("v.").isNotNull()))
     table.compact()
     seen["compacted"] = shown(table.toDF())
@@ -340,6 +343,10 @@ def test_S30_names_are_no_patterns(spark, tmp_path):
         assert table.toDF().columns == ["k", "v.", "va"]
         assertRows(table.toDF(), [(1, "ab", "b")])
         assertRows(resolve(rows, "k", "v."), [(1, "a", "b")])
+        assertRows(
+            table.changes(1).select("`v.`", "_change_type"), [("a", "update_preimage"), ("ab", "update_postimage")]
+        )
+        assertRows(table.why(1).select("`v.`", "_tombstone"), [("ab", False), ("a", False)])
         assert (table.health().liveRows, table.purge([1]).rowsRemoved) == (1, 2)
         assert spark.conf.get("spark.sql.parser.quotedRegexColumnNames") == "true"
 

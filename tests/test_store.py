@@ -59,6 +59,8 @@ REFUSED = {
     "restore()": lambda spark, t: t.restore(0),
     "purge()": lambda spark, t: t.purge([1]),
     "health()": lambda spark, t: t.health(),
+    "changes()": lambda spark, t: t.changes(0),
+    "why()": lambda spark, t: t.why(1),
 }
 
 

@@ -90,16 +90,24 @@ BATCH = _column(
     "STRING",
     "the id of the row's batch: the name of its directory",
     "storage.parquet",
-    "storage.directories maintenance.purge",
+    "history.explanation storage.directories maintenance.purge",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
 VERSION = _column(
-    "version", "BIGINT", "the commit version the row counts as", "storage.parquet", "maintenance.rewriting reader"
+    "version",
+    "BIGINT",
+    "the commit version the row counts as",
+    "storage.parquet",
+    "history.changes history.explanation maintenance.rewriting reader",
 )
 RANK = _column(
-    "rank", "INT", "the row's place among the rows of its key, freshest first", "reader", "merge.run.observed"
+    "rank",
+    "INT",
+    "the row's place among the rows of its key, freshest first",
+    "reader",
+    "history.explanation merge.run.observed",
 )
 ALL_COLUMNS = _column("all_columns", "INT", "never negative, and takes every column to compute", "reader")
 KEY_TO_FIND = _family(
@@ -107,10 +115,36 @@ KEY_TO_FIND = _family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing merge.run.attempt merge.run.conflicts reader",
+    "history.changes keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing merge.run.attempt "
+    "merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = _family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = _family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
+
+# Comparing two versions -----------------------------------------------------------------------------------------------
+
+KEY_TO_COMPARE = _family("compared", "the key's", "a key column of a row of either version", "history.changes")
+STORED_ROW = _column("stored", "STRUCT", "the stored columns, and the version the row counts as", "history.changes")
+PRECEDENCE = _column(
+    "precedence", "STRUCT", "the effective watermark; the largest one's row is the latest", "history.changes"
+)
+IN_BEFORE = _column("in_before", "BOOLEAN", "the row is stored in the earlier version", "history.changes")
+IN_AFTER = _column("in_after", "BOOLEAN", "the row is stored in the later version", "history.changes")
+LATEST_BEFORE = _column(
+    "before", "STRUCT", "the latest row of the key in the earlier version; null if none", "history.changes"
+)
+LATEST_AFTER = _column(
+    "after", "STRUCT", "the latest row of the key in the later version; null if none", "history.changes"
+)
+CHANGE = _column("change", "STRUCT", "one row of a change and the change's type", "history.changes")
+MADE_BY = _column(
+    "made_by", "BIGINT", "the version of the commit that made the change; null if unknown", "history.changes"
+)
+
+# Explaining which row of a key holds ----------------------------------------------------------------------------------
+
+WINNER = _column("winner", "STRUCT", "watermark and version of the key's latest row", "history.explanation")
+RUNNER_UP = _column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
 :mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
-:mod:`trinitymerge.merge`, and the calls for maintenance are inherited from :mod:`trinitymerge.upkeep`.
+:mod:`trinitymerge.merge`; the calls for maintenance are inherited from :mod:`trinitymerge.upkeep`, those that look back from
+:mod:`trinitymerge.lookback`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql.types import StructType
 from trinitymerge import opening, reader
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, TableExistsError
+from trinitymerge.lookback import TableWithAPast
 from trinitymerge.maintenance import automatic, streaming
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
@@ -29,13 +31,12 @@ from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import current_user
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import store_of, time_travel
-from trinitymerge.upkeep import MaintainedTable
 
 _DEFAULT_ALIAS = "target"
 
 
 @attrs.frozen(eq=False, repr=False)
-class TrinityTable(MaintainedTable):
+class TrinityTable(TableWithAPast):
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
     Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a

@@ -8,42 +8,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge import keyrange, reader
+from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import (
-    ConcurrentCommitError,
-    CorruptTableError,
-    NullKeyError,
-    SchemaMismatchError,
-    counted,
-    did_you_mean,
-    how_to_convert,
-    is_foreign_frame,
-    kind_of,
-)
-from trinitymerge.expressions import (
-    TRUE,
-    declared_length,
-    find_name,
-    is_case_sensitive,
-    is_tombstone,
-    physical_schema,
-    physical_type,
-    quote,
-    sql_type,
-)
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, counted
+from trinitymerge.expressions import TRUE, is_tombstone, quote
 from trinitymerge.markers import hash_of_key
 from trinitymerge.observation import Gathering
-from trinitymerge.sessions import is_dataframe
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import stage
 from trinitymerge.storage import faults
@@ -58,6 +36,7 @@ FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
 MOST_KEYS = 100_000
 """Keys that one call may purge: their hashes become part of the log."""
 
+_CALL = "purge"
 _MS_PER_HOUR = 3_600_000
 
 
@@ -90,82 +69,6 @@ class PurgeResult:
             f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
             f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
         )
-
-
-# Keys -----------------------------------------------------------------------------------------------------------------
-
-
-def keys_to_purge(spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any]) -> DataFrame:
-    """The distinct keys as columns :data:`trinitymerge.columns.KEY_TO_FIND`, evaluated once.
-
-    Args:
-        spark: the session.
-        definition: of the table.
-        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows where the key has several columns).
-
-    Raises:
-        SchemaMismatchError: a key column is missing, or a value is not of its type.
-        NullKeyError: a key has a null.
-    """
-    given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys))
-    named = [_as_stored(definition, k, _column_of(given, k), i) for i, k in enumerate(definition.primaryKey)]
-    try:
-        found = given.selectExpr(*named).distinct().localCheckpoint()
-        nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
-    except PySparkException as error:
-        raise SchemaMismatchError(f"The keys to purge are not of the key's type: {_first_line(error)}") from None
-    if nulls:
-        raise NullKeyError(f"{nulls:,} of the keys to purge have a null or a value that is not of the key's type.")
-    return found
-
-
-def _column_of(given: DataFrame, key: str) -> str:
-    name = find_name(key, given.columns, is_case_sensitive(given.sparkSession))
-    if name is None:
-        raise SchemaMismatchError(
-            f"The keys to purge have no column '{key}'.{did_you_mean(key, given.columns)}", column=key
-        )
-    return quote(name)
-
-
-def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str:
-    field = definition.field(key)
-    stored = f"CAST({value} AS {sql_type(physical_type(field))})"
-    length = declared_length(field)
-    if length and length[0] == "char":
-        stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
-    return f"{stored} AS {KEY_TO_FIND(i)}"
-
-
-def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any]) -> DataFrame:
-    unusable = isinstance(keys, (str, bytes, Mapping, Column)) or not isinstance(keys, Iterable)
-    if unusable or is_foreign_frame(keys):
-        remedy = how_to_convert(keys) if is_foreign_frame(keys) else ""
-        raise SchemaMismatchError(f"purge takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
-    names = definition.primaryKey
-    rows = [_row_of(key, names) for key in keys]
-    try:
-        return spark.createDataFrame(rows, physical_schema(definition.field(n) for n in names))
-    except (PySparkException, TypeError, ValueError) as error:
-        raise SchemaMismatchError(f"The keys to purge are not of the key's type: {_first_line(error)}") from None
-
-
-def _row_of(key: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    if isinstance(key, Row):
-        key = key.asDict()
-    if isinstance(key, Mapping):
-        missing = [n for n in names if n not in key]
-        if missing:
-            raise SchemaMismatchError(f"A key to purge has no '{missing[0]}'; a key is ({', '.join(names)}).")
-        return tuple(key[n] for n in names)
-    values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
-    if len(values) != len(names):
-        raise SchemaMismatchError(f"A key to purge has {len(values)} values; a key is ({', '.join(names)}).")
-    return values
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 # Purging --------------------------------------------------------------------------------------------------------------
@@ -248,7 +151,7 @@ def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
 def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
-    found = keys_to_purge(backend.spark, snapshot.definition, keys)
+    found = _evaluated(soughtkeys.as_columns(backend.spark, snapshot.definition, keys, _CALL))
     count = found.count()
     if count > MOST_KEYS:
         raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
@@ -275,6 +178,14 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         unverified=unverified,
         seconds=time.perf_counter() - start,
     )
+
+
+def _evaluated(keys: DataFrame) -> DataFrame:
+    """The distinct keys, evaluated once."""
+    with soughtkeys.naming_misfits(_CALL):
+        found = keys.distinct().localCheckpoint()
+        soughtkeys.require_no_null(found, _CALL)
+    return found
 
 
 def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:

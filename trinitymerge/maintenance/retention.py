@@ -14,7 +14,7 @@ from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, count
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import RESTORE, Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.files import FileInfo
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import NothingLanded, publish
@@ -158,7 +158,7 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
             why = f"the table equals version {version} already"
             return RestoreResult(version=latest.version, restored=version, skipped=why)
         commit = latest.next_commit(
-            "RESTORE",
+            RESTORE,
             parameters={"version": version},
             definition=definition,
             added=added,

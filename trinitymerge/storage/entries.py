@@ -39,6 +39,9 @@ _FIRST = 1
 COMPACT, FOLD = "COMPACT", "FOLD"
 """Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
 
+RESTORE = "RESTORE"
+"""The operation that brings batches back (S40)."""
+
 
 def _protocol_of(definition: TableDefinition) -> int:
     """What a reader must understand: since protocol 2, statistics of ``timestamp_ntz`` watermarks are text.

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import attrs
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
+from trinitymerge.testing.changes import Key
 from trinitymerge.testing.checks import Names, check_merge
 from trinitymerge.testing.evaluation import Evaluation
 from trinitymerge.testing.expressions import KeyEquality, Row
+from trinitymerge.testing.netchanges import Latest, net_changes
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
 
@@ -118,15 +121,11 @@ class ModelTable:
         Returns:
             The stored row, or None if the key has never been written.
         """
-        key = key if isinstance(key, tuple) else (key,)
-        rules = RowRules(self.definition)
-        candidates = [
-            (rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values()), row)
-            for version, batch in enumerate(self.batches, start=1)
-            for row in batch
-            if rules.key(row) == key
-        ]
-        return max(candidates, key=lambda c: c[:4])[4] if candidates else None
+        found = self._latest(key if isinstance(key, tuple) else (key,))
+        return found.row if found else None
+
+    def _latest(self, key: Key) -> Latest | None:
+        return self.state(of=key).get(key)
 
     def live(self) -> list[Row]:
         """The rows a reader sees, in key order, without the hidden column (S13)."""
@@ -137,6 +136,48 @@ class ModelTable:
         keys = {rules.key(row) for batch in self.batches for row in batch}
         latest = {key: self.latest(key) for key in sorted(keys, key=order_keys)}
         return {key: row for key, row in latest.items() if row is not None and not rules.is_tombstone(row)}
+
+    # Looking back -------------------------------------------------------------------------------------------
+
+    def at(self, version: int) -> ModelTable:
+        """The table as it was at a version (S40)."""
+        return attrs.evolve(self.copy(), batches=self.batches[:version])
+
+    def state(self, of: Key | None = None) -> dict[Key, Latest]:
+        """The latest row of every key, live or a tombstone, with its version; or of one key."""
+        rules, found = RowRules(self.definition), dict[Key, tuple[Any, ...]]()
+        for version, batch in enumerate(self.batches, start=1):
+            for row in batch:
+                key = rules.key(row)
+                if of is None or key == of:
+                    rank = rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values())
+                    found[key] = max(found.get(key, (rank, row)), (rank, row), key=lambda f: f[0])
+        return {key: Latest(row, rank[1]) for key, (rank, row) in found.items()}
+
+    def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> list[Row]:
+        """What happened to the live rows after one version, up to another (S41).
+
+        Args:
+            fromVersion: exclusive.
+            toVersion: by default the table's.
+            net: compare the two states; otherwise each version with the one before.
+
+        Returns:
+            The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
+
+        Example:
+            >>> from trinitymerge.definition import Field, TableDefinition
+            >>> table = ModelTable(TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="id"))
+            >>> table.commit([{"id": 1, "v": "a"}]), table.commit([{"id": 1, "v": "b"}])
+            (1, 2)
+            >>> [(row["v"], row["_change_type"]) for row in table.changes(1)]
+            [('a', 'update_preimage'), ('b', 'update_postimage')]
+        """
+        last = self.version if toVersion is None else toVersion
+        ends = [fromVersion, last] if net else list(range(fromVersion, last + 1))
+        states = [self.at(version).state() for version in ends]
+        steps = pairwise(states)
+        return [row for before, after in steps for row in net_changes(self.definition, before, after)]
 
     # Merging ------------------------------------------------------------------------------------------------
 

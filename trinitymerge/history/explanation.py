@@ -1,0 +1,152 @@
+"""Why a key holds what it holds: its stored rows in the order in which they win, with a sentence each (S42).
+
+Owns: the order, and the sentences. The rows are the current ones: what a compaction has dropped, nobody can explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType
+
+from trinitymerge import keyrange, reader, soughtkeys
+from trinitymerge.columns import BATCH, RANK, RUNNER_UP, VERSION, WINNER
+from trinitymerge.definition import TableDefinition
+from trinitymerge.expressions import (
+    all_of,
+    case,
+    cast,
+    is_null,
+    is_tombstone,
+    not_,
+    or_else,
+    physical_type,
+    quote,
+    same,
+    text_literal,
+)
+from trinitymerge.history.values import field_of, looked_up, moment, require_free, watermark
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.sqltext import Sql
+from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.entries import Batch, Snapshot
+
+SHOWN = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
+"""What stands beside the user's columns."""
+
+_CALL = "why"
+
+
+def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
+    """Every stored row of one key, the one that holds first (S42).
+
+    Args:
+        store: where the table is.
+        snapshot: the version asked about.
+        key: a value, or a tuple, dict or Row where the key has several columns.
+
+    Raises:
+        SchemaMismatchError, NullKeyError: this is no key of the table.
+        InvalidDefinitionError: a column of the table is called as one that is added.
+    """
+    own = snapshot.definition
+    require_free(own, SHOWN, _CALL)
+    with held(store.spark, LITERAL_NAMES):
+        keys = soughtkeys.as_columns(store.spark, own, [key], _CALL)
+        with soughtkeys.naming_misfits(_CALL):
+            soughtkeys.require_no_null(keys, _CALL)
+            within = keyrange.one_of(own, keys)
+        batches = [b for b in snapshot.batches if b.rows]
+        store.require_whole(batches)
+        stored = store.scan_directories(own, own.stored_fields, [b.id for b in batches])
+        near = stored if within is None else stored.filter(within)
+        return _explained(_ranked(reader.only_keys(near, own, F.broadcast(keys)), own, batches), store, own, batches)
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+def _ranked(rows: DataFrame, own: TableDefinition, batches: Sequence[Batch]) -> DataFrame:
+    """The rows of one key with their place (S6, S13), and beside each what won, and what comes next."""
+    versions = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
+    version = f"try_element_at(map({versions}), {BATCH})" if versions else "0L"
+    order = ", ".join([*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", BATCH])
+    window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
+    mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
+    return rows.selectExpr("*", f"{version} AS {VERSION}").selectExpr(
+        "*",
+        f"row_number() {window} AS {RANK}",
+        f"first_value({mark}) {window} AS {WINNER}",
+        f"lead({mark}) {window} AS {RUNNER_UP}",
+    )
+
+
+def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, batches: Sequence[Batch]) -> DataFrame:
+    times = {v: store.committed_at(v) for v in sorted({b.version for b in batches if b.version is not None})}
+    values = (BATCH, VERSION, moment(looked_up(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
+    shown = (f"{value} AS {quote(name)}" for value, name in zip(values, SHOWN, strict=True))
+    return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
+
+
+# Sentences ------------------------------------------------------------------------------------------------------------
+
+
+def _sentence(own: TableDefinition) -> Sql:
+    return case([(Sql(f"{RANK} > 1"), _why_lost(own)), (is_tombstone(own), _why_deleted(own))], _why_current(own))
+
+
+def _why_lost(own: TableDefinition) -> Sql:
+    theirs = field_of(WINNER, VERSION)
+    before = [text_literal("committed earlier "), Sql(f"concat('(version ', {VERSION}, ' before ', {theirs}, ')')")]
+    again = (same(VERSION, theirs), text_literal("lost: the same event once more, in the same batch"))
+    if not own.watermarkKey:
+        return case([again], _joined(text_literal("lost: "), *before))
+    parts = [_text(own), text_literal(" is smaller than "), _text(own, WINNER)]
+    smaller = _joined(text_literal("lost: watermark "), *parts)
+    earlier = _joined(text_literal("lost: equal watermark, "), *before)
+    return case([(_same_watermark(own, WINNER), case([again], earlier))], smaller)
+
+
+def _why_current(own: TableDefinition) -> Sql:
+    return _won(own, "current: the only row", "current: {}", "current: the largest watermark")
+
+
+def _why_deleted(own: TableDefinition) -> Sql:
+    return _won(
+        own,
+        "deleted: a tombstone, the only row",
+        "deleted: a tombstone, {}",
+        "deleted: a tombstone with the largest watermark",
+    )
+
+
+def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> Sql:
+    alone = (is_null(RUNNER_UP), text_literal(only))
+    if not own.watermarkKey:
+        return case([alone], text_literal(by_commit.format("committed last")))
+    tied = all_of([_same_watermark(own, RUNNER_UP), not_(same(VERSION, field_of(RUNNER_UP, VERSION)))])
+    later = text_literal(by_commit.format("of equal watermarks the one committed last"))
+    return case([alone, (tied, later)], text_literal(by_watermark))
+
+
+def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
+    return all_of(same(quote(w), field_of(other, w)) for w in own.watermarkKey)
+
+
+def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
+    """A watermark as it is shown: one value, or several in parentheses."""
+    parts = [_value(own, w, quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
+    return parts[0] if len(parts) == 1 else Sql(f"concat('(', concat_ws(', ', {', '.join(parts)}), ')')")
+
+
+def _value(own: TableDefinition, name: str, value: Sql) -> Sql:
+    kind = physical_type(own.field(name))
+    text = Sql(f"concat('0x', hex({value}))") if isinstance(kind, BinaryType) else cast(value, StringType())
+    return or_else(text, text_literal("null"))
+
+
+def _joined(*parts: Sql) -> Sql:
+    return Sql(f"concat({', '.join(parts)})")

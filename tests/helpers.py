@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 def quickly(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
     """Cases of a test that all take the same way: these every time, the others with the long tests."""
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.long) for case in cases]
+    several = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*c, marks=[] if c in quick or c[0] in quick else [pytest.mark.long]) for c in several]
 
 
 def assertRows(df: DataFrame, expected: DataFrame | Iterable[Any]) -> None:

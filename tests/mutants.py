@@ -445,8 +445,8 @@ MUTANTS = (
     Mutant(
         "what changed in segments that are kept is dropped (S38b)",
         "maintenance/tiling.py",
-        "        pieces.append(Piece(deltas, TRUE if",
-        "        pieces or pieces.append(Piece(deltas, TRUE if",
+        "        pieces.append(Piece(deltas, within",
+        "        pieces or pieces.append(Piece(deltas, within",
         ["test_segments.py::test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base"],
     ),
     Mutant(

@@ -70,6 +70,15 @@ class ConcurrentCommitError(TrinityMergeError, RuntimeError):
 class FilesVacuumedError(TrinityMergeError, RuntimeError):
     """A vacuum whose retention is shorter than the write took has removed the files of a batch before its commit (S39)."""
 
+    @classmethod
+    def of(cls, table: str, directory: str) -> FilesVacuumedError:
+        """For a table, and where the files of the batch were."""
+        return cls(
+            f"A vacuum() of {table} has removed files that were about to be committed ({directory}): its retention is shorter "
+            "than the write took. Nothing was committed; run it again, and vacuum with a longer retentionHours.",
+            path=directory,
+        )
+
 
 class TableNotFoundError(TrinityMergeError, FileNotFoundError):
     """There is no trinitymerge table, or no such version of it, at the path."""

@@ -27,7 +27,7 @@ _NARROW = 2
 """Ranges of less than the table's rows by this are worth a filter."""
 _LISTED = 10
 """Spark's ``spark.sql.parquet.pushdown.inFilterThreshold``, unless it is set otherwise."""
-_EXACT_CHARACTERS = 1000
+_EXACT_CHARACTERS = 100
 _CHARACTERS = 32
 """Longer bounds are cut, the upper one rounded up: keys may be long, and what comes after says little."""
 

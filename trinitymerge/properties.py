@@ -28,7 +28,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 50
 _DEFAULT_RETENTION_HOURS = 7 * 24.0
 _DEFAULT_FOLD_AFTER = 16
 _DEFAULT_FOLD_BYTES = 32 << 20
-_SMALLEST_SEGMENT, _MOST_SEGMENTS = 16 << 20, 256
+_SMALLEST_SEGMENT, _MANY_SEGMENTS, _MOST_SEGMENTS = 16 << 20, 256, 4096
 _DEFAULT_ATTEMPTS = 20
 _DEFAULT_BACKOFF_SECONDS = 0.05
 
@@ -83,7 +83,9 @@ def segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
         (16, 4096)
     """
     text = properties.get(SEGMENT_BYTES)
-    return max(_SMALLEST_SEGMENT, table_bytes // _MOST_SEGMENTS) if text is None else _positive(text)
+    if text is None:
+        return max(_SMALLEST_SEGMENT, table_bytes // _MANY_SEGMENTS)
+    return max(_positive(text), table_bytes // _MOST_SEGMENTS)
 
 
 def max_commit_attempts(properties: Mapping[str, str]) -> int:

@@ -154,15 +154,24 @@ def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "wa
         where: SQL that says which rows.
         prefix: begins the names of the metrics.
     """
-    parts = ", ".join(f"'w{i}', {quote(n)}" for i, n in enumerate(definition.watermarkKey))
-    row = f"CASE WHEN {where} THEN named_struct({parts}) END"
     metrics: dict[str, str] = {}
     for i, (_, form) in enumerate(_forms(definition)):
         if form is not None:
             metrics |= {
-                f"{prefix}_{which}_{i}": form.encoded.format(f"{which}({row}).w{i}") for which in ("min", "max")
+                f"{prefix}_{which}_{i}": form.encoded.format(_extreme(definition, where, which, i))
+                for which in ("min", "max")
             }
     return metrics
+
+
+def _extreme(definition: TableDefinition, where: str, which: str, i: int) -> str:
+    """One column of the smallest or largest watermark. Of a single column no struct is made for each row: that takes far longer."""
+    names = [quote(n) for n in definition.watermarkKey]
+    if len(names) > 1:
+        parts = ", ".join(f"'w{place}', {name}" for place, name in enumerate(names))
+        return f"{which}(CASE WHEN {where} THEN named_struct({parts}) END).w{i}"
+    found = f"{which}(CASE WHEN {where} THEN {names[0]} END)"
+    return found if which == "max" else f"CASE WHEN count_if(({where}) AND {names[0]} IS NULL) = 0 THEN {found} END"
 
 
 def watermark_of(

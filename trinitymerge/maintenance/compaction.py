@@ -94,12 +94,12 @@ def why_compact(batches: Batches) -> str:
 
 
 def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
-    if len(snapshot.batches) > 1 or not snapshot.batches[0].base:
+    base = Batches.of(snapshot).base
+    if len(base) < len(snapshot.batches):
         return ""
-    base = snapshot.batches[0]
-    if base.files > max(8, 4 * wanted_files(snapshot.batches)):
+    if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
-    if base.tombstones:
+    if any(b.tombstones for b in base):
         rows = Dated.of(backend, snapshot.batches).scan(Batches.of(snapshot))
         worth = any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])
         if not rows.filter(worth).isEmpty():

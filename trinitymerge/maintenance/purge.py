@@ -248,8 +248,12 @@ def _verify(work: _Purge) -> tuple[str, ...]:
         CorruptTableError: a key is still there.
     """
     backend = work.backend
-    here = list(backend.directories())
-    left = work.holding([i for i in here if backend.data_files(i)])
+    here, left = list(backend.directories()), set[str]()
+    seen: set[str] = set()
+    while new := [i for i in here if i not in seen]:  # a compaction beside may have moved files into others meanwhile
+        left |= work.holding([i for i in new if backend.data_files(i)])
+        seen |= set(new)
+        here = list(backend.directories())
     if left:
         raise CorruptTableError(
             f"Purged keys are still in {', '.join(sorted(backend.batch_path(i) for i in left))}. Another writer has just "

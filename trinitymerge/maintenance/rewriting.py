@@ -50,6 +50,7 @@ class Forget:
 
     before_ms: int | None
     everything: bool = False
+    retention_ms: int = 0
 
     @classmethod
     def of(cls, definition: TableDefinition) -> Forget:
@@ -57,19 +58,28 @@ class Forget:
         if not definition.watermarkKey:
             return cls(None, everything=True)
         hours = tombstone_retention_hours(definition.properties)
-        return cls(None if hours is None else now_ms() - int(hours * _MS_PER_HOUR))
+        if hours is None:
+            return cls(None)
+        retention_ms = int(hours * _MS_PER_HOUR)
+        return cls(now_ms() - retention_ms, retention_ms=retention_ms)
 
     @property
     def is_never(self) -> bool:
         """True if all tombstones are kept."""
         return self.before_ms is None and not self.everything
 
-    def is_possible(self, batch: Batch) -> bool:
-        """True if a tombstone of a batch may be forgotten."""
+    def pays(self, batch: Batch, overdue: int) -> bool:
+        """True if a segment should be written anew for its tombstones.
+
+        Args:
+            batch: the segment.
+            overdue: for how many times the retention the oldest has been due: a segment that was written for each tombstone
+                that falls due would be written again and again.
+        """
         if not batch.tombstones or self.is_never:
             return False
         since = batch.tombstones_since
-        return self.before_ms is None or since is None or since <= self.before_ms
+        return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms
 
     def condition(self, definition: TableDefinition) -> Sql:
         """SQL that is true if a row of a dated scan is forgotten."""
@@ -90,7 +100,7 @@ class Dated:
         backend: where the batches are.
         commit_times_ms: of the versions that hold tombstones, milliseconds since the epoch.
         in_one_task: whether one task is to read all there is.
-        within: SQL that is true of the rows to read.
+        within: SQL over keys that is true of the rows to read, of batches that are no base.
     """
 
     backend: Maintained
@@ -108,8 +118,12 @@ class Dated:
 
     def scan(self, batches: Batches) -> DataFrame:
         """See :class:`~trinitymerge.storage.backend.Scanner`."""
-        rows = self.backend.scan(batches, extra=[Field(SINCE, "long")])
-        rows = rows if self.within == TRUE else rows.filter(self.within)
+        base, others = batches.base, batches.pending
+        if self.within == TRUE or not others:
+            rows = self._scan(batches)
+        else:
+            rows = self._scan(attrs.evolve(batches, batches=others)).filter(self.within)
+            rows = self._scan(attrs.evolve(batches, batches=base)).unionByName(rows) if base else rows
         committed = "CAST(NULL AS BIGINT)"
         if self.commit_times_ms:
             pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
@@ -117,6 +131,9 @@ class Dated:
         since = f"CASE WHEN {is_tombstone(batches.definition)} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
         rows = rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
         return rows.coalesce(1) if self.in_one_task else rows
+
+    def _scan(self, batches: Batches) -> DataFrame:
+        return self.backend.scan(batches, extra=[Field(SINCE, "long")])
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -192,7 +209,7 @@ def rewrite(
         definition: of the table.
         replaces: batches of one snapshot, in commit order; whatever lies between them has none of these keys.
         forget: the tombstones to leave out.
-        within: SQL over keys that is true of the rows to be written.
+        within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
         files: about how many; by default as many as suit a batch that stays whole.
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)

@@ -7,16 +7,29 @@ before it. First keys are values of keys; like ranges they are kept beside the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import TRUE, all_of, any_of, case, equals, number, physical_type, quote
+from trinitymerge.errors import FilesVacuumedError
+from trinitymerge.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    equals,
+    not_,
+    number,
+    or_else,
+    physical_type,
+    quote,
+)
 from trinitymerge.keyrange import KeyRange, has_order
-from trinitymerge.maintenance.rewriting import Dated, Forget, Rewritten, batch_of, metrics, wanted_files
+from trinitymerge.maintenance.rewriting import Forget, Rewritten, batch_of, metrics, wanted_files
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import segment_bytes
 from trinitymerge.sqltext import Sql
@@ -27,8 +40,10 @@ from trinitymerge.storage.entries import Batch, Snapshot
 _PAYS = 0.01
 """A segment is rewritten for at least so many changed rows per row of its own."""
 
-_LEFT_ROWS = 100_000
+_LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
 """Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
+
+_NEARLY_ALL, _MOST_SEGMENTS = 0.75, 384
 
 _FILE_BYTES = 128 << 20
 """Segments of large tables consist of several files, each of which one task writes."""
@@ -147,14 +162,15 @@ class Tiling:
         columns = [(quote(k), physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
         return [(name, Sql(decoded(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
 
-    def within(self, places: Sequence[int]) -> Sql:
-        """True if a row's key belongs to one of these segments; what can be said of the leading column reaches the files."""
-        conditions = [Sql(f"{self.number_of_row()} IN ({', '.join(map(str, places))})")]
-        bounds = ((">=", min(places)), ("<=", max(places) + 1))
-        for comparison, place in bounds:
+    def within(self, low: int, high: int) -> Sql:
+        """True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
+        conditions = []
+        for place, from_there in ((low, True), (high + 1, False)):
             if 0 < place < len(self.segments):
+                begins = or_else(self._is_from(self.firsts[place]), FALSE)
                 name, literal = self._literals(self.firsts[place])[0]
-                conditions.append(Sql(f"{name} {comparison} {literal}"))
+                bound = f"{name} >= {literal}" if from_there else f"{name} <= {literal} OR {name} IS NULL"
+                conditions += [Sql(bound), begins if from_there else not_(begins)]
         return all_of(conditions)
 
 
@@ -165,21 +181,20 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
     """
     batches = Batches.of(snapshot)
     deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.batches)
-    changed = _changed(backend, batches, tiling)
-    dirty = _worth(tiling, changed) | _with_old_tombstones(backend, batches, tiling, forget)
-    wanted, delta_rows = segment_bytes(snapshot.properties, table_bytes), sum(changed.values())
-    pieces = []
+    changed, wanted = _changed(backend, batches, tiling), segment_bytes(snapshot.properties, table_bytes)
+    dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
+    pieces, rewritten = [], set[int]()
     for run in _runs(tiling, dirty, wanted):
         segments = tuple(tiling.segments[i] for i in run)
         share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
         size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
-        within = TRUE if len(run) == len(tiling.segments) else tiling.within(run)
-        pieces.append(Piece.of_base((*segments, *deltas), within, size, wanted))
-    rewritten = {b.id for piece in pieces for b in piece.batches}
-    places = [i for i, b in enumerate(tiling.segments) if b.id not in rewritten]
-    if any(changed.get(i) for i in places) and (pieces or len(deltas) > 1):
-        pieces.append(Piece(deltas, TRUE if not rewritten else tiling.within(places), is_base=False))
-    return Work(tuple(pieces), tuple(tiling.segments[i] for i in places), tiling.segments[0].tiling)
+        pieces.append(Piece.of_base((*segments, *deltas), tiling.within(run[0], run[-1]), size, wanted))
+        rewritten |= set(run)
+    kept = [i for i in range(len(tiling.segments)) if i not in rewritten]
+    if any(changed.get(i) for i in kept) and (pieces or len(deltas) > 1):
+        within = any_of(tiling.within(run[0], run[-1]) for run in _neighbours(kept))
+        pieces.append(Piece(deltas, within, is_base=False))
+    return Work(tuple(pieces), tuple(tiling.segments[i] for i in kept), tiling.segments[0].tiling)
 
 
 def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[int, int]:
@@ -190,31 +205,36 @@ def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[i
     return {r[0]: r[1] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").groupBy("n").count().collect()}
 
 
-def _worth(tiling: Tiling, changed: Mapping[int, int]) -> set[int]:
+def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[int]:
+    """The places of segments that are written anew for their own sake."""
     alone = len(tiling.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
-    return dirty if left <= _LEFT_ROWS else {i for i, n in changed.items() if n}
+    if left > max(_LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in tiling.segments))):
+        dirty = {i for i, n in changed.items() if n}
+    return dirty | {i for i, b in enumerate(tiling.segments) if forget.pays(b, 0 if alone else 1)}
 
 
-def _with_old_tombstones(backend: Maintained, batches: Batches, tiling: Tiling, forget: Forget) -> set[int]:
-    """The segments with a tombstone that is forgotten now."""
-    some = tuple(b for b in tiling.segments if forget.is_possible(b))
-    if not some:
-        return set()
-    old = forget.condition(batches.definition)
-    rows = Dated.of(backend, some).scan(Batches(batches.definition, some)).filter(old)
-    return {r[0] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").distinct().collect()}
+def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
+    """The places of neighbours that are rewritten together: with small ones beside them, and one between two of them.
 
-
-def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> Iterator[list[int]]:
-    """The places of neighbours that are rewritten together, with small ones beside them. None lies between two of a run."""
+    Each run is a job that reads all that was committed since.
+    """
+    count = len(tiling.segments)
     small = [i for i, b in enumerate(tiling.segments) if b.bytes * _SMALL < wanted_bytes]
     places = set(dirty)
+    if count > _MOST_SEGMENTS:  # of a table that has grown: small ones that nobody touches any more
+        places |= {i for i in small if {i - 1, i + 1} & set(small)}
     for order, before in ((small, -1), (small[::-1], 1)):
         for i in order:
             places |= {i} if i + before in places else set()
-    for _, run in groupby(enumerate(sorted(places)), lambda place: place[1] - place[0]):
+    places |= {i for i in range(count) if {i - 1, i + 1} <= places}
+    return list(_neighbours(range(count) if len(places) > _NEARLY_ALL * count else sorted(places)))
+
+
+def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
+    """Ascending places, in runs without a gap."""
+    for _, run in groupby(enumerate(places), lambda place: place[1] - place[0]):
         yield [i for _, i in run]
 
 
@@ -233,6 +253,9 @@ def as_segments(
         tiling: the name of the base; None if it is kept as one batch.
         together: how many files make a segment.
         staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
+
+    Raises:
+        FilesVacuumedError: a vacuum has taken some of it.
     """
     if tiling is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
@@ -243,7 +266,12 @@ def as_segments(
     gathering, found = Gathering(metrics(definition, TRUE)), []
     for part in parts:
         observed = gathering.of(backend.read_staged(part))
+        if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten
+            backend.discard(part)
+            continue
         backend.note_range(part, KeyRange.of(observed, definition))
         batch = batch_of(part, observed, definition)
         found.append(attrs.evolve(batch, base=True, version=version, tiling=tiling))
+    if sum(b.rows for b in found) != rewritten.observed["rows"]:
+        raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
     return found

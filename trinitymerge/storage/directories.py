@@ -64,21 +64,21 @@ class BatchDirectories:
         return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
     def apart(self, batch_id: str, count: int) -> list[str]:
-        """Moves the data files of a batch that nobody can see into new directories, some neighbours by name into each.
+        """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
 
         Args:
             batch_id: of the batch.
             count: files of a new one; the last may have fewer.
 
         Returns:
-            The ids of the new batches, in the order of the files' names. The old directory is still there.
+            The ids of the new batches, in the order of the tasks that wrote the files. The old directory is still there.
 
         Raises:
             FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batches.
         """
         ids: list[str] = []
         try:
-            files = self.data_files(batch_id)
+            files = sorted(self.data_files(batch_id), key=_order)
             for start in range(0, len(files), count):
                 ids.append(uuid.uuid4().hex)
                 self._move_into(files[start : start + count], self.batch_path(ids[-1]))
@@ -94,9 +94,14 @@ class BatchDirectories:
         for file in files:
             self.files.move(file.path, f"{directory}/{file.name}")
             checksum = f"{file.path.removesuffix(file.name)}.{file.name}.crc"
-            if self.files.exists(checksum):
+            if self.files.is_local and self.files.exists(checksum):
                 self.files.move(checksum, f"{directory}/.{file.name}.crc")
         self.files.sync_dir(directory)
+
+
+def _order(file: FileInfo) -> tuple[list[int], str]:
+    """By the numbers in a file's name, the task's first: ``part-100000`` comes after ``part-99999``."""
+    return [int(digits) for digits in re.findall(r"\d+", file.name)[:1]], file.name
 
 
 def _is_hidden(file: FileInfo, directory: str) -> bool:

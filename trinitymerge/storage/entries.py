@@ -76,10 +76,8 @@ class Batch:
             A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
             replaces; a restore keeps the old one.
         merges: how many merges its rows come from, for a batch that others were folded into (S38a).
-        tiling: the name of the base that it is a segment of, if that is kept as several batches (S38b): those of one name have no
-            key in common. A row of a segment and one of a batch that is not newer than it never have the same key either.
-        tombstones_since: when the first of its tombstones was committed, milliseconds since the epoch, for a segment; None where
-            there are none, and where it is not known.
+        tiling: the name of the base that it is a segment of (S38b). It has no key of another one, nor of any batch not newer.
+        tombstones_since: when the first of its tombstones was committed, milliseconds since the epoch, if that is known.
         extra: fields of newer libraries, kept as they are.
     """
 

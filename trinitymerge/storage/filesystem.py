@@ -161,7 +161,10 @@ class HadoopFileSystem(FileSystem):
     def move(self, path: str, target: str) -> None:
         """See :class:`FileSystem`."""
         with self._errors(path):
-            self._rename(path, target, [])
+            if not self._fs.rename(self._path(path), self._path(target)):
+                missing = not self._fs.exists(self._path(path))
+                number = errno.ENOENT if missing else errno.EIO
+                raise OSError(number, os.strerror(number), path)  # Python makes it a FileNotFoundError, or leaves it
 
     def mkdirs(self, path: str) -> None:
         """See :class:`FileSystem`."""

@@ -38,7 +38,7 @@ _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _MICROS = {_TIMESTAMPS: "TIMESTAMP_MICROS"}
 """Spark's other types cut off digits, or cannot be filtered by."""
 
-_WRITING = {**_MICROS, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_WRITING = {**_MICROS, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
 
 _WRITING_HELD = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

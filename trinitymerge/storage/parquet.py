@@ -231,12 +231,7 @@ class ManagedBackend(BatchDirectories):
             self.require_whole([b for b in batches if b.rows])
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
-        return FilesVacuumedError(
-            f"A vacuum() of {self.path} has removed files that were about to be committed ({self.batch_path(batch_id)}): "
-            "its retention is shorter than the write took. Nothing was committed; run it again, and vacuum with a longer "
-            "retentionHours.",
-            path=self.batch_path(batch_id),
-        )
+        return FilesVacuumedError.of(self.path, self.batch_path(batch_id))
 
     def _gone(self, directory: str, what: str) -> CorruptTableError:
         return CorruptTableError(
@@ -282,7 +277,12 @@ class ManagedBackend(BatchDirectories):
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)
-        return [self._staged(i, staged.schema, staged.file_format) for i in ids]
+        parts = [self._staged(i, staged.schema, staged.file_format) for i in ids]
+        if [sum(p.files for p in parts), sum(p.size_bytes for p in parts)] != [staged.files, staged.size_bytes]:
+            for part in parts:
+                self.discard(part)
+            raise self._vacuumed(staged.id)
+        return parts
 
     @contextmanager
     def _written_here(self, path: str) -> Iterator[None]:

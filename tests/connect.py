@@ -25,6 +25,7 @@ LANE = {
     "test_changes.py": 6,
     "test_why.py": 6,
     "test_maintenance.py": 8,
+    "test_segments.py": 8,
     "test_merge.py": 8,
     "test_reader.py": 8,
     "test_paths.py": 12,

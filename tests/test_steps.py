@@ -13,7 +13,7 @@ from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.firing import FIRE
 from trinitymerge.merge.compile.pipeline import SETTLING, STEPS, WRITING, on_entry
-from trinitymerge.merge.compile.probing import probe, probed
+from trinitymerge.merge.compile.probing import columns_of_probe, probe
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.paths.base import Merge
 from trinitymerge.merge.paths.choice import PATHS
@@ -108,7 +108,7 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
         for step in STEPS:
             where = f"{step.name} as {path.name}"
             if step is SETTLING[0] and program.unknown:
-                rows, present = probe(rows, program, nothing_found(program)), (*present, *probed(program))
+                rows, present = probe(rows, program, nothing_found(program)), (*present, *columns_of_probe(program))
             assert set(step.needs(program)) <= set(present), f"{where} reads columns that are not there"
             for select in step.selects(program, present):
                 rows = select.over(rows)
@@ -133,7 +133,7 @@ def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, uno
             for step in STEPS:
                 where = f"{step.name} as {path.name}, {'with' if ordered is table else 'without'} a watermark"
                 if step is SETTLING[0] and program.unknown:
-                    present = (*present, *probed(program))
+                    present = (*present, *columns_of_probe(program))
                 read, made = read_and_made(step, program, present)
                 assert set(step.needs(program)) == read, f"{where} reads"
                 assert set(step.adds(program)) == made, f"{where} adds"
@@ -199,6 +199,6 @@ def test_settling_takes_few_SELECTs_where_nothing_moves(table, spark):
     """Each costs an analysis of the whole plan."""
     for _, program, _ in programs(table, spark, reading):
         present = (*on_entry(program), *FIRE.adds(program))
-        present = selects_of(WRITING, program, present)[1] + (probed(program) if program.unknown else ())
+        present = selects_of(WRITING, program, present)[1] + (columns_of_probe(program) if program.unknown else ())
         selects = selects_of(SETTLING, program, present)[0]
         assert len(fewer(selects)) <= 5 < len(selects), [s.names for s in fewer(selects)]

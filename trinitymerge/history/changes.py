@@ -45,7 +45,7 @@ from trinitymerge.expressions import (
     text_literal,
 )
 from trinitymerge.history.span import Span, near, total_rows, touched
-from trinitymerge.history.values import equatable, field_of, looked_up, require_free, watermark, whole_number
+from trinitymerge.history.values import equatable, field_of, meaning, require_free, watermark, whole_number
 from trinitymerge.keyjoin import may_be_same_key
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
@@ -223,7 +223,7 @@ class _Comparison:
             return whole_number(made[0].version)
         version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
-        told = case([(is_older, whole_number(self.span.restored_at))], looked_up(self.span.told, version))
+        told = case([(is_older, whole_number(self.span.restored_at))], meaning(self.span.told, version))
         return case([(is_not_null(version), told)], whole_number(None))
 
     def _committed(self, version: Sql) -> Sql:
@@ -231,7 +231,7 @@ class _Comparison:
         made = self.span.changing
         shown = {*self.span.told.values(), self.span.restored_at} if len(made) > 1 else {c.version for c in made}
         return Sql(
-            f"timestamp_millis({looked_up({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
+            f"timestamp_millis({meaning({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
         )
 
 

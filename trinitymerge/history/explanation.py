@@ -28,7 +28,7 @@ from trinitymerge.expressions import (
     same,
     text_literal,
 )
-from trinitymerge.history.values import field_of, looked_up, moment, require_free, watermark
+from trinitymerge.history.values import field_of, meaning, moment, require_free, watermark
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Maintained
@@ -86,7 +86,7 @@ def _ranked(rows: DataFrame, own: TableDefinition, batches: Sequence[Batch]) -> 
 
 def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, batches: Sequence[Batch]) -> DataFrame:
     times = {v: store.committed_at(v) for v in sorted({b.version for b in batches if b.version is not None})}
-    values = (BATCH, VERSION, moment(looked_up(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
+    values = (BATCH, VERSION, moment(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
     shown = (f"{value} AS {quote(name)}" for value, name in zip(values, SHOWN, strict=True))
     return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
 

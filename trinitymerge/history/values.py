@@ -40,7 +40,7 @@ def whole_number(value: int | None) -> Sql:
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
 
 
-def looked_up(meanings: Mapping[int, int | None], value: Sql) -> Sql:
+def meaning(meanings: Mapping[int, int | None], value: Sql) -> Sql:
     """What a number stands for, as SQL; null if nothing."""
     pairs = ", ".join(f"{whole_number(k)}, {whole_number(v)}" for k, v in meanings.items())
     return Sql(f"try_element_at(map({pairs}), {value})") if pairs else whole_number(None)

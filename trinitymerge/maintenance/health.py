@@ -17,6 +17,8 @@ from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
 
 _AMPLIFICATION_PAYS = 1.5
+_PENDING_SHARE = 0.05
+"""Of the stored rows. What else a compaction would read again are tombstones that stay, and the little that it has left (S38b)."""
 _RECLAIMABLE_SHARE = 0.5
 
 
@@ -128,7 +130,8 @@ def _advice(batches: Batches, amplification: float, size: int, reclaimable: int)
     why = why_compact(batches)
     if why:
         return "compact()", why
-    if amplification > _AMPLIFICATION_PAYS and batches.pending:
+    pending = sum(b.rows for b in batches.pending)
+    if amplification > _AMPLIFICATION_PAYS and pending > _PENDING_SHARE * sum(b.rows for b in batches.batches):
         return "compact()", f"{amplification:.1f} rows are stored for each live one"
     if reclaimable > _RECLAIMABLE_SHARE * size:
         return "vacuum()", f"{sized(reclaimable)} are not needed by this version"

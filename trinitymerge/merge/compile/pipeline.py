@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.columns import IN_SOURCE, LIVE
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.firing import FIRE
-from trinitymerge.merge.compile.probing import probe_text, probed
+from trinitymerge.merge.compile.probing import columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import Program, before_watermarks
 from trinitymerge.merge.compile.settling import ARRIVE, COMPARE, CONCLUDE, FILL, TEAR, WITHHOLD
 from trinitymerge.merge.compile.shaping import BARE, EVALUATE, SHAPE, SPREAD
@@ -39,17 +39,17 @@ def fire(rows: DataFrame, program: Program) -> DataFrame:
     return steps.run((FIRE,), rows, program, on_entry(program))[0]
 
 
-def settled(fired: DataFrame, program: Program, probed_rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def settled(fired: DataFrame, program: Program, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """The rows that a program writes.
 
     Args:
         fired: what :func:`fire` gives.
         program: the merge.
-        probed_rows: adds what the written keys hold; asked only where the join does not tell.
+        ask: adds what the written keys hold; asked only where the join does not tell.
     """
     rows, present = steps.run(WRITING, fired, program, (*on_entry(program), *FIRE.adds(program)))
     if program.unknown:
-        rows, present = probed_rows(rows), (*present, *probed(program))
+        rows, present = ask(rows), (*present, *columns_of_probe(program))
     return steps.run(SETTLING, rows, program, present, fused=True)[0]
 
 
@@ -57,5 +57,5 @@ def as_text(source: str, program: Program) -> str:
     """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.run.plan.MergePlan.sql`."""
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
-        query, present = probe_text(query, program), (*present, *probed(program))
+        query, present = probe_text(query, program), (*present, *columns_of_probe(program))
     return steps.text(SETTLING, query, program, present)[0]

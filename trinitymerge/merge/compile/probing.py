@@ -38,7 +38,7 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     return asking.join(answer, F.expr(same_key), "left")
 
 
-def probed(program: Program) -> tuple[str, ...]:
+def columns_of_probe(program: Program) -> tuple[str, ...]:
     """The columns that the probe adds."""
     keys, watermarks = range(len(program.definition.primaryKey)), range(len(program.definition.watermarkKey))
     found = [FOUND_WATERMARK(i) for i in watermarks]

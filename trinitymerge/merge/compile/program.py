@@ -161,7 +161,7 @@ class Program:
         return frozenset(twice)
 
 
-def looking(
+def paired_program(
     analysis: Analysis,
     match: KeyMatch | None,
     recorded: RecordedDeletes,

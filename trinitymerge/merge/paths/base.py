@@ -22,7 +22,7 @@ from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.resolution import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.probing import asked_keys, probe
-from trinitymerge.merge.compile.program import Program, looking
+from trinitymerge.merge.compile.program import Program, paired_program
 from trinitymerge.merge.compile.sides import Evaluated
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -150,24 +150,24 @@ class Merge:
         assert self.analysis.source is not None
         return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition)
 
-    def looking(self, by_key: bool, tombstones_possible: bool) -> Program:
-        """The program for source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.looking`."""
+    def paired_program(self, by_key: bool, tombstones_possible: bool) -> Program:
+        """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
         verdict = self.verdict
-        return looking(
+        return paired_program(
             self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
         )
 
     def part(self, program: Program, fired: DataFrame, batches: Batches) -> Part:
         """The rows of a program, from the rows on which its clauses fire."""
 
-        def probed(rows: DataFrame) -> DataFrame:
+        def ask(rows: DataFrame) -> DataFrame:
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
             once = sides.materialise(rows, keyrange.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: sides.look_up(self.backend, batches, keys, once))
 
-        return Part(program, pipeline.settled(fired, program, probed))
+        return Part(program, pipeline.settled(fired, program, ask))
 
 
 class Path(ABC):

@@ -26,7 +26,7 @@ class FullScan(Path):
         kind = sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes)).replace("_", " ").upper()
         text = f"SELECT * FROM live_target {kind} JOIN source ON the_merge_condition"
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
-        return ((text, merge.looking(by_key=False, tombstones_possible=tombstones_possible)),)
+        return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """Once; twice where all rows of both sides count."""

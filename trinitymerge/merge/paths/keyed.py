@@ -44,7 +44,7 @@ class KeyedLookup(Path):
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """One, over the source's rows beside the latest rows of their keys."""
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
-        return ((text, merge.looking(by_key=True, tombstones_possible=True)),)
+        return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """By key."""
@@ -54,11 +54,11 @@ class KeyedLookup(Path):
         """Joins each source row with the latest row of its key."""
         evaluated = merge.evaluated()
         ((_, program),) = self.programs(merge, True)
-        part, joined = looked_up(merge, program, evaluated, batches)
+        part, joined = rows_by_key(merge, program, evaluated, batches)
         return Compiled.of(part, reads=Reads(joined.keys), source_rows=evaluated.once.rows)
 
 
-def looked_up(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:
+def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:
     """The rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
     joined = sides.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)

@@ -18,7 +18,7 @@ from trinitymerge.merge.compile.firing import split_undecided
 from trinitymerge.merge.compile.program import Program, blind
 from trinitymerge.merge.compile.settling import without_effect
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
-from trinitymerge.merge.paths.keyed import looked_up
+from trinitymerge.merge.paths.keyed import rows_by_key
 from trinitymerge.merge.paths.soundness import why_not_unread
 from trinitymerge.storage.backend import Batches
 
@@ -40,11 +40,11 @@ class Mixed(Path):
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """Two: one over the source rows whose outcome is known, one over the others beside the latest rows of their keys."""
-        looking = merge.looking(by_key=True, tombstones_possible=True)
+        paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return (
             ("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),
-            (found, looking),
+            (found, paired),
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
@@ -58,7 +58,7 @@ class Mixed(Path):
         source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
         decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
-        found, joined = looked_up(
+        found, joined = rows_by_key(
             merge, beside, attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided)), batches
         )
         return Compiled.of(

@@ -43,7 +43,11 @@ _PAYS = 0.01
 _LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
 """Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
 
-_NEARLY_ALL, _MOST_SEGMENTS = 0.75, 384
+_NEARLY_ALL = 0.75
+"""Of the segments: if more are to be written anew, all are, in one job."""
+
+_MOST_SEGMENTS = 384
+"""With more of them, small neighbours are joined though nothing in them has changed."""
 
 _FILE_BYTES = 128 << 20
 """Segments of large tables consist of several files, each of which one task writes."""

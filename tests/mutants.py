@@ -507,9 +507,9 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that holds no key of one appended batch is not read for the others (S41)",
-        "history/span.py",
-        "if r is None or not all(",
-        "if r is None or not any(",
+        "reader.py",
+        "if keys is None or not all(",
+        "if keys is None or not any(",
         ["test_changes.py::test_S41_a_batch_is_read_if_it_may_hold_a_key_of_any_of_the_appended_ones"],
     ),
     Mutant(

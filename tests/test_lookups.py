@@ -8,7 +8,7 @@ import time
 import pytest
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
 
-from trinitymerge import DuplicateKeyError, TrinityTable
+from trinitymerge import DuplicateKeyError, TrinityTable, reader
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL
@@ -291,7 +291,7 @@ OUTSIDE = "outside of the range of these keys are skipped"
 def test_S31_explain_says_which_batches_a_lookup_is_spared(
     key, most, words, scans, spark, tmp_path, scanned, monkeypatch, capsys
 ):
-    monkeypatch.setattr(sides, "ASKED_BATCHES", most)
+    monkeypatch.setattr(reader, "ASKED_BATCHES", most)
     table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
     for n in range(2):
         table.upsert(spark.range(10).selectExpr("INT(id) AS id", f"{n} AS n")).execute()

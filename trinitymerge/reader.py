@@ -17,11 +17,15 @@ from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERM
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, physical_type, quote
 from trinitymerge.keyjoin import may_be_same_key, same_key
+from trinitymerge.keyrange import KeyRange
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import is_at_least
-from trinitymerge.storage.backend import Batches, Scanner
+from trinitymerge.storage.backend import Backend, Batches, Scanner
 from trinitymerge.storage.entries import Batch
+
+ASKED_BATCHES = 512
+"""Of more batches than these, the ranges of keys are not read: each is a file."""
 
 
 def resolve(
@@ -121,6 +125,24 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     if batches.are_resolved:
         return rows.drop(VERSION)
     return _first_per_key(rows, definition, [*_freshest_first(definition), f"{VERSION} DESC"]).drop(VERSION)
+
+
+def near(
+    backend: Backend, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
+) -> tuple[Batch, ...]:
+    """Those batches that may hold a key that lies in one of some ranges; not even the files of the others need be listed.
+
+    Args:
+        backend: where the batches are.
+        definition: of the table.
+        batches: to choose from; all of them if they are too many to ask.
+        sought: ranges of keys; None is one that is not known.
+    """
+    known = [keys for keys in sought if keys is not None]
+    if len(batches) > ASKED_BATCHES or len(known) < len(sought):
+        return tuple(batches)
+    own = ((b, backend.range_of(b)) for b in batches)
+    return tuple(b for b, keys in own if keys is None or not all(keys.is_apart_from(k, definition) for k in known))
 
 
 def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Writing a batch that nobody can see yet, with what the one job that writes it observes (S33).
 
-Owns: that the range of its keys is kept beside it, and that nothing is left of it if anything fails. What is observed, and what
-becomes of the batch, is the business of whoever writes it.
+Owns: that the range of its keys is kept beside it, that nothing is left of it if anything fails, and what the log says of it. What
+is observed, and what becomes of the batch, is the business of whoever writes it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.definition import TableDefinition
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
+from trinitymerge.statistics import watermark_of
 from trinitymerge.storage.backend import Backend, Staged
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.publish import OutcomeUnknown
@@ -47,6 +48,32 @@ def stage(
         backend.discard(staged)
         raise
     return staged, observed
+
+
+def batch_of(
+    staged: Staged, observed: Mapping[str, Any], definition: TableDefinition, unique_keys: bool = True, **facts: Any
+) -> Batch:
+    """A staged batch as an entry of the log says it.
+
+    Args:
+        staged: where it is.
+        observed: ``rows``, ``tombstones``, :func:`trinitymerge.statistics.watermark_metrics`, and ``since`` if that is known.
+        definition: of the table.
+        unique_keys: no two rows have the same key.
+        **facts: other attributes of :class:`~trinitymerge.storage.entries.Batch`.
+    """
+    return Batch(
+        id=staged.id,
+        rows=int(observed["rows"] or 0),
+        tombstones=int(observed["tombstones"] or 0),
+        files=staged.files,
+        bytes=staged.size_bytes,
+        watermark_min=watermark_of(observed, "min", definition),
+        watermark_max=watermark_of(observed, "max", definition),
+        unique_keys=unique_keys,
+        tombstones_since=observed.get("since"),
+        **facts,
+    )
 
 
 @contextmanager

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from trinitymerge import reader
 from trinitymerge.definition import TableDefinition
 from trinitymerge.storage.backend import TimeTravel
 from trinitymerge.storage.entries import COMPACT, FOLD, RESTORE, Batch, Commit, Snapshot
-
-ASKED_BATCHES = 64
-"""Of more batches than these, the ranges of keys are not read: each is a file."""
 
 # Versions -------------------------------------------------------------------------------------------------------------
 
@@ -103,9 +101,6 @@ def near(
     store: TimeTravel, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
 ) -> tuple[Batch, ...]:
     """Those batches that may hold a key of the sought ones, by the ranges kept beside their files."""
-    ranges = [store.range_of(b) for b in sought] if len(batches) + len(sought) <= ASKED_BATCHES else [None]
-    known = [r for r in ranges if r is not None]
-    if len(known) < len(ranges):
+    if len(sought) > reader.ASKED_BATCHES:
         return tuple(batches)
-    own = ((b, store.range_of(b)) for b in batches)
-    return tuple(b for b, r in own if r is None or not all(r.is_apart_from(k, definition) for k in known))
+    return reader.near(store, definition, batches, [store.range_of(b) for b in sought])

@@ -21,8 +21,8 @@ from trinitymerge.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import tombstone_retention_hours
 from trinitymerge.sqltext import Sql
-from trinitymerge.staging import stage
-from trinitymerge.statistics import watermark_metrics, watermark_of
+from trinitymerge.staging import batch_of, stage
+from trinitymerge.statistics import watermark_metrics
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, now_ms
 from trinitymerge.tombstones import bare
@@ -162,24 +162,8 @@ class Rewritten:
             version: what its rows count as.
             base: there is nothing older.
         """
-        batch = batch_of(self.staged, self.observed, self.definition)
         merges = 1 if base else sum(b.merges for b in self.replaces)
-        return attrs.evolve(batch, base=base, version=version, merges=merges)
-
-
-def batch_of(staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> Batch:
-    """A staged batch whose keys are unique, as an entry of the log says it, by what :func:`metrics` have found."""
-    return Batch(
-        id=staged.id,
-        rows=observed["rows"],
-        tombstones=observed["tombstones"],
-        files=staged.files,
-        bytes=staged.size_bytes,
-        watermark_min=watermark_of(observed, "min", definition),
-        watermark_max=watermark_of(observed, "max", definition),
-        unique_keys=True,
-        tombstones_since=observed["since"],
-    )
+        return batch_of(self.staged, self.observed, self.definition, base=base, version=version, merges=merges)
 
 
 def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:

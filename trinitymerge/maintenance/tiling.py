@@ -29,10 +29,11 @@ from trinitymerge.expressions import (
     quote,
 )
 from trinitymerge.keyrange import KeyRange, has_order
-from trinitymerge.maintenance.rewriting import Forget, Rewritten, batch_of, metrics, wanted_files
+from trinitymerge.maintenance.rewriting import Forget, Rewritten, metrics, wanted_files
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import segment_bytes
 from trinitymerge.sqltext import Sql
+from trinitymerge.staging import batch_of
 from trinitymerge.statistics import decoded, ordered
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import Batch, Snapshot
@@ -274,8 +275,7 @@ def as_segments(
             backend.discard(part)
             continue
         backend.note_range(part, KeyRange.of(observed, definition))
-        batch = batch_of(part, observed, definition)
-        found.append(attrs.evolve(batch, base=True, version=version, tiling=tiling))
+        found.append(batch_of(part, observed, definition, base=True, version=version, tiling=tiling))
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
         raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
     return found

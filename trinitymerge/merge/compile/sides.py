@@ -37,9 +37,6 @@ ONE_TASK_BYTES = 4 << 20
 FEW_KEYS, MANY_ROWS = 300, 1_000_000
 """For so few keys it pays to fetch them and to read only the pages of so large a table that may hold them."""
 
-ASKED_BATCHES = 512
-"""Of more batches than these, the ranges of keys are not read: each is a file."""
-
 
 def fits_one_task(df: DataFrame) -> bool:
     """True if a DataFrame is known to be small, and to take no longer in one task than in several."""
@@ -141,20 +138,12 @@ def look_up(
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     found = KeyRange.of(once.observed, batches.definition)
-    near, rows = _near(found, backend, batches), sum(b.rows for b in batches.batches)
+    close = reader.near(backend, batches.definition, batches.batches, [found])
+    near, rows = attrs.evolve(batches, batches=close), sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
         within = keyrange.one_of(batches.definition, keys if listed is None else listed)
     return reader.latest(backend, near, sought, within)
-
-
-def _near(sought: KeyRange, backend: Backend, batches: Batches) -> Batches:
-    """Those batches that may hold a sought key; not even the files of the others are listed."""
-    if len(batches.batches) > ASKED_BATCHES:
-        return batches
-    ranges = ((b, backend.range_of(b)) for b in batches.batches)
-    near = (b for b, keys in ranges if keys is None or not keys.is_apart_from(sought, batches.definition))
-    return attrs.evolve(batches, batches=tuple(near))
 
 
 def spared(equalities: Equalities, batches: Batches) -> str:
@@ -168,9 +157,9 @@ def spared(equalities: Equalities, batches: Batches) -> str:
     sought = _sought(equalities, definition)
     if any(keyrange.metrics(definition, {k: asked}) for k, asked in sought.items()):
         outside = "outside of the range of these keys are skipped"
-        if len(batches.batches) <= ASKED_BATCHES:
+        if len(batches.batches) <= reader.ASKED_BATCHES:
             return f"batches and files {outside}"
-        return f"files {outside}, no batch is: there are more than {ASKED_BATCHES}"
+        return f"files {outside}, no batch is: there are more than {reader.ASKED_BATCHES}"
     for k, (_, theirs) in sought.items():
         mine = physical_type(definition.field(k))
         if theirs != mine:

@@ -45,7 +45,7 @@ from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
-from trinitymerge.staging import stage
+from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import is_above, is_below
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
@@ -264,18 +264,8 @@ class _Attempt:
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
-        definition = self.plan.definition
-        return Batch(
-            id=staged.id,
-            rows=observed["rows"],
-            tombstones=observed["tombstones"],
-            files=staged.files,
-            bytes=staged.size_bytes,
-            watermark_min=observed.watermark("min", definition),
-            watermark_max=observed.watermark("max", definition),
-            unique_keys=counts.unique,
-            base=counts.unique and not self.snapshot.batches,
-        )
+        is_base = counts.unique and not self.snapshot.batches
+        return batch_of(staged, observed.values, self.plan.definition, unique_keys=counts.unique, base=is_base)
 
     def _nothing(
         self,

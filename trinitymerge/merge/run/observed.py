@@ -19,7 +19,7 @@ from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone,
 from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
 from trinitymerge.merge.compile.program import UNDECIDED, Program
 from trinitymerge.merge.paths.base import Compiled
-from trinitymerge.statistics import watermark_metrics, watermark_of
+from trinitymerge.statistics import watermark_metrics
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
@@ -110,10 +110,6 @@ class Observed:
     def stale(self) -> int:
         """The rows without effect on readers because what they would replace is fresher, written or not (S11, S21a)."""
         return self["stale"] + self["withheld"]
-
-    def watermark(self, which: str, definition: TableDefinition) -> tuple[Any, ...] | None:
-        """The smallest or largest declared watermark as statistics keep it, None when unknown."""
-        return watermark_of(self.values, which, definition)
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
         """How often each clause fired."""

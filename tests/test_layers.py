@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
+    table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
           -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
           -> properties -> columns -> sqltext -> definition -> errors
 
@@ -50,6 +50,7 @@ LAYERS = [
     "opening",
     "upkeep",
     "lookback",
+    "feeding",
     "table",
     "__init__",
 ]
@@ -67,6 +68,7 @@ WITHOUT_SPARK = [
     "storage.fields",
     "storage.files",
     "storage.filesystem",
+    "storage.forgotten",
     "storage.local",
     "storage.log",
     "storage.logfiles",

@@ -30,7 +30,8 @@ from trinitymerge.maintenance.folding import fold
 from trinitymerge.merge.paths.choice import BLIND, KEYED
 from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Commit, Purged, Snapshot, now_ms
+from trinitymerge.storage.entries import Commit, Snapshot, now_ms
+from trinitymerge.storage.forgotten import Purged
 
 HOUR_MS = 3_600_000
 KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}

@@ -28,9 +28,10 @@ from trinitymerge import (
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import quote
-from trinitymerge.storage.entries import Commit, Purged
+from trinitymerge.storage.entries import Commit
 from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.filesystem import LocalFileSystem
+from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.log import CommitLog
 
 # Names of columns -----------------------------------------------------------------------------------------------------

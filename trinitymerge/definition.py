@@ -120,6 +120,7 @@ class TableDefinition:
         fileFormat: ``"parquet"`` or ``"orc"``.
         properties: free text settings; those of the library start with ``trinitymerge.``.
         comment: for people.
+        history: whether rows that were replaced remain, as versions (H1).
 
     Example:
         >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
@@ -135,6 +136,7 @@ class TableDefinition:
     fileFormat: str = "parquet"
     properties: Mapping[str, str] = attrs.field(factory=dict, eq=lambda p: tuple(sorted(p.items())))
     comment: str | None = None
+    history: bool = False
 
     @classmethod
     def of(
@@ -147,6 +149,7 @@ class TableDefinition:
         fileFormat: str = "parquet",
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
+        history: bool = False,
     ) -> TableDefinition:
         """Validates and returns a definition (S1-S5).
 
@@ -159,6 +162,7 @@ class TableDefinition:
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: string to string.
             comment: for people.
+            history: keep the rows that were replaced.
 
         Returns:
             The definition, with key names spelled as the columns are.
@@ -181,6 +185,7 @@ class TableDefinition:
             fileFormat=str(fileFormat).lower(),
             properties={str(k): str(v) for k, v in (properties or {}).items()},
             comment=comment,
+            history=bool(history),
         )
         definition._check_keys()
         return definition
@@ -302,6 +307,7 @@ class TableDefinition:
             "fileFormat": self.fileFormat,
             "properties": dict(self.properties),
             "comment": self.comment,
+            **({"history": True} if self.history else {}),
         }
 
     @classmethod

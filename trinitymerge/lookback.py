@@ -1,7 +1,7 @@
-"""Looking back: the calls that tell what happened to a table, which a ``TrinityTable`` inherits.
+"""Reading and looking back: the calls that tell what a table holds and what happened to it, which a ``TrinityTable`` inherits.
 
-Owns: the names of these calls. Holds no logic of its own: what they do stands in :mod:`trinitymerge.history`. They work on any
-table, and need nothing that is not stored anyway.
+Owns: the names of these calls. Holds no logic of its own: rows are resolved in :mod:`trinitymerge.reader`, and what happened to
+them is told in :mod:`trinitymerge.history`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge import reader
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import maintained, time_travel
 from trinitymerge.upkeep import MaintainedTable
@@ -20,7 +23,23 @@ from trinitymerge.upkeep import MaintainedTable
 
 @attrs.frozen(eq=False, repr=False)
 class TableWithAPast(MaintainedTable):
-    """A stored table that can be asked what happened to it."""
+    """A stored table that can be read, and asked what happened to it."""
+
+    def toDF(self) -> DataFrame:
+        """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
+
+        Returns:
+            A DataFrame with the columns of the definition, one row per live key.
+
+        Example:
+            >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
+            [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
+        """
+        snapshot = self._snapshot()
+        if self._pinned is not None:
+            require_files(self._past(), snapshot)
+        with held(self._backend.spark, LITERAL_NAMES):
+            return reader.live(self._backend, Batches.of(snapshot))
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """What happened to the live rows after one version, up to another (S41).

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type, quote
-from trinitymerge.storage.entries import Purged
+from trinitymerge.storage.forgotten import Purged
 
 
 def hash_of_key(definition: TableDefinition, salt: str) -> str:

@@ -95,6 +95,7 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
         "fileFormat",
         "properties",
         "comment",
+        "history",
     ):
         if getattr(found, name) != getattr(wanted, name):
             return f"its {name} is {getattr(found, name)!r}, not {getattr(wanted, name)!r}"

@@ -2,8 +2,8 @@
 
 Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
 :mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
-:mod:`trinitymerge.merge`; the calls for maintenance are inherited from :mod:`trinitymerge.upkeep`, those that look back from
-:mod:`trinitymerge.lookback`.
+:mod:`trinitymerge.merge`; the calls that feed a table are inherited from :mod:`trinitymerge.feeding`, those that look back from
+:mod:`trinitymerge.lookback`, those for maintenance from :mod:`trinitymerge.upkeep`.
 """
 
 from __future__ import annotations
@@ -11,32 +11,25 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge import opening, reader
+from trinitymerge import opening
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, TableExistsError
-from trinitymerge.lookback import TableWithAPast
-from trinitymerge.maintenance import automatic, streaming
-from trinitymerge.merge import companions
-from trinitymerge.merge.arguments import ExpressionMap
+from trinitymerge.errors import TableExistsError
+from trinitymerge.feeding import FedTable
+from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import current_user
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import store_of, time_travel
 
-_DEFAULT_ALIAS = "target"
-
 
 @attrs.frozen(eq=False, repr=False)
-class TrinityTable(TableWithAPast):
+class TrinityTable(FedTable):
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
     Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a
@@ -50,8 +43,6 @@ class TrinityTable(TableWithAPast):
         >>> t.toDF().collect()
         [Row(id=1, v='a')]
     """
-
-    _alias: str = _DEFAULT_ALIAS
 
     # Opening --------------------------------------------------------------------------------------------------------
 
@@ -68,6 +59,7 @@ class TrinityTable(TableWithAPast):
         fileFormat: str = "parquet",
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
+        history: bool = False,
     ) -> TrinityTable:
         """Creates an empty managed table (S1-S7).
 
@@ -86,6 +78,7 @@ class TrinityTable(TableWithAPast):
                 ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes`` (32 MB), ``maxCommitAttempts`` (20),
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
+            history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
 
         Returns:
             The table, at version 0.
@@ -102,7 +95,15 @@ class TrinityTable(TableWithAPast):
             0
         """
         definition = opening.definition_of(
-            schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
+            schema,
+            primaryKey,
+            watermarkKey,
+            tombstoneKey,
+            tombstoneStringValue,
+            fileFormat,
+            properties,
+            comment,
+            history,
         )
         store = store_of(spark, path)
         store.create(definition, current_user())
@@ -121,6 +122,7 @@ class TrinityTable(TableWithAPast):
         fileFormat: str = "parquet",
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
+        history: bool = False,
     ) -> TrinityTable:
         """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
 
@@ -133,7 +135,15 @@ class TrinityTable(TableWithAPast):
             0
         """
         definition = opening.definition_of(
-            schema, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue, fileFormat, properties, comment
+            schema,
+            primaryKey,
+            watermarkKey,
+            tombstoneKey,
+            tombstoneStringValue,
+            fileFormat,
+            properties,
+            comment,
+            history,
         )
         store = store_of(spark, path)
         if not store.exists():
@@ -202,34 +212,7 @@ class TrinityTable(TableWithAPast):
         """
         return store_of(spark, path).exists()
 
-    # Reading --------------------------------------------------------------------------------------------------------
-
-    def toDF(self) -> DataFrame:
-        """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
-
-        Returns:
-            A DataFrame with the columns of the definition, one row per live key.
-
-        Example:
-            >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
-            [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
-        """
-        snapshot = self._snapshot()
-        if self._pinned is not None:
-            require_files(self._past(), snapshot)
-        with held(self._backend.spark, LITERAL_NAMES):
-            return reader.live(self._backend, Batches.of(snapshot))
-
-    def alias(self, name: str) -> TrinityTable:
-        """The same table under an alias, for merge expressions (default: ``target``).
-
-        Example:
-            >>> orders.alias("A").merge(orders.toDF().alias("B")).whenMatched("A.amount > B.amount").delete().execute().rowsDeleted
-            0
-        """
-        if not isinstance(name, str) or not name:
-            raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
-        return attrs.evolve(self, alias=name)
+    # What it is ----------------------------------------------------------------------------------------------------
 
     @property
     def definition(self) -> TableDefinition:
@@ -255,93 +238,7 @@ class TrinityTable(TableWithAPast):
         commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
         return opening.history_frame(self._backend.spark, commits)
 
-    # Merging --------------------------------------------------------------------------------------------------------
-
-    def merge(self, source: DataFrame | TrinityTable, condition: str | Column | None = None) -> MergeBuilder:
-        """Begins a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
-
-        Args:
-            source: a DataFrame, under an alias or not (default alias: ``source``), or another table.
-            condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
-
-        Raises:
-            ReadOnlyTableError: this is a past version, or the session is Spark Connect's of PySpark 3.5.
-            InvalidMergeError: the arguments are of the wrong kind.
-        """
-        if isinstance(source, TrinityTable):
-            source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
-        source = opening.check_source(self._backend.spark, source, self.path)
-        if condition is not None and not isinstance(condition, (str, Column)):
-            raise InvalidMergeError(
-                f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
-            )
-        return self._builder(source, condition)
-
-    def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
-        store = self._writable()
-        upkeep = partial(automatic.after_merge, store)
-        return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
-
-    def upsert(self, source: DataFrame | TrinityTable) -> MergeBuilder:
-        """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
-
-        Example:
-            >>> orders.upsert(orders.toDF()).execute().rowsAppended
-            2
-        """
-        return companions.upsert(self.merge(source))
-
-    def update(self, source: DataFrame | TrinityTable) -> MergeBuilder:
-        """Updates rows whose primary key exists, all columns; other source rows are left out.
-
-        Example:
-            >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
-            1
-        """
-        return companions.update(self.merge(source))
-
-    def delete(self, source: DataFrame | TrinityTable) -> MergeBuilder:
-        """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
-
-        Example:
-            >>> orders.delete(spark.sql("SELECT '1' AS order_id, timestamp'2030-01-01' AS ts")).execute().rowsAppended
-            1
-        """
-        return companions.delete(self.merge(source))
-
-    def insert(self, source: DataFrame | TrinityTable, deduplicate: bool = False) -> MergeBuilder:
-        """Inserts rows.
-
-        Args:
-            source: rows with all columns.
-            deduplicate: leave out rows whose primary key is live already, instead of refusing them (S25).
-
-        Example:
-            >>> orders.insert(orders.toDF(), deduplicate=True).execute().rowsInserted
-            0
-        """
-        return companions.insert(self.merge(source) if deduplicate else self.merge(source, "1 = 0"))
-
-    def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
-        """Updates the live rows for which a condition is true; all of them if it is None (S22).
-
-        Example:
-            >>> orders.updateWhere("amount > 9", {"amount": "amount * 2"}).execute().rowsUpdated
-            1
-        """
-        return companions.update_where(self._builder(None), condition, map)
-
-    def deleteWhere(self, condition: str | Column) -> MergeBuilder:
-        """Deletes the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes them all.
-
-        Raises:
-            InvalidMergeError: there is no condition: a filter that happened to be None would empty the table.
-
-        Example:
-            >>> orders.deleteWhere("amount < 6").execute().rowsDeleted
-            1
-        """
-        return companions.delete_where(self._builder(None), condition)
+    # Streaming ------------------------------------------------------------------------------------------------------
 
     def foreachBatch(
         self,

@@ -27,7 +27,8 @@ from trinitymerge.staging import stage
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import Batch, Purged, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
+from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")

@@ -20,7 +20,6 @@ from trinitymerge.storage.fields import (
     as_tuple,
     check_batch_id,
     check_count,
-    check_hex,
     check_resets_horizon,
     check_stream,
     check_transaction,
@@ -30,8 +29,9 @@ from trinitymerge.storage.fields import (
     to_json_object,
     tuple_or_none,
 )
+from trinitymerge.storage.forgotten import Purged
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The newest reader and writer protocol this library understands."""
 
 _FIRST = 1
@@ -42,12 +42,19 @@ COMPACT, FOLD = "COMPACT", "FOLD"
 RESTORE = "RESTORE"
 """The operation that brings batches back (S40)."""
 
+LOOSE, SETTLED = "loose", "settled"
+"""The two kinds of archives, see :attr:`Batch.archive`."""
+
 
 def _protocol_of(definition: TableDefinition) -> int:
-    """What a reader must understand: since protocol 2, statistics of ``timestamp_ntz`` watermarks are text.
+    """What a reader must understand.
 
-    A reader of protocol 1 would compare that letter by letter, and take an older row for the fresher one.
+    Since protocol 2, statistics of ``timestamp_ntz`` watermarks are text: a reader of protocol 1 would compare that letter by
+    letter, and take an older row for the fresher one. Since protocol 3 there are archives: an older reader would take a row that
+    was replaced for one that holds.
     """
+    if definition.history:
+        return 3
     return 2 if any(definition.field(n).type == "timestamp_ntz" for n in definition.watermarkKey) else _FIRST
 
 
@@ -78,6 +85,8 @@ class Batch:
         merges: how many merges its rows come from, for a batch that others were folded into (S38a).
         tiling: the name of the base that it is a segment of (S38b). It has no key of another one, nor of any batch not newer.
         tombstones_since: when the first of its tombstones was committed, milliseconds since the epoch, if that is known.
+        archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
+            batch that is pending has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -94,6 +103,7 @@ class Batch:
     merges: int = attrs.field(default=1, validator=check_count)
     tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,36 +118,6 @@ class Batch:
             ValueError: a field is missing or means nothing.
         """
         return cls(**from_json_object(data, _BATCH_FIELDS))
-
-
-@attrs.frozen
-class Purged:
-    """Which primary keys must never come back: their salted hashes, not the keys themselves.
-
-    Attributes:
-        salt: the table's own, random.
-        hashes: one per key, as :func:`trinitymerge.markers.hash_of_key` makes them.
-    """
-
-    salt: str = attrs.field(validator=check_hex)
-    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
-
-    def to_json(self) -> dict[str, Any]:
-        """As entries and checkpoints hold it."""
-        return {"salt": self.salt, "hashes": list(self.hashes)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Purged | None:
-        """The inverse of :meth:`to_json`; None for None.
-
-        Raises:
-            ValueError: a field is missing or means nothing.
-        """
-        return cls(data["salt"], data["hashes"]) if data else None
-
-    def plus(self, other: Purged | None) -> Purged:
-        """These and others of the same table."""
-        return self if other is None else Purged(self.salt, sorted({*self.hashes, *other.hashes}))
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ from trinitymerge.columns import KEEP, PURGED
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import quote
 from trinitymerge.markers import mark_purged
-from trinitymerge.storage.entries import Purged
+from trinitymerge.storage.forgotten import Purged
 
 
 def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged | None) -> DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, cast
 
 import attrs
@@ -20,7 +19,8 @@ from trinitymerge.testing.changes import Key
 from trinitymerge.testing.checks import Names, check_merge
 from trinitymerge.testing.evaluation import Evaluation
 from trinitymerge.testing.expressions import KeyEquality, Row
-from trinitymerge.testing.netchanges import Latest, net_changes
+from trinitymerge.testing.lookback import LookingBack
+from trinitymerge.testing.netchanges import Latest
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
 
@@ -57,7 +57,7 @@ class ModelResult:
 
 
 @attrs.define
-class ModelTable:
+class ModelTable(LookingBack):
     """A table in memory that obeys the semantics to the letter.
 
     Attributes:
@@ -66,6 +66,8 @@ class ModelTable:
             row has every column of ``definition.stored_fields``.
         transactions: the latest committed version per application (S36).
         commitTime: what tombstones of date and timestamp type hold (S9).
+        times: when each version was committed; a second after the one before, from ``commitTime`` on, where it is
+            left out. It is the time of versions in a table that declares no watermark (H2).
 
     Example:
         >>> from trinitymerge.definition import Field, TableDefinition
@@ -81,15 +83,13 @@ class ModelTable:
     batches: list[tuple[Row, ...]] = attrs.field(factory=list)
     transactions: dict[str, int] = attrs.field(factory=dict)
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
-
-    @property
-    def version(self) -> int:
-        """The number of commits."""
-        return len(self.batches)
+    times: dict[int, dt.datetime] = attrs.field(factory=dict)
 
     def copy(self) -> ModelTable:
         """An independent table with the same history."""
-        return ModelTable(self.definition, list(self.batches), dict(self.transactions), self.commitTime)
+        return attrs.evolve(
+            self, batches=list(self.batches), transactions=dict(self.transactions), times=dict(self.times)
+        )
 
     # Writing and reading ------------------------------------------------------------------------------------
 
@@ -137,47 +137,13 @@ class ModelTable:
         latest = {key: self.latest(key) for key in sorted(keys, key=order_keys)}
         return {key: row for key, row in latest.items() if row is not None and not rules.is_tombstone(row)}
 
-    # Looking back -------------------------------------------------------------------------------------------
-
     def at(self, version: int) -> ModelTable:
         """The table as it was at a version (S40)."""
         return attrs.evolve(self.copy(), batches=self.batches[:version])
 
-    def state(self, of: Key | None = None) -> dict[Key, Latest]:
-        """The latest row of every key, live or a tombstone, with its version; or of one key."""
-        rules, found = RowRules(self.definition), dict[Key, tuple[Any, ...]]()
-        for version, batch in enumerate(self.batches, start=1):
-            for row in batch:
-                key = rules.key(row)
-                if of is None or key == of:
-                    rank = rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values())
-                    found[key] = max(found.get(key, (rank, row)), (rank, row), key=lambda f: f[0])
-        return {key: Latest(row, rank[1]) for key, (rank, row) in found.items()}
-
-    def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> list[Row]:
-        """What happened to the live rows after one version, up to another (S41).
-
-        Args:
-            fromVersion: exclusive.
-            toVersion: by default the table's.
-            net: compare the two states; otherwise each version with the one before.
-
-        Returns:
-            The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
-
-        Example:
-            >>> from trinitymerge.definition import Field, TableDefinition
-            >>> table = ModelTable(TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="id"))
-            >>> table.commit([{"id": 1, "v": "a"}]), table.commit([{"id": 1, "v": "b"}])
-            (1, 2)
-            >>> [(row["v"], row["_change_type"]) for row in table.changes(1)]
-            [('a', 'update_preimage'), ('b', 'update_postimage')]
-        """
-        last = self.version if toVersion is None else toVersion
-        ends = [fromVersion, last] if net else list(range(fromVersion, last + 1))
-        states = [self.at(version).state() for version in ends]
-        steps = pairwise(states)
-        return [row for before, after in steps for row in net_changes(self.definition, before, after)]
+    def time(self, version: int) -> dt.datetime:
+        """When a version was committed."""
+        return self.times.get(version, self.commitTime + dt.timedelta(seconds=version))
 
     # Merging ------------------------------------------------------------------------------------------------
 

@@ -16,48 +16,19 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
 from trinitymerge.testing.changes import Key
-from trinitymerge.testing.checks import Names, check_merge
+from trinitymerge.testing.checks import Names, assigned_watermark, check_merge, check_versions_are_kept
 from trinitymerge.testing.evaluation import Evaluation
+from trinitymerge.testing.events import Event
 from trinitymerge.testing.expressions import KeyEquality, Row
-from trinitymerge.testing.lookback import LookingBack
+from trinitymerge.testing.feeding import Feeding
 from trinitymerge.testing.netchanges import Latest
+from trinitymerge.testing.results import ModelResult
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
 
 
-@attrs.frozen
-class ModelResult:
-    """What a merge did: the counts of ``MergeResult`` (S30a), and the rows.
-
-    Attributes:
-        version: the table's version afterwards.
-        rowsInserted: keys that became live.
-        rowsUpdated: live keys whose row was replaced; a moved row is one.
-        rowsDeleted: keys that ceased to be live.
-        rowsStale: rows older than what they would have replaced, and the inserts left out with them (S21a).
-        rowsAppended: rows of the batch.
-        rowsSource: rows of the source.
-        perClause: how often each clause fired, in the order of the chain.
-        skipped: why nothing was written (S36, S37), or an empty string.
-        rows: the live rows afterwards, in key order.
-        appended: the batch, hidden tombstone column included.
-    """
-
-    version: int
-    rowsInserted: int = 0
-    rowsUpdated: int = 0
-    rowsDeleted: int = 0
-    rowsStale: int = 0
-    rowsAppended: int = 0
-    rowsSource: int = 0
-    perClause: tuple[int, ...] = ()
-    skipped: str = ""
-    rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
-    appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
-
-
 @attrs.define
-class ModelTable(LookingBack):
+class ModelTable(Feeding):
     """A table in memory that obeys the semantics to the letter.
 
     Attributes:
@@ -68,6 +39,7 @@ class ModelTable(LookingBack):
         commitTime: what tombstones of date and timestamp type hold (S9).
         times: when each version was committed; a second after the one before, from ``commitTime`` on, where it is
             left out. It is the time of versions in a table that declares no watermark (H2).
+        snapshots: the moment of the snapshot that a version took (H11).
 
     Example:
         >>> from trinitymerge.definition import Field, TableDefinition
@@ -84,12 +56,15 @@ class ModelTable(LookingBack):
     transactions: dict[str, int] = attrs.field(factory=dict)
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
     times: dict[int, dt.datetime] = attrs.field(factory=dict)
+    snapshots: dict[int, Any] = attrs.field(factory=dict)
 
     def copy(self) -> ModelTable:
         """An independent table with the same history."""
-        return attrs.evolve(
-            self, batches=list(self.batches), transactions=dict(self.transactions), times=dict(self.times)
-        )
+        return self.at(self.version)
+
+    @classmethod
+    def _with_rows(cls, definition: TableDefinition, rows: tuple[Row, ...]) -> ModelTable:
+        return cls(definition, [rows] if rows else [])
 
     # Writing and reading ------------------------------------------------------------------------------------
 
@@ -139,7 +114,14 @@ class ModelTable(LookingBack):
 
     def at(self, version: int) -> ModelTable:
         """The table as it was at a version (S40)."""
-        return attrs.evolve(self.copy(), batches=self.batches[:version])
+        taken = {number: at for number, at in self.snapshots.items() if number <= version}
+        return attrs.evolve(
+            self,
+            batches=self.batches[:version],
+            transactions=dict(self.transactions),
+            times=dict(self.times),
+            snapshots=taken,
+        )
 
     def time(self, version: int) -> dt.datetime:
         """When a version was committed."""
@@ -158,6 +140,7 @@ class ModelTable(LookingBack):
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
+        at: Any = None,
     ) -> ModelResult:
         """Merges plain rows into the table; see the semantics page, sections 4 and 5.
 
@@ -172,6 +155,7 @@ class ModelTable(LookingBack):
             maxDeleteFraction: share of the live rows that may be deleted (S37).
             transaction: application and version, for exactly-once (S36).
             targetAlias: may qualify the keys of maps.
+            at: the watermark of written rows where neither clause nor source decides (H2a); a tuple, if it is composite.
 
         Returns:
             What happened.
@@ -184,7 +168,11 @@ class ModelTable(LookingBack):
         if condition is None:
             condition = KeyEquality.of(self.definition, columns=names.source_key())
         rows = [dict(row) for row in source]
-        return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction)
+        return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction, at)
+
+    def _merge_events(self, events: list[Event], **options: Any) -> ModelResult:
+        columns = [*Event({}).source, *self.definition.names]
+        return self.merge([event.source for event in events], Event.clauses, sourceColumns=columns, **options)
 
     def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
         """Updates live rows without a source; ``options`` as in :meth:`merge`."""
@@ -202,10 +190,11 @@ class ModelTable(LookingBack):
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
+        at: Any = None,
     ) -> ModelResult:
         names, actions = Names(self.definition, targetAlias, ()), cast(Any, (action,))
         clause = WhenOnlyOnTarget(condition, actions)
-        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction)
+        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction, at)
 
     def _run(
         self,
@@ -216,8 +205,12 @@ class ModelTable(LookingBack):
         on_stale: str,
         max_delete_fraction: float | None,
         transaction: tuple[str, int] | None,
+        at: Any,
     ) -> ModelResult:
         check_merge(names, clauses)  # S28
+        assigned = assigned_watermark(self.definition, at)
+        if self.definition.history and on_stale != "force":
+            check_versions_are_kept(names, clauses, assigned)  # H2a
         nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
         if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
             return attrs.evolve(nothing, skipped="the transaction is committed already")
@@ -232,6 +225,7 @@ class ModelTable(LookingBack):
             condition=condition,
             on_stale=on_stale,
             commit_time=self.commitTime,
+            at=assigned,
         )
         outcome = evaluation.run(max_delete_fraction)
         version = self._record(outcome.batch, transaction)

@@ -1,103 +1,14 @@
 """What happened to tables with history, and the versions that must come of it, as data.
 
 The interpreter runs these scenarios, and so can any engine: nothing here runs anything. Rows are tuples in the order of the
-table's columns; what is left out at the end is null, and a tombstone column that is left out says "alive".
+table's columns; what is left out at the end is null, and a tombstone column that is left out says "alive". What is fed, rather
+than committed as it is, stands in ``fed_histories.py``; what scenarios are made of in ``history_steps.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
-
-import attrs
-
-from trinitymerge.definition import Field, TableDefinition
-
-Values: TypeAlias = tuple[Any, ...]
-
-DEAD = True
-"""In the tombstone column."""
-
-PAST, NOW = False, True
-"""In the column that says whether a version is current."""
-
-
-@attrs.frozen
-class Committed:
-    """In place of a time: when this version of the table was committed."""
-
-    version: int
-
-
-# Tables ---------------------------------------------------------------------------------------------------------------
-
-
-def _table(columns: str, watermarkKey: tuple[str, ...] | str | None) -> TableDefinition:
-    fields = [Field(*column.split(":")) for column in columns.split()]
-    return TableDefinition.of(fields, "id", watermarkKey, "deleted", history=True)
-
-
-ONE = _table("id:integer ts:integer v:string deleted:boolean", "ts")
-NO_WATERMARK = _table("id:integer v:string deleted:boolean", None)
-TWO = _table("id:integer day:integer seq:integer v:string deleted:boolean", ("day", "seq"))
-PEOPLE = _table("id:integer ts:integer city:string phone:string deleted:boolean", "ts")
-
-
-# Steps ----------------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Commit:
-    """Rows of the table's columns, appended as they are."""
-
-    rows: tuple[Values, ...]
-
-    @classmethod
-    def of(cls, *rows: Values) -> Commit:
-        return cls(rows)
-
-
-Step: TypeAlias = Commit
-
-
-# Scenarios ------------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Scenario:
-    """Steps on an empty table and what ``versions()`` shows after them.
-
-    Attributes:
-        name: says what it is about.
-        definition: of the table.
-        steps: in order.
-        versions: in order, each with the values of ``columns``, ``validFrom``, ``validTo`` and ``isCurrent``.
-        columns: which of the user's columns they show.
-        options: of ``versions()``.
-        asOf: moments, and the values of ``columns`` in the rows that hold then.
-    """
-
-    name: str
-    definition: TableDefinition
-    steps: tuple[Step, ...] = attrs.field(converter=tuple)
-    versions: tuple[Values, ...] = attrs.field(converter=tuple)
-    columns: tuple[str, ...] = ("id", "v")
-    options: Mapping[str, Any] = attrs.field(factory=dict)
-    asOf: tuple[tuple[Any, tuple[Values, ...]], ...] = ()
-
-    def rows_of(self, step: Commit) -> list[dict[str, Any]]:
-        """The rows of a commit as mappings."""
-        alive = dict.fromkeys(self.definition.names) | {"deleted": False}
-        return [alive | dict(zip(self.definition.names, row, strict=False)) for row in step.rows]
-
-    def expected(self, time: Callable[[int], Any]) -> list[Values]:
-        """``versions`` with the times of commits in place of :class:`Committed`.
-
-        Args:
-            time: of a version of the table.
-        """
-        return [tuple(time(x.version) if isinstance(x, Committed) else x for x in row) for row in self.versions]
-
+from fed_histories import FED
+from history_steps import DEAD, NO_WATERMARK, NOW, ONE, PAST, PEOPLE, TWO, Commit, Committed, Scenario
 
 C = Committed
 
@@ -468,4 +379,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *COMPOSITE,
     *TRACKED,
     *OPEN_ENDS,
+    *FED,
 )

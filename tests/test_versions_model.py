@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from histories import NO_WATERMARK, ONE, SCENARIOS, TWO
+from histories import SCENARIOS
+from history_steps import NO_WATERMARK, ONE, TWO, Changes, Commit, DeleteWhere, Merge, Refused, UpdateWhere
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +19,33 @@ def run(scenario):
     """The table after the steps of a scenario."""
     table = ModelTable(scenario.definition)
     for step in scenario.steps:
-        table.commit(scenario.rows_of(step))
+        if isinstance(step, Commit):
+            table.commit(scenario.rows_of(step))
+        elif isinstance(step, Refused):
+            refuse(table, step)
+        else:
+            take(table, step)
     return table
+
+
+def take(table, step):
+    if isinstance(step, UpdateWhere):
+        return table.updateWhere(step.condition, step.values, targetAlias="A", **step.options)
+    if isinstance(step, DeleteWhere):
+        return table.deleteWhere(step.condition, targetAlias="A", **step.options)
+    source, columns = step.source.mappings, [field.name for field in step.source.fields]
+    if isinstance(step, Merge):
+        return table.merge(source, step.clauses, sourceColumns=columns, targetAlias="A", **step.options)
+    if isinstance(step, Changes):
+        return table.applyChanges(source, sourceColumns=columns, **step.options)
+    return table.snapshot(source, step.at, step.missing, sourceColumns=columns)
+
+
+def refuse(table, refused):
+    before = table.copy()
+    with pytest.raises(refused.error):
+        take(table, refused.step)
+    assert table == before
 
 
 def shown(scenario, table):
@@ -33,6 +59,9 @@ def shown(scenario, table):
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_versions_of(scenario):
     table = run(scenario)
+    if not scenario.definition.history:
+        assert [tuple(row[name] for name in scenario.columns) for row in table.live()] == list(scenario.versions)
+        return
     assert shown(scenario, table) == scenario.expected(table.time)
     for moment, rows in scenario.asOf:
         assert [tuple(row[name] for name in scenario.columns) for row in table.asOf(moment)] == list(rows)

@@ -146,6 +146,29 @@ def test_H9_a_sequence_is_stored_as_its_column_says():
         table.applyChanges([event(ts="soon")])
 
 
+def test_H9_a_delete_without_a_key_writes_nothing():
+    table = ModelTable(ONE)
+    assert table.applyChanges([event(id=None, op="D")], applyAsDeletes=is_delete).rowsAppended == 0
+    with pytest.raises(NullKeyError):
+        table.applyChanges([event(id=None, op="D", ts=None)], applyAsDeletes=is_delete)
+
+
+def test_H9_without_a_watermark_a_truncate_deletes_all():
+    table = ModelTable(TableDefinition.of([Field("id", "integer"), Field("v", "string")], "id"))
+    table.applyChanges([{"id": 1, "v": "a", "op": "I"}])
+    table.applyChanges([{"id": 2, "v": "b", "op": "I"}, {"id": 0, "v": None, "op": "T"}], applyAsTruncates=is_truncate)
+    assert table.live() == []
+    table.applyChanges([{"id": 2, "v": "c", "op": "I"}], applyAsTruncates=is_truncate)
+    assert table.live() == [{"id": 2, "v": "c"}]
+
+
+def test_H9_of_two_conditions_the_one_for_truncates_is_asked_first():
+    table = changed(TYPE_1, [{"key": 1, "ts": 1, "value": "a", "op": "I"}])
+    table.applyChanges([{"key": 7, "ts": 2, "value": None, "op": "T"}], applyAsDeletes=True, applyAsTruncates=True)
+    assert table.live() == []
+    assert table.latest(7) is None
+
+
 def test_H9_an_empty_source_commits_nothing():
     table = ModelTable(ONE)
     assert table.applyChanges([]).skipped == "the source is empty"

@@ -1,4 +1,4 @@
-"""The calls of :class:`ModelTable` that are fed by events and by extracts (H9-H12).
+"""The calls of ``ModelTable`` that are fed by events and by extracts (H9-H12).
 
 Owns: :class:`Feeding`, which the table inherits. It turns what is fed into a merge of events; what each feed means stands in
 ``feeds.py``, ``snapshots.py`` and ``intervals.py``.

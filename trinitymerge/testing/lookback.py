@@ -1,4 +1,4 @@
-"""The calls of :class:`ModelTable` that look back (S41, H2-H5).
+"""The calls of ``ModelTable`` that look back (S41, H2-H5).
 
 Owns: :class:`LookingBack`, which the table inherits. What a change or a version is stands in ``netchanges.py`` and
 ``versions.py``.

@@ -79,7 +79,7 @@ KEY_TO_FIND = family(
     "a key column of what is looked up",
     "merge.compile.sides",
     "history.changes history.versions keyrange maintenance.archiving maintenance.purge merge.analysis.keymatch "
-    "merge.compile.probing merge.run.attempt merge.run.conflicts reader soughtkeys",
+    "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")

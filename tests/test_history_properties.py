@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ from trinitymerge.maintenance import tiling
 from trinitymerge.maintenance.folding import fold
 from trinitymerge.storage.backend import Batches
 from trinitymerge.testing import ModelTable, renderDifference
-from trinitymerge.testing.domains import KEY_VALUES, VALUES
+from trinitymerge.testing.domains import VALUES
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.netchanges import latest_rows, net_changes
 from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.strategies import ROWS_OF_A_KEY, table_batches, table_definitions
+from trinitymerge.testing.strategies import table_batches, table_definitions
 
 LANES, BATCHES = 30, 9
 QUICK, LONG = range(6), range(100, 160)
@@ -210,7 +209,10 @@ class Life:
     def _same(self, call: str, expected: list[Row], found: DataFrame, *beside: str) -> None:
         told = renderDifference(expected, rows_of(found), (*self.definition.primaryKey, *beside))
         if told:
-            kinds = [(b.archive or ("base" if b.base else "delta"), b.version, b.rows) for b in self.table._snapshot().batches]
+            kinds = [
+                (b.archive or ("base" if b.base else "delta"), b.version, b.rows)
+                for b in self.table._snapshot().batches
+            ]
             pytest.fail(f"{self.definition}\n{self.done}\n{kinds}\n{call}: {told}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
@@ -38,7 +38,7 @@ from trinitymerge.expressions import (
     sql_type,
     text_literal,
 )
-from trinitymerge.history.timeline import Timeline, begin, require_history, until_field
+from trinitymerge.history.timeline import Timeline, begin, require_history
 from trinitymerge.history.values import equatable, moment
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
@@ -172,7 +172,7 @@ def _laid_beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence
 
 def _time_field(own: TableDefinition) -> Field:
     """What kind of value versions begin and end at."""
-    return until_field(own) if own.watermarkKey else _COMMIT_TIME
+    return own.field(own.watermarkKey[0]) if own.watermarkKey else _COMMIT_TIME
 
 
 def _shown_time(own: TableDefinition, value: Sql) -> Sql:
@@ -197,11 +197,14 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
     """The same for a type, and a column of it."""
+    if isinstance(value, (bytes, bytearray)) and isinstance(kind, BinaryType):
+        return Sql(f"X'{value.hex()}'")
+    is_other = isinstance(value, (bytes, bytearray)) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
     text = value.isoformat() if isinstance(value, (datetime.date, datetime.datetime)) else str(value)
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
-    if value is None or isinstance(value, bool) or spark.sql(asked).collect()[0][0]:
+    if value is None or is_other or spark.sql(asked).collect()[0][0]:
         raise ValueError(
             f"{name} takes a value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
         )

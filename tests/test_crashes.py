@@ -55,6 +55,24 @@ def fold(spark, table):
     folding.fold(table._backend, snapshot, snapshot.batches)
 
 
+def compact_versions(spark, table):
+    table.compact()
+
+
+def fold_versions(spark, table):
+    snapshot = table._backend.snapshot()
+    folding.fold(table._backend, snapshot, snapshot.current[-2:])
+
+
+def extract(spark, table):
+    """A late one: it writes at its own moment and at the next."""
+    table.snapshot(frame(spark, "id INT, v STRING", (1, "extracted"), (2, "a")), at=25).execute()
+
+
+def switch(spark, table):
+    table.alter().setHistory().execute()
+
+
 def vacuum(spark, table):
     table.vacuum(retentionHours=0)
 
@@ -68,8 +86,11 @@ def purge(spark, table):
 
 
 OPERATIONS: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (merge, compact, split, fold, vacuum, restore, purge)
+    f.__name__: f
+    for f in (merge, compact, split, fold, vacuum, restore, purge, compact_versions, fold_versions, extract, switch)
 }
+BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {"switch": "compacted"}
+"""The table that an operation begins with, if it is not the ordinary one."""
 
 STAGE = ["stage.before", "stage.written", "stage.synced"]
 CREATE = ["create.written", "create.published", "create.synced"]
@@ -108,6 +129,10 @@ STEPS = {
         "purge.committed",
         *["purge.deleted"] * 4,
     ],
+    "compact_versions": [*[*STAGE, "replace.written"] * 2, "compact.staged", *COMMIT, "compact.committed"],
+    "fold_versions": [*[*STAGE, "replace.written"] * 2, "fold.staged", *COMMIT, "fold.committed"],
+    "extract": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "switch": ["alter.prepared", *COMMIT, "alter.committed"],
 }
 """What each operation comes to on the table below, in order."""
 
@@ -119,6 +144,10 @@ QUICK = {
     "vacuum": {"vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.published"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
+    "compact_versions": {"stage.written:2", "compact.staged", "create.published"},
+    "fold_versions": {"fold.staged", "create.published"},
+    "extract": {"validate.done", "create.published"},
+    "switch": {"alter.prepared", "create.published", "alter.committed"},
 }
 """What is tried every time; all points when there is more time. Inside a commit, `test_log.py` kills everywhere, without Spark."""
 
@@ -146,15 +175,19 @@ def cases() -> list:
 
 @attrs.frozen
 class State:
-    """What a table is to its users: its rows, and what its history says."""
+    """What a table is to its users: its rows, what its history says, its versions, and the extracts that it has taken."""
 
     rows: list
     history: list
+    versions: list
+    extracts: tuple
 
     @classmethod
     def of(cls, table: TrinityTable) -> State:
         commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
-        return cls(live_rows(table), commits)
+        opened = TrinityTable.forPath(table._backend.spark, table.path)
+        versions = opened.versions().collect() if opened.definition.history else []
+        return cls(live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts)
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +200,37 @@ def before(spark, tmp_path_factory) -> TrinityTable:
 
 
 @pytest.fixture(scope="module")
-def after(spark, before) -> dict[str, tuple[list[str], State]]:
-    """What each operation comes to, and what it makes of the table, when nobody is killed; and the table without any."""
-    found = {"nothing": ([], State.of(before))}
+def begun(spark, before, tmp_path_factory) -> dict[str, TrinityTable]:
+    """The tables that operations begin with: the ordinary one; it, compacted; and one with versions, some of them archived."""
+    directory, settings = tmp_path_factory.mktemp("versions"), {CHECKPOINT_INTERVAL: "1"}
+    table = new_table(spark, directory, ROWS, properties=settings, **KEYS, history=True)
+    fill(table, spark, [(i, 10, "a", False) for i in range(5)], [(1, 20, "b", False), (4, 20, None, True)])
+    table.snapshot(frame(spark, "id INT, v STRING", (1, "b"), (2, "a"), (3, "z")), at=40).execute()
+    table.compact()
+    fill(
+        table, spark, [(1, 30, "c", False), (3, 10, "corrected", False)], [(1, 15, "late", False), (3, 50, "d", False)]
+    )
+    compacted = copy_of(before, spark)
+    compacted.compact()
+    return {"ordinary": before, "compacted": compacted, "remembering": table}
+
+
+@pytest.fixture(scope="module")
+def nothing(begun) -> dict[str, State]:
+    """What each of them is when nothing happens to it."""
+    return {name: State.of(table) for name, table in begun.items()}
+
+
+def begin(begun: dict[str, TrinityTable], operation: str, spark) -> TrinityTable:
+    return copy_of(begun[BEGIN_AS.get(operation, "ordinary")], spark)
+
+
+@pytest.fixture(scope="module")
+def after(spark, begun) -> dict[str, tuple[list[str], State]]:
+    """What each operation comes to, and what it makes of the table, when nobody is killed."""
+    found = {}
     for name, operation in OPERATIONS.items():
-        table, steps = copy_of(before, spark), []
+        table, steps = begin(begun, name, spark), []
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(faults, "fault", steps.append)
             operation(spark, table)
@@ -205,13 +264,13 @@ def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None
 
 
 @pytest.mark.parametrize(("operation", "step"), cases())
-def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, before, after, operation, step):
-    table, steps = copy_of(before, spark), numbered(STEPS[operation])
+def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, nothing, after, operation, step):
+    table, steps = begin(begun, operation, spark), numbered(STEPS[operation])
     process = fork(OPERATIONS[operation], table.path, spark, fault=step)
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
-    expected = after[operation if committed else "nothing"][1]
+    expected = after[operation][1] if committed else nothing[BEGIN_AS.get(operation, "ordinary")]
     assert State.of(table) == expected
     staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]
     if staged and not committed:
@@ -240,7 +299,7 @@ def modules() -> list:
 
 
 def test_every_point_an_operation_comes_to_is_a_case(after):
-    assert {name: steps for name, (steps, _) in after.items() if steps} == STEPS
+    assert {name: steps for name, (steps, _) in after.items()} == STEPS
 
 
 def test_every_fault_point_of_the_package_is_a_case():

@@ -82,8 +82,23 @@ EFFECT = _column(
 SINCE = _column(
     "since",
     "BIGINT",
-    "in rewritten batches: when the tombstone was first committed, ms since the epoch",
+    "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
+    "history.timeline history.versions maintenance.archiving",
+)
+UNTIL = _column(
+    "until",
+    "the first watermark's, or BIGINT",
+    "in settled archives: where the version ends; without a declared watermark ms since the epoch",
+    "history.timeline",
+    "history.versions maintenance.archiving",
+)
+ENDED = _column(
+    "ended",
+    "BIGINT",
+    "in settled archives: when the row that ends the version was committed, ms since the epoch",
+    "history.timeline",
+    "maintenance.archiving",
 )
 BATCH = _column(
     "batch",
@@ -100,7 +115,7 @@ VERSION = _column(
     "BIGINT",
     "the commit version the row counts as",
     "storage.parquet",
-    "history.changes history.explanation maintenance.rewriting reader",
+    "history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
 )
 RANK = _column(
     "rank",
@@ -145,6 +160,34 @@ MADE_BY = _column(
 
 WINNER = _column("winner", "STRUCT", "watermark and version of the key's latest row", "history.explanation")
 RUNNER_UP = _column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
+
+# Versions of a key in the order of their time ---------------------------------------------------------------------------
+
+NEXT = _column(
+    "next",
+    "STRUCT",
+    "watermark and commit of the key's next row, null on the last",
+    "history.timeline",
+    "maintenance.archiving",
+)
+CLOSED = _column(
+    "closed", "BOOLEAN", "something ends the version", "history.timeline", "history.versions maintenance.archiving"
+)
+RUN = _column(
+    "run",
+    "BIGINT, then the first watermark's",
+    "shared by versions that do not differ in what is tracked; then where the first of them begins",
+    "history.versions",
+)
+LAST_OF_RUN = _column(
+    "last_of_run", "BOOLEAN", "the next version of the key differs in what is tracked", "history.versions"
+)
+ORIGIN = _column(
+    "origin",
+    "BIGINT",
+    "the version of the settled archive that the row is from, null elsewhere",
+    "maintenance.archiving",
+)
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ them is told in :mod:`trinitymerge.history`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -14,8 +15,10 @@ from pyspark.sql import DataFrame
 from trinitymerge import reader
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
+from trinitymerge.history.versions import Shown, as_of, versions
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import maintained, time_travel
 from trinitymerge.upkeep import MaintainedTable
@@ -35,9 +38,7 @@ class TableWithAPast(MaintainedTable):
             >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
-        snapshot = self._snapshot()
-        if self._pinned is not None:
-            require_files(self._past(), snapshot)
+        snapshot = self._readable()
         with held(self._backend.spark, LITERAL_NAMES):
             return reader.live(self._backend, Batches.of(snapshot))
 
@@ -93,6 +94,99 @@ class TableWithAPast(MaintainedTable):
         newest = self._snapshot().version
         return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
 
+    def versions(
+        self,
+        keys: DataFrame | Iterable[Any] | None = None,
+        track: str | Iterable[str] | None = None,
+        exceptColumns: str | Iterable[str] = (),
+        validFrom: str = "validFrom",
+        validTo: str = "validTo",
+        current: str = "isCurrent",
+        openEnd: Any = None,
+        emptyIntervals: bool = False,
+    ) -> DataFrame:
+        """Every version of the rows of a table with history, with the time in which it was valid (H2-H5): a type 2 dimension.
+
+        A version holds from its watermark (of several columns, the first; without a declared watermark, the time of its commit)
+        until the next row of its key, or the tombstone. A row that came late lies where it belongs and ends the one before. Rows
+        with the watermark of another replace it: they are corrections. What is current is what :meth:`toDF` shows.
+
+        Lazy. A compacted table is scanned once, without a shuffle; keys that occur in batches that are pending (up to a million
+        rows) are put in order anew, which takes one shuffle of these keys; ``track`` takes a shuffle of all.
+
+        Args:
+            keys: only versions of these: a DataFrame with the columns of the primary key, or a list of values.
+            track: consecutive versions that agree in these columns are one: it begins with the first and shows the other columns
+                as the last has them. Versions are never joined across a gap. By default each is shown.
+            exceptColumns: likewise, with all columns tracked but these. Watermark columns are never among the tracked.
+            validFrom: what to call the column that says from when a version holds; null is from the beginning.
+            validTo: likewise until when, that instant not included; null is until now.
+            current: likewise whether nothing has ended it.
+            openEnd: what ``validTo`` holds instead of null in current versions, such as ``"9999-12-31"``.
+            emptyIntervals: show versions too that begin and end at the same instant: of a composite watermark whose first column
+                is the same.
+
+        Returns:
+            The columns of the definition and these three.
+
+        Raises:
+            InvalidDefinitionError: the table keeps no history, or has a column of one of these names, or not one that is tracked.
+            SchemaMismatchError, NullKeyError: ``keys`` are no keys of the table.
+            ValueError: ``openEnd`` is of another type.
+
+        Example:
+            >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities", "name STRING, city STRING, day INT",
+            ...     primaryKey="name", watermarkKey="day", history=True)
+            >>> for city, day in [("Rome", 1), ("Oslo", 9), ("Bonn", 5)]:  # the last one comes late
+            ...     _ = cities.upsert(spark.sql(f"SELECT 'ann' AS name, '{city}' AS city, {day} AS day")).execute()
+            >>> cities.versions().orderBy("validFrom").show()
+            +----+----+---+---------+-------+---------+
+            |name|city|day|validFrom|validTo|isCurrent|
+            +----+----+---+---------+-------+---------+
+            | ann|Rome|  1|        1|      5|    false|
+            | ann|Bonn|  5|        5|      9|    false|
+            | ann|Oslo|  9|        9|   NULL|     true|
+            +----+----+---+---------+-------+---------+
+            <BLANKLINE>
+        """
+        tracked = None if track is None else _names(track)
+        shown = Shown(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
+        return versions(time_travel(self._backend, "versions()"), self._readable(), keys, shown)
+
+    def asOf(self, moment: Any) -> DataFrame:
+        """The rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
+
+        What was *known* at some time is another question: open the table as of then. Both together,
+        ``TrinityTable.forPath(spark, path, timestampAsOf=known).asOf(valid)``, is a bitemporal read.
+
+        Args:
+            moment: a value of the first watermark column; without a declared watermark a time. Text without a time zone of its
+                own is in the session's.
+
+        Returns:
+            The columns of the definition, one row per key that was live then; no rows before the first version.
+
+        Raises:
+            InvalidDefinitionError: the table keeps no history.
+            ValueError: ``moment`` is of another type.
+
+        Example:
+            >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities2", "name STRING, city STRING, day INT",
+            ...     primaryKey="name", watermarkKey="day", history=True)
+            >>> for city, day in [("Rome", 1), ("Oslo", 9)]:
+            ...     _ = cities.upsert(spark.sql(f"SELECT 'ann' AS name, '{city}' AS city, {day} AS day")).execute()
+            >>> cities.asOf(5).collect()
+            [Row(name='ann', city='Rome', day=1)]
+        """
+        return as_of(time_travel(self._backend, "asOf()"), self._readable(), moment)
+
+    def _readable(self) -> Snapshot:
+        """The version to read, whose files are there."""
+        snapshot = self._snapshot()
+        if self._pinned is not None:
+            require_files(self._past(), snapshot)
+        return snapshot
+
     def why(self, key: Any) -> DataFrame:
         """Every stored row of one key, the one that holds first, with a sentence each on why it won or lost (S42).
 
@@ -133,7 +227,8 @@ class TableWithAPast(MaintainedTable):
             +------+---------------+-----------------------------------------------------------------------+
             <BLANKLINE>
         """
-        snapshot = self._snapshot()
-        if self._pinned is not None:
-            require_files(self._past(), snapshot)
-        return why(maintained(self._backend, "why()"), snapshot, key)
+        return why(maintained(self._backend, "why()"), self._readable(), key)
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -118,9 +118,9 @@ def _require_files(store: TimeTravel, spans: Sequence[Span]) -> None:
     newest = store.snapshot().version
     snapshots = {s.version: s for span in spans for s in (span.before, span.after)}
     past = [s for v, s in sorted(snapshots.items()) if v < newest]
-    gone = {b.id for b in store.missing(list({b.id: b for s in past for b in s.batches}.values()))}
+    gone = {b.id for b in store.missing(list({b.id: b for s in past for b in s.current}.values()))}
     for snapshot in past:
-        if not gone.isdisjoint(b.id for b in snapshot.batches):
+        if not gone.isdisjoint(b.id for b in snapshot.current):
             require_files(store, snapshot)
 
 
@@ -182,8 +182,8 @@ class _Comparison:
         sought = touched(self.store, self.span)
         if not total_rows(sought):
             return
-        here, there = ({b.id for b in s.batches} for s in (self.span.before, self.span.after))
-        batches = {b.id: b for s in (self.span.before, self.span.after) for b in s.batches}
+        here, there = ({b.id for b in s.current} for s in (self.span.before, self.span.after))
+        batches = {b.id: b for s in (self.span.before, self.span.after) for b in s.current}
         few = total_rows(sought) <= SENT_ROWS
         whole = {b.id for b in sought} if few else set(batches)
         for was, now in ((True, False), (False, True), (True, True)):

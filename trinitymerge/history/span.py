@@ -50,8 +50,8 @@ class Span:
     @property
     def apart(self) -> tuple[Batch, ...]:
         """The batches that only one of the two versions has. Keys of others alone have the same rows in both."""
-        here, there = ({b.id for b in s.batches} for s in (self.before, self.after))
-        return tuple(b for s in (self.before, self.after) for b in s.batches if (b.id in here) != (b.id in there))
+        here, there = ({b.id for b in s.current} for s in (self.before, self.after))
+        return tuple(b for s in (self.before, self.after) for b in s.current if (b.id in here) != (b.id in there))
 
     @property
     def appended(self) -> tuple[Batch, ...] | None:
@@ -74,7 +74,7 @@ class Span:
 
         Rows that a compaction or fold has written count as a version that may have added none.
         """
-        versions = {b.version for b in self.after.batches if b.version is not None and b.version > self.before.version}
+        versions = {b.version for b in self.after.current if b.version is not None and b.version > self.before.version}
         made, otherwise = [c.version for c in self.changing], self.restored_at
         return {v: max((m for m in made if m <= v), default=otherwise) for v in sorted(versions)}
 
@@ -87,7 +87,7 @@ def touched(store: TimeTravel, span: Span) -> tuple[Batch, ...]:
     apart, appended = span.apart, span.appended
     if appended is None or total_rows(appended) >= total_rows(apart):
         return apart
-    known = {b.id for s in (span.before, span.after) for b in s.batches}
+    known = {b.id for s in (span.before, span.after) for b in s.current}
     rewritten_since = [b for b in appended if b.id not in known]
     return apart if store.missing(rewritten_since) else appended
 

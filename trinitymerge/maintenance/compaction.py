@@ -17,6 +17,7 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.expressions import any_of
+from trinitymerge.maintenance.archiving import Archived, beside_compaction
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, rewrite, wanted_files
 from trinitymerge.maintenance.tiling import Tiling, Work, as_segments, everything, what_pays
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -24,7 +25,7 @@ from trinitymerge.staging import discarded_on_failure
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Maintained, Staged
-from trinitymerge.storage.entries import COMPACT, Batch, Commit, Snapshot, current_user
+from trinitymerge.storage.entries import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, publish
 from trinitymerge.tombstones import holds_more
 
@@ -95,12 +96,12 @@ def why_compact(batches: Batches) -> str:
 
 def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
     base = Batches.of(snapshot).base
-    if len(base) < len(snapshot.batches):
+    if len(base) < len(snapshot.current) or snapshot.archives(LOOSE):
         return ""
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
     if any(b.tombstones for b in base):
-        rows = Dated.of(backend, snapshot.batches).scan(Batches.of(snapshot))
+        rows = Dated.of(backend, snapshot.definition, snapshot.current).scan(Batches.of(snapshot))
         worth = any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])
         if not rows.filter(worth).isEmpty():
             return ""
@@ -151,8 +152,9 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool
         return CompactionResult(version=snapshot.version, skipped=work)
     with discarded_on_failure(backend) as staged:
         written = _written(backend, snapshot, work, forget, staged)
+        archived = beside_compaction(backend, snapshot, work, staged)
         faults.fault("compact.staged")
-        commit = _commit_of(snapshot, work, written, start)
+        commit = _commit_of(snapshot, work, written, archived, start)
         asked = (OnlyAppends(and_folds=True), Holds(partial(_rows_below_horizon, commit)))
         done = publish(backend, commit, snapshot, asked, partial(beside_folds, commit))
     faults.fault("compact.committed")
@@ -173,7 +175,7 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
     """What is to be written; or why nothing is."""
     tiling = None if full else Tiling.of(backend, Batches.of(snapshot))
     if tiling is None:
-        why_not = "the table has no rows" if not snapshot.batches else ""
+        why_not = "the table has no rows" if not snapshot.current else ""
         return why_not or (not full and _why_not(backend, snapshot, forget)) or everything(snapshot, uuid.uuid4().hex)
     work = what_pays(backend, snapshot, tiling, forget)
     if work.pieces:
@@ -213,8 +215,8 @@ def _written(
     return found
 
 
-def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], start: float) -> Commit:
-    kept = {b.id for b in work.kept}
+def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], archived: Archived, start: float) -> Commit:
+    kept = {b.id for b in (*work.kept, *snapshot.archives(SETTLED))} - archived.replaced
     horizon: Watermark | None = None
     for piece in written:
         before = snapshot.horizon if horizon is None else horizon
@@ -222,7 +224,7 @@ def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], star
         horizon = horizon if found is None else found
     return snapshot.next_commit(
         COMPACT,
-        added=[b for piece in written for b in piece.batches],
+        added=[*(b for piece in written for b in piece.batches), *archived.added],
         removed=[b.id for b in snapshot.batches if b.id not in kept],
         horizon=horizon,
         metrics={n: sum(piece.observed[n] for piece in written) for n in ("rows", "tombstones", "forgotten")},

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.maintenance.archiving import beside_fold
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, rewrite
 from trinitymerge.properties import fold_after_batches, fold_bytes
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -74,21 +75,22 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
     start = time.perf_counter()
     with held(backend.spark, LITERAL_NAMES):
         rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
-    everything = len(replaces) == len(snapshot.batches)
+    everything = len(replaces) == len(snapshot.current)
     version = max(b.version for b in replaces if b.version is not None)
-    commit = snapshot.next_commit(
-        FOLD,
-        parameters={"batches": len(replaces)},
-        added=[rewritten.batch(version, base=everything)],
-        removed=[b.id for b in replaces],
-        metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
-        user=current_user(),
-        duration_ms=int((time.perf_counter() - start) * 1000),
-    )
     try:
         with discarded_on_failure(backend) as staged:
             staged.append(rewritten.staged)
+            archived = beside_fold(backend, snapshot, replaces, rewritten.observed["rows"], staged)
             faults.fault("fold.staged")
+            commit = snapshot.next_commit(
+                FOLD,
+                parameters={"batches": len(replaces)},
+                added=[rewritten.batch(version, base=everything), *archived.added],
+                removed=[*(b.id for b in replaces), *archived.replaced],
+                metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
+                user=current_user(),
+                duration_ms=int((time.perf_counter() - start) * 1000),
+            )
             done = publish(backend, commit, snapshot, (OnlyAppends(),))
     except (ConcurrentCommitError, FilesVacuumedError):
         return None

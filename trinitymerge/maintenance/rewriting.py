@@ -54,7 +54,12 @@ class Forget:
 
     @classmethod
     def of(cls, definition: TableDefinition) -> Forget:
-        """As the table's retention says; without a declared watermark no row can come too late (S38)."""
+        """As the table's retention says; without a declared watermark no row can come too late (S38).
+
+        Tombstones of a table with history stay as long as its versions do (H6).
+        """
+        if definition.history:
+            return cls(None)
         if not definition.watermarkKey:
             return cls(None, everything=True)
         hours = tombstone_retention_hours(definition.properties)
@@ -94,11 +99,13 @@ FORGET_NOTHING = Forget(None)
 
 @attrs.frozen
 class Dated:
-    """Scans batches with the commit time of each tombstone: rewritten batches remember it, others are of one commit.
+    """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6).
+
+    Rewritten batches remember it, others are of one commit.
 
     Attributes:
         backend: where the batches are.
-        commit_times_ms: of the versions that hold tombstones, milliseconds since the epoch.
+        commit_times_ms: of the versions whose rows need it, milliseconds since the epoch.
         in_one_task: whether one task is to read all there is.
         within: SQL over keys that is true of the rows to read, of batches that are no base.
     """
@@ -109,9 +116,11 @@ class Dated:
     within: Sql = TRUE
 
     @classmethod
-    def of(cls, backend: Maintained, batches: Sequence[Batch], within: Sql = TRUE) -> Dated:
+    def of(
+        cls, backend: Maintained, definition: TableDefinition, batches: Sequence[Batch], within: Sql = TRUE
+    ) -> Dated:
         """For some batches of a snapshot."""
-        needed = {b.version for b in batches if b.tombstones and b.version is not None}
+        needed = {b.version for b in batches if (b.tombstones or definition.history) and b.version is not None}
         times = {version: backend.committed_at(version) for version in sorted(needed)}
         few = len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
         return cls(backend, times, few, within)
@@ -128,7 +137,8 @@ class Dated:
         if self.commit_times_ms:
             pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
             committed = f"try_element_at(map({pairs}), {VERSION})"
-        since = f"CASE WHEN {is_tombstone(batches.definition)} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
+        whose = TRUE if batches.definition.history else is_tombstone(batches.definition)
+        since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
         rows = rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
         return rows.coalesce(1) if self.in_one_task else rows
 
@@ -171,7 +181,7 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
     return {
         "rows": f"count_if({where})",
         "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
-        "since": f"min(CASE WHEN {where} THEN {SINCE} END)",
+        "since": f"min(CASE WHEN {all_of([where, is_tombstone(definition)])} THEN {SINCE} END)",
         **watermark_metrics(definition, where),
         **keyrange.metrics_of_rows(definition, where),
         **keyrange.metrics_of_first(definition, where),
@@ -198,7 +208,7 @@ def rewrite(
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
-    dated = Dated.of(backend, batches, within)
+    dated = Dated.of(backend, definition, batches, within)
     latest = reader.latest(dated, Batches(definition, batches))
     if any(b.tombstones for b in batches):
         latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)

@@ -102,7 +102,7 @@ class Work:
 
 def everything(snapshot: Snapshot, name: str) -> Work:
     """Rewriting all there is, as a base of a new name."""
-    batches, definition = snapshot.batches, snapshot.definition
+    batches, definition = snapshot.current, snapshot.definition
     if not has_order(definition):
         return Work((Piece(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
@@ -185,7 +185,7 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
     A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is.
     """
     batches = Batches.of(snapshot)
-    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.batches)
+    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.current)
     changed, wanted = _changed(backend, batches, tiling), segment_bytes(snapshot.properties, table_bytes)
     dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
     pieces, rewritten = [], set[int]()

@@ -35,8 +35,8 @@ class Batches:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
-        """All batches of a snapshot."""
-        return cls(snapshot.definition, snapshot.batches)
+        """What live rows of a snapshot are read from."""
+        return cls(snapshot.definition, snapshot.current)
 
     @property
     def base(self) -> tuple[Batch, ...]:

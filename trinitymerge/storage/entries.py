@@ -233,6 +233,15 @@ class Snapshot:
         """The table's properties."""
         return self.definition.properties
 
+    @property
+    def current(self) -> tuple[Batch, ...]:
+        """The batches that live rows are read from: all but archives."""
+        return tuple(b for b in self.batches if b.archive is None)
+
+    def archives(self, kind: str) -> tuple[Batch, ...]:
+        """The archives of one kind (H6)."""
+        return tuple(b for b in self.batches if b.archive == kind)
+
     def next_commit(self, operation: str, **fields: Any) -> Commit:
         """A commit on top of this snapshot: the next version, a later timestamp than any before.
 

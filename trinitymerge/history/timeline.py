@@ -1,0 +1,150 @@
+"""The versions of keys in the order of their time, and which row ends which (H2-H5).
+
+Owns: what stands beside the rows of an archive, when rows were committed, and the one window that finds the ends. A *version* here
+is any row of a key, tombstones included; whoever shows versions leaves tombstones out. Everything is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.columns import CLOSED, ENDED, NEXT, SINCE, UNTIL, VERSION
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.expressions import (
+    FALSE,
+    all_of,
+    any_of,
+    case,
+    equals,
+    is_not_null,
+    is_null,
+    is_older,
+    not_,
+    or_else,
+    over,
+    quote,
+    same,
+)
+from trinitymerge.history.values import field_of, meaning
+from trinitymerge.sqltext import Sql
+from trinitymerge.storage.backend import Batches, TimeTravel
+from trinitymerge.storage.entries import Batch
+
+
+def require_history(definition: TableDefinition, call: str, path: str) -> None:
+    """Checks that a table keeps its versions (H8).
+
+    Raises:
+        InvalidDefinitionError: it does not.
+    """
+    if not definition.history:
+        raise InvalidDefinitionError(
+            f"{call} needs a table that keeps its versions, and {path} keeps the latest rows only. Create a table with "
+            "TrinityTable.create(..., history=True) and feed it instead. What changed between two versions of this one, "
+            "changes() tells."
+        )
+
+
+# What stands beside the rows of an archive ----------------------------------------------------------------------------
+
+
+def until_field(definition: TableDefinition) -> Field:
+    """Where a version ends: the first watermark column of the next, or the time of its commit in milliseconds."""
+    kind = definition.field(definition.watermarkKey[0]).type if definition.watermarkKey else "long"
+    return Field(str(UNTIL), kind)
+
+
+def archive_fields(definition: TableDefinition) -> tuple[Field, ...]:
+    """What the files of archives hold beside the stored columns."""
+    return Field(str(SINCE), "long"), until_field(definition), Field(str(ENDED), "long")
+
+
+def begin(definition: TableDefinition) -> Sql:
+    """Where a version begins: its first watermark column, or the time of its commit in milliseconds (H5)."""
+    return quote(definition.watermarkKey[0]) if definition.watermarkKey else SINCE
+
+
+def time_order(definition: TableDefinition) -> Sql:
+    """The order of the rows of a key, the earliest first: by watermark, then by commit (S6)."""
+    watermarks = (f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey)
+    return Sql(", ".join([*watermarks, *([f"{VERSION} ASC"] if definition.watermarkKey else []), f"{SINCE} ASC"]))
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Timeline:
+    """The rows of a table's batches with the times of their commits.
+
+    Attributes:
+        backend: where the batches are.
+        definition: of the table.
+    """
+
+    backend: TimeTravel
+    definition: TableDefinition
+
+    def scan(self, batches: Sequence[Batch]) -> DataFrame:
+        """The stored columns of batches, :data:`VERSION`, and what :func:`archive_fields` names.
+
+        Where a row ends is null but in settled archives.
+        """
+        rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
+        since = self.since(batches)
+        return rows.selectExpr(*[f"{since} AS {SINCE}" if n == SINCE else quote(n) for n in rows.columns])
+
+    def since(self, batches: Sequence[Batch]) -> Sql:
+        """When a row was committed: rewritten batches keep it, others are of one commit."""
+        versions = sorted({b.version for b in batches if b.version is not None and b.archive is None})
+        return or_else(SINCE, meaning({v: self.backend.committed_at(v) for v in versions}, VERSION))
+
+    def followed(self, rows: DataFrame) -> DataFrame:
+        """Rows of whole keys, as :meth:`scan` gives them, and as :data:`NEXT` the watermark and commit of the next of the key."""
+        own = self.definition
+        marks = [*(f"{quote(w)} AS w{i}" for i, w in enumerate(own.watermarkKey)), f"{SINCE} AS since"]
+        following = over(Sql(f"lead(struct({', '.join(marks)}))"), map(quote, own.primaryKey), time_order(own))
+        return rows.selectExpr("*", f"{following} AS {NEXT}")
+
+    def is_corrected(self) -> Sql:
+        """True if the next row of the key stands for the same moment: it was committed later, and holds (H2)."""
+        if not self.definition.watermarkKey:
+            return or_else(equals(SINCE, field_of(NEXT, "since")), FALSE)
+        pairs = enumerate(self.definition.watermarkKey)
+        return all_of([is_not_null(NEXT), *(same(quote(w), field_of(NEXT, f"w{i}")) for i, w in pairs)])
+
+    def is_ended_anew(self) -> Sql:
+        """True if the next row ends this one earlier than it says, or for the first time.
+
+        What a settled archive says may know more: of a tombstone that has been forgotten since.
+        """
+        ends = is_older([field_of(NEXT, "w0" if self.definition.watermarkKey else "since")], [UNTIL])
+        return all_of([is_not_null(NEXT), any_of([is_null(ENDED), ends])])
+
+    def in_order(self, rows: DataFrame) -> DataFrame:
+        """Rows of whole keys with their ends found anew; of several with equal watermarks the last committed (H2).
+
+        Returns:
+            The columns of :meth:`scan`, and :data:`CLOSED`: false on rows that nothing ends.
+        """
+        anew, until = self.is_ended_anew(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
+        found: dict[str, Sql] = {
+            UNTIL: case([(anew, until)], UNTIL),
+            ENDED: case([(anew, field_of(NEXT, "since"))], ENDED),
+        }
+        return (
+            self.followed(rows)
+            .filter(not_(self.is_corrected()))
+            .selectExpr(
+                *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns],
+                f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {CLOSED}",
+            )
+        )
+
+    def as_stored(self, rows: DataFrame) -> DataFrame:
+        """Rows of :meth:`scan` that end where they say, if anywhere: those of a base and of settled archives."""
+        return rows.selectExpr("*", f"{is_not_null(ENDED)} AS {CLOSED}")

@@ -1,0 +1,241 @@
+"""The versions of a table's rows, each with the interval in which it held (H2-H5).
+
+Owns: which rows are resolved anew and which say themselves where they end, what is shown, and versions that are one because what
+is tracked does not differ. Everything is lazy.
+
+A compacted table is one scan without a shuffle: its base holds what is current, its archives what was, with its end. Of a table
+with rows that are pending, only the keys that occur there are put in order anew.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge import keyrange, reader, soughtkeys
+from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+from trinitymerge.expressions import (
+    all_of,
+    any_of,
+    case,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_tombstone,
+    not_,
+    over,
+    physical_type,
+    quote,
+    same,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.history.timeline import Timeline, begin, require_history, until_field
+from trinitymerge.history.values import equatable, moment
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.sqltext import Sql
+from trinitymerge.storage.backend import Batches, TimeTravel
+from trinitymerge.storage.entries import LOOSE, SETTLED, Batch, Snapshot
+
+_COMMIT_TIME = Field("commit time", "timestamp")
+
+
+@attrs.frozen
+class Shown:
+    """What a user asks of ``versions()`` beside the keys; its arguments."""
+
+    track: tuple[str, ...] | None
+    exceptColumns: tuple[str, ...]
+    validFrom: str
+    validTo: str
+    current: str
+    openEnd: Any
+    emptyIntervals: bool
+
+
+def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: Shown) -> DataFrame:
+    """One row per version, with its interval (H2-H5).
+
+    Raises:
+        InvalidDefinitionError: the table keeps no versions, or has a column that is called like one that is added, or not the
+            one that is to be tracked.
+        SchemaMismatchError, NullKeyError: these are no keys of the table.
+        ValueError: the value for open ends is of another type.
+    """
+    own = snapshot.definition
+    require_history(own, "versions()", store.path)
+    added = (shown.validFrom, shown.validTo, shown.current)
+    _require_apart(own, added)
+    with held(store.spark, LITERAL_NAMES):
+        timeline = Timeline(store, own)
+        rows = _told(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
+        if not shown.emptyIntervals:
+            rows = rows.filter(not_(_is_empty(own)))
+        tracked = _tracked(store, own, shown)
+        begins = begin(own)
+        if tracked is not None:
+            rows, begins = _joined(rows, own, tracked), Sql(RUN)
+        until = _shown_time(own, UNTIL)
+        if shown.openEnd is not None:
+            end = literal(store, shown.openEnd, _time_field(own), "openEnd")
+            until = case([(CLOSED, until)], end)
+        return rows.selectExpr(
+            *map(quote, own.names),
+            f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
+            f"{until} AS {quote(shown.validTo)}",
+            f"{not_(CLOSED)} AS {quote(shown.current)}",
+        )
+
+
+def as_of(store: TimeTravel, snapshot: Snapshot, when: Any) -> DataFrame:
+    """The rows that were valid at a moment of the data's time (H5).
+
+    Raises:
+        InvalidDefinitionError: the table keeps no versions.
+        ValueError: this is no moment of that time.
+    """
+    own = snapshot.definition
+    require_history(own, "asOf()", store.path)
+    with held(store.spark, LITERAL_NAMES):
+        at = literal(store, when, _time_field(own), "asOf")
+        begins, until = _shown_time(own, begin(own)), _shown_time(own, UNTIL)
+        holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(CLOSED), Sql(f"{until} > {at}")])]
+        rows = _told(Timeline(store, own), snapshot, None, "asOf").filter(all_of([not_(is_tombstone(own)), *holds]))
+        return rows.selectExpr(*map(quote, own.names))
+
+
+def _require_apart(own: TableDefinition, added: Sequence[str]) -> None:
+    lowered = [n.lower() for n in added]
+    taken = [n for n in own.names if n.lower() in lowered]
+    if taken:
+        raise InvalidDefinitionError(
+            f"The table has a column '{taken[0]}', and versions() adds {', '.join(added)}. Give it other names: validFrom=, "
+            "validTo=, current=.",
+            column=taken[0],
+        )
+    if len(set(lowered)) < len(lowered):
+        raise InvalidDefinitionError(f"versions() is to add {', '.join(added)}: three columns need three names.")
+
+
+# Which rows -----------------------------------------------------------------------------------------------------------
+
+
+def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, call: str) -> DataFrame:
+    """All versions of all keys, or of some, tombstones included, with their ends."""
+    own = timeline.definition
+    if keys is not None:
+        sought = soughtkeys.as_columns(timeline.backend.spark, own, keys, call)
+        with soughtkeys.naming_misfits(call):
+            soughtkeys.require_no_null(sought, call)
+            within = keyrange.one_of(own, sought)
+        rows = timeline.scan(snapshot.batches)
+        return timeline.in_order(reader.only_keys(rows if within is None else rows.filter(within), own, sought))
+    settled = (*Batches.of(snapshot).base, *snapshot.archives(SETTLED))
+    pending = (*Batches.of(snapshot).pending, *snapshot.archives(LOOSE))
+    if not pending:
+        return timeline.as_stored(timeline.scan(settled))
+    if not settled or sum(b.rows for b in pending) > reader.OVERLAY_ROWS:
+        return timeline.in_order(timeline.scan(snapshot.batches))
+    return _beside(timeline, settled, pending)
+
+
+def _beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence[Batch]) -> DataFrame:
+    """Settled versions as they are, but for keys that occur in what is pending."""
+    own, few, many = timeline.definition, timeline.scan(pending), timeline.scan(settled)
+    keys = F.broadcast(few.selectExpr(*[f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]))
+    anew = timeline.in_order(reader.only_keys(many, own, keys).unionByName(few))
+    return timeline.as_stored(reader.without_keys(many, own, keys)).unionByName(anew)
+
+
+# Times ----------------------------------------------------------------------------------------------------------------
+
+
+def _time_field(own: TableDefinition) -> Field:
+    """What kind of value versions begin and end at."""
+    return until_field(own) if own.watermarkKey else _COMMIT_TIME
+
+
+def _shown_time(own: TableDefinition, value: Sql) -> Sql:
+    return value if own.watermarkKey else moment(value)
+
+
+def _is_empty(own: TableDefinition) -> Sql:
+    """True if a version ends at the instant at which it begins."""
+    return all_of([CLOSED, same(begin(own), UNTIL)])
+
+
+def literal(store: TimeTravel, value: Any, field: Field, name: str) -> Sql:
+    """A user's value as one of a column's type, as SQL.
+
+    Text without a time zone of its own is in the session's, as literals are.
+
+    Raises:
+        ValueError: it is none.
+    """
+    kind = physical_type(field)
+    text = value.isoformat() if isinstance(value, (datetime.date, datetime.datetime)) else str(value)
+    given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
+    # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
+    asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
+    if value is None or isinstance(value, bool) or store.spark.sql(asked).collect()[0][0]:
+        raise ValueError(f"{name} takes a value of the type of '{field.name}', which is {field.text}, got {value!r}.")
+    return given
+
+
+# Versions that are one ------------------------------------------------------------------------------------------------
+
+
+def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Field] | None:
+    """The columns in which consecutive versions must differ, or they are one; None if each is shown.
+
+    Raises:
+        InvalidDefinitionError: there is no such column.
+    """
+    if shown.track is None and not shown.exceptColumns:
+        return None
+    exact = is_case_sensitive(store.spark)
+
+    def found(names: Iterable[str]) -> set[str]:
+        known = {name: find_name(name, own.names, exact) for name in names}
+        for name, column in known.items():
+            if column is None:
+                raise InvalidDefinitionError(
+                    f"versions() is to track columns by '{name}', which the table does not have."
+                    f"{did_you_mean(name, own.names)}",
+                    column=name,
+                )
+        return {column for column in known.values() if column is not None}
+
+    wanted = set(own.names) if shown.track is None else found(shown.track)
+    wanted -= {*own.watermarkKey, *found(shown.exceptColumns)}
+    return [f for f in own.fields if f.name in wanted]
+
+
+def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> DataFrame:
+    """Consecutive versions that agree in some columns as one: the last, and as :data:`RUN` where the first begins.
+
+    Never across a gap: a version belongs to the one before if it begins where that ends.
+    """
+    keys = [quote(k) for k in own.primaryKey]
+    order = Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in own.watermarkKey), f"{SINCE} ASC"]))
+    values = [equatable(quote(f.name), physical_type(f)) for f in tracked]
+    compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
+
+    def neighbour(which: str, value: Sql) -> Sql:
+        return over(Sql(f"{which}({value})"), keys, order)
+
+    continues = all_of([same(neighbour("lag", UNTIL), begin(own)), same(neighbour("lag", compared), compared)])
+    numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {RUN}")
+    numbered = numbered.selectExpr(*map(quote, rows.columns), f"{over(Sql(f'sum({RUN})'), keys, order)} AS {RUN}")
+    run = [*keys, RUN]
+    first = over(Sql(f"first_value({begin(own)})"), run, order)
+    is_last = is_null(over(Sql("lead(1)"), run, order))
+    marked = numbered.selectExpr(*map(quote, rows.columns), f"{first} AS {RUN}", f"{is_last} AS {LAST_OF_RUN}")
+    return marked.filter(LAST_OF_RUN).drop(LAST_OF_RUN)

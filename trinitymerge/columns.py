@@ -10,37 +10,7 @@ import re
 from typing import TypeVar
 
 from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.sqltext import Sql
-
-
-class TechnicalColumn(Sql):
-    """The name of a column, with what is declared about it. As SQL it needs no quotes.
-
-    Attributes:
-        type: as SQL, or in words where it is that of another column.
-        meaning: of its value in a row.
-        added_by: the module that adds it.
-        read_by: the other modules that may use it.
-    """
-
-    type: str
-    meaning: str
-    added_by: str
-    read_by: tuple[str, ...]
-
-
-class ColumnFamily(TechnicalColumn):
-    """Columns of which there is one per key, watermark or source column."""
-
-    def __call__(self, *numbers: int) -> Sql:
-        """The name of one member.
-
-        Example:
-            >>> FOUND_WATERMARK(0)
-            '_tm_found0'
-        """
-        return Sql(f"{self}{'_'.join(map(str, numbers))}")
-
+from trinitymerge.technical import ColumnFamily, TechnicalColumn
 
 _C = TypeVar("_C", bound=TechnicalColumn)
 DECLARED: list[TechnicalColumn] = []
@@ -84,21 +54,20 @@ SINCE = _column(
     "BIGINT",
     "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
-    "history.timeline history.versions maintenance.archiving",
+    "history.timeline history.versions",
 )
 UNTIL = _column(
     "until",
     "the first watermark's, or BIGINT",
     "in settled archives: where the version ends; without a declared watermark ms since the epoch",
     "history.timeline",
-    "history.versions maintenance.archiving",
+    "history.versions",
 )
 ENDED = _column(
     "ended",
     "BIGINT",
     "in settled archives: when the row that ends the version was committed, ms since the epoch",
     "history.timeline",
-    "maintenance.archiving",
 )
 BATCH = _column(
     "batch",
@@ -130,8 +99,8 @@ KEY_TO_FIND = _family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "history.changes keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing merge.run.attempt "
-    "merge.run.conflicts reader soughtkeys",
+    "history.changes history.versions keyrange maintenance.archiving maintenance.purge merge.analysis.keymatch "
+    "merge.compile.probing merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = _family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = _family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
@@ -168,7 +137,6 @@ NEXT = _column(
     "STRUCT",
     "watermark and commit of the key's next row, null on the last",
     "history.timeline",
-    "maintenance.archiving",
 )
 CLOSED = _column(
     "closed", "BOOLEAN", "something ends the version", "history.timeline", "history.versions maintenance.archiving"

@@ -5,6 +5,7 @@ Owns: the names of these calls, and the table's alias in expressions. What a mer
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +19,10 @@ from trinitymerge.maintenance import automatic
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.changefeed import Feed
+from trinitymerge.merge.extracts import Extract
+from trinitymerge.merge.feeds import apply_changes, derived
+from trinitymerge.storage.stores import time_travel
 
 _DEFAULT_ALIAS = "target"
 
@@ -126,3 +131,104 @@ class FedTable(TableWithAPast):
             1
         """
         return companions.delete_where(self._builder(None), condition)
+
+    # Feeds ----------------------------------------------------------------------------------------------------------
+
+    def applyChanges(
+        self,
+        source: DataFrame,
+        sequenceBy: str | Column | Sequence[str | Column] | None = None,
+        applyAsDeletes: str | Column | None = None,
+        applyAsTruncates: str | Column | None = None,
+        columns: Iterable[str] | None = None,
+        exceptColumns: str | Iterable[str] = (),
+        ignoreNullUpdates: bool | Iterable[str] = False,
+    ) -> MergeBuilder:
+        """Applies change events, one row each, in any order (H9): type 1 on an ordinary table, type 2 on one with history.
+
+        An event replaces the whole row of its key. Its place is its sequence, the table's watermark: what comes late or twice
+        does no harm, and of a delete a tombstone is left that keeps earlier events from bringing the row back. Two different
+        events of one key with an equal sequence are refused (S12).
+
+        Appends without reading the table, but for ``ignoreNullUpdates``, which looks up the keys of the events, and a batch with a
+        truncate in it, which reads the table and evaluates the source at this call.
+
+        Args:
+            source: the events, with the columns of the table; others are left out, and said to be.
+            sequenceBy: what orders the events: SQL text or a Column over the source, or one for each watermark column. By default
+                the source's columns that are called like the watermark's. No event may have a null there.
+            applyAsDeletes: boolean SQL text or Column over the source: true on events that delete their key. Such an event needs
+                nothing but key and sequence.
+            applyAsTruncates: likewise for events that delete whatever is not fresher, in the table and in the batch. Not
+                remembered: an earlier event that comes later is not kept away. Not for tables with history.
+            columns: the source columns to take; the table's others are null. Keys and sequence always are among them.
+            exceptColumns: source columns to leave out.
+            ignoreNullUpdates: true, or columns: a null there means that nothing has changed, in fields of structs too. It is filled
+                when it is written, with the value before it in the data's time (without history: in the current row), never
+                across a delete (H10). So events that come late do not change what has been filled.
+
+        Returns:
+            A merge to be executed; it may be given ``withTransaction``, ``onStale`` and ``maxDeleteFraction``.
+
+        Raises:
+            InvalidMergeError: the table declares no watermark, or keeps history and is to be truncated, or the source lacks a
+                column.
+
+        Example:
+            >>> events = spark.sql("SELECT * FROM VALUES ('1', 8.0, timestamp'2024-02-01', 'U'), "
+            ...                    "('2', null, timestamp'2024-02-02', 'D') AS t(order_id, amount, ts, op)")
+            >>> orders.applyChanges(events, applyAsDeletes="op = 'D'").execute().rowsAppended
+            2
+            >>> orders.toDF().select("order_id", "amount").collect()
+            [Row(order_id='1', amount=Decimal('8.00'))]
+        """
+        source = opening.check_source(self._backend.spark, source, self.path)
+        feed = Feed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
+        return apply_changes(self._builder, time_travel(self._backend, "applyChanges()"), source, feed, self._alias)
+
+    def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
+        """Takes a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
+
+        Rows that are equal (null-safely, nested values included) are not written, and an extract that changes nothing appends
+        nothing. In a table with history extracts may come in any order: one that comes late is compared with what held at its
+        moment, and what held at the next moment that was taken remains. An empty extract does nothing (S37).
+
+        Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed.
+
+        Args:
+            source: all rows, with the columns of the table but the watermark; each key once.
+            at: the moment: a value of the watermark column, of which there must be one. Text is read as that type.
+            missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
+
+        Returns:
+            A merge to be executed; it may be given ``withTransaction`` and ``maxDeleteFraction``. What ``rowsSource`` counts is
+            the rows that differ.
+
+        Raises:
+            InvalidMergeError: the table declares no watermark, or several columns; it keeps no history and a later moment has
+                been taken; the extract lacks a column.
+            ValueError: ``at`` or ``missing`` is none of these.
+
+        Example:
+            >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities3", "name STRING, city STRING, day INT",
+            ...     primaryKey="name", watermarkKey="day", history=True)
+            >>> monday = spark.sql("SELECT * FROM VALUES ('ann', 'Rome'), ('bob', 'Oslo') AS t(name, city)")
+            >>> tuesday = spark.sql("SELECT * FROM VALUES ('ann', 'Bonn') AS t(name, city)")
+            >>> cities.snapshot(monday, at=1).execute().rowsAppended, cities.snapshot(tuesday, at=2).execute().rowsAppended
+            (2, 2)
+            >>> cities.versions().select("name", "city", "validFrom", "validTo").orderBy("name", "validFrom").show()
+            +----+----+---------+-------+
+            |name|city|validFrom|validTo|
+            +----+----+---------+-------+
+            | ann|Rome|        1|      2|
+            | ann|Bonn|        2|   NULL|
+            | bob|Oslo|        1|      2|
+            +----+----+---------+-------+
+            <BLANKLINE>
+        """
+        source = opening.check_source(self._backend.spark, source, self.path)
+        own = self._snapshot().definition
+        if missing not in ("delete", "keep"):
+            raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
+        extract = Extract.of(self._backend.spark, source, own, at, missing == "delete")
+        return derived(self._builder, partial(extract.merged_into, time_travel(self._backend, "snapshot()")))

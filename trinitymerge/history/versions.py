@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader, soughtkeys
@@ -84,7 +84,7 @@ def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[A
             rows, begins = _joined(rows, own, tracked), Sql(RUN)
         until = _shown_time(own, UNTIL)
         if shown.openEnd is not None:
-            end = literal(store, shown.openEnd, _time_field(own), "openEnd")
+            end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
             until = case([(CLOSED, until)], end)
         return rows.selectExpr(
             *map(quote, own.names),
@@ -104,11 +104,18 @@ def as_of(store: TimeTravel, snapshot: Snapshot, when: Any) -> DataFrame:
     own = snapshot.definition
     require_history(own, "asOf()", store.path)
     with held(store.spark, LITERAL_NAMES):
-        at = literal(store, when, _time_field(own), "asOf")
-        begins, until = _shown_time(own, begin(own)), _shown_time(own, UNTIL)
-        holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(CLOSED), Sql(f"{until} > {at}")])]
-        rows = _told(Timeline(store, own), snapshot, None, "asOf").filter(all_of([not_(is_tombstone(own)), *holds]))
-        return rows.selectExpr(*map(quote, own.names))
+        at = literal(store.spark, when, _time_field(own), "asOf")
+        if not own.watermarkKey:
+            at = Sql(f"unix_micros({at}) / 1000")  # of the log's clock, which counts milliseconds
+        return valid_at(Timeline(store, own), snapshot, at).selectExpr(*map(quote, own.names))
+
+
+def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
+    """The stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
+    begins = begin(timeline.definition)
+    holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(CLOSED), Sql(f"{UNTIL} > {at}")])]
+    rows = _told(timeline, snapshot, None, "asOf")
+    return rows.filter(all_of([not_(is_tombstone(timeline.definition)), *holds]))
 
 
 def _require_apart(own: TableDefinition, added: Sequence[str]) -> None:
@@ -171,7 +178,7 @@ def _is_empty(own: TableDefinition) -> Sql:
     return all_of([CLOSED, same(begin(own), UNTIL)])
 
 
-def literal(store: TimeTravel, value: Any, field: Field, name: str) -> Sql:
+def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     """A user's value as one of a column's type, as SQL.
 
     Text without a time zone of its own is in the session's, as literals are.
@@ -184,7 +191,7 @@ def literal(store: TimeTravel, value: Any, field: Field, name: str) -> Sql:
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
-    if value is None or isinstance(value, bool) or store.spark.sql(asked).collect()[0][0]:
+    if value is None or isinstance(value, bool) or spark.sql(asked).collect()[0][0]:
         raise ValueError(f"{name} takes a value of the type of '{field.name}', which is {field.text}, got {value!r}.")
     return given
 

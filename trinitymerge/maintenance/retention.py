@@ -154,7 +154,12 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
         latest = backend.snapshot()
         added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
         definition = old.definition if old.definition != latest.definition else None
-        if not added and not removed and definition is None and latest.horizon == old.horizon:
+        if (
+            not added
+            and not removed
+            and definition is None
+            and (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
+        ):
             why = f"the table equals version {version} already"
             return RestoreResult(version=latest.version, restored=version, skipped=why)
         commit = latest.next_commit(
@@ -165,6 +170,7 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
             removed=[b.id for b in removed],
             horizon=old.horizon,
             resets_horizon=old.horizon is None and latest.horizon is not None,
+            extracts=old.extracts if old.extracts != latest.extracts else None,
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
         )

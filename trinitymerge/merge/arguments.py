@@ -81,6 +81,19 @@ def names_of(method: str, names: Any) -> tuple[str, ...]:
     return found
 
 
+def watermark_of(method: str, values: Any) -> tuple[Any, ...]:
+    """The values of a watermark, column by column.
+
+    Raises:
+        InvalidMergeError: there are none, or one is no expression; begins with the method's name.
+    """
+    if not values or not all(isinstance(v, (str, Column, *_LITERALS)) for v in values):
+        raise InvalidMergeError(
+            f"{method} takes a value for each watermark column: SQL text, Columns or plain Python literals, got {values!r}."
+        )
+    return tuple(values)
+
+
 def texts_of(clauses: tuple[Clause, ...]) -> list[str]:
     """The text of every expression of a clause list, to see which aliases it uses."""
     texts = [text_of(c.condition) for c in clauses]

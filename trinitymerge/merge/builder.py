@@ -14,7 +14,15 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.arguments import ExpressionMap, assignments_of, condition_of, names_of, text_of, texts_of
+from trinitymerge.merge.arguments import (
+    ExpressionMap,
+    assignments_of,
+    condition_of,
+    names_of,
+    text_of,
+    texts_of,
+    watermark_of,
+)
 from trinitymerge.merge.clauses import (
     Action,
     All,
@@ -55,16 +63,15 @@ class MergeBuilder:
     - for each live target row without a pair, the ``whenNotMatchedAndExistsOnlyOnTarget`` clauses likewise (S19).
 
     A null condition is not true (S20): ``A.x <> B.x`` misses changes from and to null, ``NOT (A.x <=> B.x)`` does not.
-
     Conditions and values are SQL text or Columns over the target's and the source's
     alias (by default ``target`` and ``source``); a plain Python None, bool, number, date, datetime or Decimal is a
     literal as a value, a ``str`` is always SQL.
 
     What the clauses write is one append batch: new rows and tombstones, each with a watermark. A written row's
-    watermark comes from the clause's map, else from the source column of the same name, else from the row it replaces
-    (S10). Rows older than what they would replace have no effect on readers (S11), and an update or delete that comes too
-    late takes the inserts of its clause with it (S21a). Two different rows for one key with
-    equal watermarks are refused (S12). Nothing is written before ``execute()``.
+    watermark comes from the clause's map, the source column of the same name, ``at()``, or the row it replaces (S10). Rows
+    older than what they would replace have no effect on readers (S11), and an update or delete that comes too late takes the
+    inserts of its clause with it (S21a). Two different rows for one key with equal watermarks are refused (S12). Nothing is
+    written before ``execute()``.
 
     Steps return new builders; a builder can be shared and extended in several ways.
 
@@ -161,6 +168,20 @@ class MergeBuilder:
             raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
         return self._with(on_stale=policy)
 
+    def at(self, *watermark: Any) -> MergeBuilder:
+        """The watermark of rows to which neither a map nor the source gives one (S10): when the change took place.
+
+        In a table with history a change needs one, or it would take the place of the version that it ends (H2a).
+
+        Args:
+            watermark: a value for each watermark column: SQL text or a Column over both sides, or a plain Python literal.
+
+        Example:
+            >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
+            1
+        """
+        return self._with(at=watermark_of("at", watermark))
+
     def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
         """Refuses the merge if it would delete more than a share of the live rows (S37).
 
@@ -203,7 +224,7 @@ class MergeBuilder:
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
         check_clauses(self._clauses)
-        texts = [*texts_of(self._clauses), text_of(self._condition)]
+        texts = [*texts_of(self._clauses), text_of(self._condition), *map(text_of, self._options.at)]
         with held(self._backend.spark, LITERAL_NAMES):
             return plan_of(
                 self._backend,

@@ -28,6 +28,8 @@ from trinitymerge.storage.fields import (
     json_names,
     to_json_object,
     tuple_or_none,
+    tuples,
+    tuples_or_none,
 )
 from trinitymerge.storage.forgotten import Purged
 
@@ -127,8 +129,7 @@ class Commit:
     Attributes:
         version: 0 for the creation, then one more each time.
         timestamp_ms: when it was committed, milliseconds since the epoch; grows with every version.
-        operation: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ``"FOLD"``, ...
-        parameters: of the operation, for people.
+        operation, parameters: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ``"FOLD"``, ...; and of what, for people.
         definition: the table's definition, if this commit changes it.
         added: batches that become part of the table.
         removed: ids of batches that cease to be.
@@ -141,6 +142,7 @@ class Commit:
             Libraries that do not know this field keep the horizon they have. They then count rows below it that are
             not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
+        extract, extracts: the moment of the full extract that was compared (H11); set by a restore, all those of its version.
         metrics: counts, for people.
         user: who did it, as far as known.
         duration_ms: how long the operation took, until the commit.
@@ -165,6 +167,8 @@ class Commit:
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     resets_horizon: bool = attrs.field(default=False, validator=check_resets_horizon)
     purged: Purged | None = None
+    extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
+    extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(default=None, converter=tuples_or_none)
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
@@ -211,6 +215,7 @@ class Snapshot:
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
+        extracts: the moments of all full extracts that were taken (H11).
         writer_protocol: what a writer of this table must understand.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
     """
@@ -224,6 +229,7 @@ class Snapshot:
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
+    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
     reader_protocol: int = _FIRST
     writer_protocol: int = _FIRST
     checksum: str = attrs.field(default="", repr=False)
@@ -293,6 +299,7 @@ class Snapshot:
             streams=self._with_stream(commit),
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
+            extracts=self._extracts_after(commit),
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
             checksum="",
@@ -321,6 +328,10 @@ class Snapshot:
         if commit.resets_horizon:
             return None
         return self.horizon if commit.horizon is None else commit.horizon
+
+    def _extracts_after(self, commit: Commit) -> tuple[tuple[Any, ...], ...]:
+        taken = self.extracts if commit.extracts is None else commit.extracts
+        return taken if commit.extract is None or commit.extract in taken else (*taken, commit.extract)
 
     def _with_transaction(self, transaction: tuple[str, int] | None) -> Mapping[str, int]:
         if transaction is None:

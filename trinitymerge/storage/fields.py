@@ -28,6 +28,16 @@ def tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
     return None if value is None else tuple(value)
 
 
+def tuples(value: Iterable[Iterable[Any]]) -> tuple[tuple[Any, ...], ...]:
+    """A converter: a tuple of tuples."""
+    return tuple(map(tuple, value))
+
+
+def tuples_or_none(value: Iterable[Iterable[Any]] | None) -> tuple[tuple[Any, ...], ...] | None:
+    """A converter: the same, and None stays."""
+    return None if value is None else tuples(value)
+
+
 def check_batch_id(_batch: object, _field: object, value: Any) -> None:
     """A validator: the name of a batch's directory, which cannot lead out of the table's."""
     if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):

@@ -25,7 +25,8 @@ from trinitymerge.testing.asserts import (
 )
 from trinitymerge.testing.cases import MergeCase, to_engine
 from trinitymerge.testing.expressions import Expr, KeyEquality
-from trinitymerge.testing.interpreter import ModelResult, ModelTable
+from trinitymerge.testing.interpreter import ModelTable
+from trinitymerge.testing.results import ModelResult
 
 __all__ = [
     "Expr",

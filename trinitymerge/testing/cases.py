@@ -13,7 +13,8 @@ import attrs
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete
 from trinitymerge.testing.expressions import Expr, Row
-from trinitymerge.testing.interpreter import ModelResult, ModelTable
+from trinitymerge.testing.interpreter import ModelTable
+from trinitymerge.testing.results import ModelResult
 
 TARGET, SOURCE = "A", "B"
 """The aliases that generated expressions use."""

@@ -1,11 +1,11 @@
-"""What can be refused about a merge before any row is looked at (S21-S23, S28, S30).
+"""What can be refused about a merge before any row is looked at (S21-S23, S28, S30, H2a).
 
 Owns: the reference interpreter's build-time checks, and the resolution of names in maps. Knows no rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -138,3 +138,44 @@ def _check_required(names: Names, clause: Clause, assigned: frozenset[str], wher
         raise InvalidMergeError(
             f"{where}: column {', '.join(missing)} is not nullable and must be assigned.", columns=missing
         )
+
+
+def assigned_watermark(definition: TableDefinition, at: Any) -> dict[str, Any]:
+    """The watermark columns that ``at`` assigns, by name (H2a); none if it is None.
+
+    Raises:
+        InvalidMergeError: the table declares another number of them.
+    """
+    values = () if at is None else at if isinstance(at, tuple) else (at,)
+    if values and len(values) != len(definition.watermarkKey):
+        raise InvalidMergeError(
+            f"at: the table's watermark has {len(definition.watermarkKey)} column(s), and {len(values)} value(s) are given."
+        )
+    return dict(zip(definition.watermarkKey, values, strict=False))
+
+
+def check_versions_are_kept(names: Names, clauses: tuple[Clause, ...], at: Mapping[str, Any]) -> None:
+    """Refuses updates and deletes that would write over a version, because nobody assigns their watermark (H2a).
+
+    Raises:
+        InvalidMergeError: naming the clause and the column.
+    """
+    for position, clause in enumerate(clauses):
+        has_source = not isinstance(clause, WhenOnlyOnTarget)
+        by_source = {n for n in names.definition.watermarkKey if has_source and names.source_column(n) is not None}
+        for action in clause.actions:
+            if isinstance(action, Insert):
+                continue
+            where = f"{describe(clauses, position)}, {action.name}"
+            assigned = {
+                *at,
+                *by_source,
+                *(() if isinstance(action, Delete) else _assigned_columns(names, action, where)),
+            }
+            left = [name for name in names.definition.watermarkKey if name not in assigned]
+            if left:
+                raise InvalidMergeError(
+                    f"{where}: nobody assigns the watermark {', '.join(left)}, so the row would replace a version instead of "
+                    "following it. Assign it, add it to the source, give at=, or onStale='force' for a correction.",
+                    columns=left,
+                )

@@ -48,6 +48,7 @@ class Evaluation:
         condition: the merge condition.
         on_stale: ``"skip"``, ``"error"`` or ``"force"``.
         commit_time: for tombstones of date and timestamp type.
+        at: watermark columns that neither clause nor source decides (H2a).
     """
 
     names: Names
@@ -58,6 +59,7 @@ class Evaluation:
     condition: Any
     on_stale: str
     commit_time: dt.datetime
+    at: Mapping[str, Any]
     rules: RowRules = attrs.field(init=False)
     refusals: Refusals = attrs.field(init=False)
     counting: Counting = attrs.field(init=False)
@@ -143,6 +145,7 @@ class Evaluation:
             column_of_source = self.names.source_column(name)
             if name not in values and firing.source is not None and column_of_source is not None:
                 values[name] = firing.source[column_of_source]
+        values = {**self.at, **values}  # H2a: between S10.2 and S10.3
         if any(name in values and values[name] is None for name in definition.primaryKey):
             self.null_keys.append(firing)
         if isinstance(action, Insert):  # S23: what is not mentioned is null

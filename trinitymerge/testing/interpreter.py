@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, cast
 
 import attrs
@@ -17,47 +16,19 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
 from trinitymerge.testing.changes import Key
-from trinitymerge.testing.checks import Names, check_merge
+from trinitymerge.testing.checks import Names, assigned_watermark, check_merge, check_versions_are_kept
 from trinitymerge.testing.evaluation import Evaluation
+from trinitymerge.testing.events import Event
 from trinitymerge.testing.expressions import KeyEquality, Row
-from trinitymerge.testing.netchanges import Latest, net_changes
+from trinitymerge.testing.feeding import Feeding
+from trinitymerge.testing.netchanges import Latest
+from trinitymerge.testing.results import ModelResult
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
 
 
-@attrs.frozen
-class ModelResult:
-    """What a merge did: the counts of ``MergeResult`` (S30a), and the rows.
-
-    Attributes:
-        version: the table's version afterwards.
-        rowsInserted: keys that became live.
-        rowsUpdated: live keys whose row was replaced; a moved row is one.
-        rowsDeleted: keys that ceased to be live.
-        rowsStale: rows older than what they would have replaced, and the inserts left out with them (S21a).
-        rowsAppended: rows of the batch.
-        rowsSource: rows of the source.
-        perClause: how often each clause fired, in the order of the chain.
-        skipped: why nothing was written (S36, S37), or an empty string.
-        rows: the live rows afterwards, in key order.
-        appended: the batch, hidden tombstone column included.
-    """
-
-    version: int
-    rowsInserted: int = 0
-    rowsUpdated: int = 0
-    rowsDeleted: int = 0
-    rowsStale: int = 0
-    rowsAppended: int = 0
-    rowsSource: int = 0
-    perClause: tuple[int, ...] = ()
-    skipped: str = ""
-    rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
-    appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
-
-
 @attrs.define
-class ModelTable:
+class ModelTable(Feeding):
     """A table in memory that obeys the semantics to the letter.
 
     Attributes:
@@ -66,6 +37,9 @@ class ModelTable:
             row has every column of ``definition.stored_fields``.
         transactions: the latest committed version per application (S36).
         commitTime: what tombstones of date and timestamp type hold (S9).
+        times: when each version was committed; a second after the one before, from ``commitTime`` on, where it is
+            left out. It is the time of versions in a table that declares no watermark (H2).
+        snapshots: the moment of the snapshot that a version took (H11).
 
     Example:
         >>> from trinitymerge.definition import Field, TableDefinition
@@ -81,15 +55,16 @@ class ModelTable:
     batches: list[tuple[Row, ...]] = attrs.field(factory=list)
     transactions: dict[str, int] = attrs.field(factory=dict)
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
-
-    @property
-    def version(self) -> int:
-        """The number of commits."""
-        return len(self.batches)
+    times: dict[int, dt.datetime] = attrs.field(factory=dict)
+    snapshots: dict[int, Any] = attrs.field(factory=dict)
 
     def copy(self) -> ModelTable:
         """An independent table with the same history."""
-        return ModelTable(self.definition, list(self.batches), dict(self.transactions), self.commitTime)
+        return self.at(self.version)
+
+    @classmethod
+    def _with_rows(cls, definition: TableDefinition, rows: tuple[Row, ...]) -> ModelTable:
+        return cls(definition, [rows] if rows else [])
 
     # Writing and reading ------------------------------------------------------------------------------------
 
@@ -137,47 +112,20 @@ class ModelTable:
         latest = {key: self.latest(key) for key in sorted(keys, key=order_keys)}
         return {key: row for key, row in latest.items() if row is not None and not rules.is_tombstone(row)}
 
-    # Looking back -------------------------------------------------------------------------------------------
-
     def at(self, version: int) -> ModelTable:
         """The table as it was at a version (S40)."""
-        return attrs.evolve(self.copy(), batches=self.batches[:version])
+        taken = {number: at for number, at in self.snapshots.items() if number <= version}
+        return attrs.evolve(
+            self,
+            batches=self.batches[:version],
+            transactions=dict(self.transactions),
+            times=dict(self.times),
+            snapshots=taken,
+        )
 
-    def state(self, of: Key | None = None) -> dict[Key, Latest]:
-        """The latest row of every key, live or a tombstone, with its version; or of one key."""
-        rules, found = RowRules(self.definition), dict[Key, tuple[Any, ...]]()
-        for version, batch in enumerate(self.batches, start=1):
-            for row in batch:
-                key = rules.key(row)
-                if of is None or key == of:
-                    rank = rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values())
-                    found[key] = max(found.get(key, (rank, row)), (rank, row), key=lambda f: f[0])
-        return {key: Latest(row, rank[1]) for key, (rank, row) in found.items()}
-
-    def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> list[Row]:
-        """What happened to the live rows after one version, up to another (S41).
-
-        Args:
-            fromVersion: exclusive.
-            toVersion: by default the table's.
-            net: compare the two states; otherwise each version with the one before.
-
-        Returns:
-            The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
-
-        Example:
-            >>> from trinitymerge.definition import Field, TableDefinition
-            >>> table = ModelTable(TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="id"))
-            >>> table.commit([{"id": 1, "v": "a"}]), table.commit([{"id": 1, "v": "b"}])
-            (1, 2)
-            >>> [(row["v"], row["_change_type"]) for row in table.changes(1)]
-            [('a', 'update_preimage'), ('b', 'update_postimage')]
-        """
-        last = self.version if toVersion is None else toVersion
-        ends = [fromVersion, last] if net else list(range(fromVersion, last + 1))
-        states = [self.at(version).state() for version in ends]
-        steps = pairwise(states)
-        return [row for before, after in steps for row in net_changes(self.definition, before, after)]
+    def time(self, version: int) -> dt.datetime:
+        """When a version was committed."""
+        return self.times.get(version, self.commitTime + dt.timedelta(seconds=version))
 
     # Merging ------------------------------------------------------------------------------------------------
 
@@ -192,6 +140,7 @@ class ModelTable:
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
+        at: Any = None,
     ) -> ModelResult:
         """Merges plain rows into the table; see the semantics page, sections 4 and 5.
 
@@ -206,6 +155,7 @@ class ModelTable:
             maxDeleteFraction: share of the live rows that may be deleted (S37).
             transaction: application and version, for exactly-once (S36).
             targetAlias: may qualify the keys of maps.
+            at: the watermark of written rows where neither clause nor source decides (H2a); a tuple, if it is composite.
 
         Returns:
             What happened.
@@ -218,7 +168,11 @@ class ModelTable:
         if condition is None:
             condition = KeyEquality.of(self.definition, columns=names.source_key())
         rows = [dict(row) for row in source]
-        return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction)
+        return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction, at)
+
+    def _merge_events(self, events: list[Event], **options: Any) -> ModelResult:
+        columns = [*Event({}).source, *self.definition.names]
+        return self.merge([event.source for event in events], Event.clauses, sourceColumns=columns, **options)
 
     def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
         """Updates live rows without a source; ``options`` as in :meth:`merge`."""
@@ -236,10 +190,11 @@ class ModelTable:
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
+        at: Any = None,
     ) -> ModelResult:
         names, actions = Names(self.definition, targetAlias, ()), cast(Any, (action,))
         clause = WhenOnlyOnTarget(condition, actions)
-        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction)
+        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction, at)
 
     def _run(
         self,
@@ -250,8 +205,12 @@ class ModelTable:
         on_stale: str,
         max_delete_fraction: float | None,
         transaction: tuple[str, int] | None,
+        at: Any,
     ) -> ModelResult:
         check_merge(names, clauses)  # S28
+        assigned = assigned_watermark(self.definition, at)
+        if self.definition.history and on_stale != "force":
+            check_versions_are_kept(names, clauses, assigned)  # H2a
         nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
         if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
             return attrs.evolve(nothing, skipped="the transaction is committed already")
@@ -266,6 +225,7 @@ class ModelTable:
             condition=condition,
             on_stale=on_stale,
             commit_time=self.commitTime,
+            at=assigned,
         )
         outcome = evaluation.run(max_delete_fraction)
         version = self._record(outcome.batch, transaction)

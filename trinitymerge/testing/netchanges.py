@@ -1,11 +1,12 @@
 """What differs between two states of a table, key by key (S41).
 
-Owns: :func:`net_changes`, over the latest rows of either state. How a table came from one to the other is no concern of it.
+Owns: :func:`latest_rows`, which is a state (S13), and :func:`net_changes` between two. How a table came from one to the other is
+no concern of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -23,6 +24,20 @@ class Latest:
 
     row: Row
     version: int
+
+
+def latest_rows(
+    definition: TableDefinition, batches: Iterable[tuple[Row, ...]], of: Key | None = None
+) -> dict[Key, Latest]:
+    """The latest row of every key, live or a tombstone (S6, S13, S15); or of one key."""
+    rules, found = RowRules(definition), dict[Key, tuple[Any, ...]]()
+    for version, batch in enumerate(batches, start=1):
+        for row in batch:
+            key = rules.key(row)
+            if of is None or key == of:
+                rank = rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values())
+                found[key] = max(found.get(key, (rank, row)), (rank, row), key=lambda f: f[0])
+    return {key: Latest(row, rank[1]) for key, (rank, row) in found.items()}
 
 
 def net_changes(definition: TableDefinition, before: Mapping[Key, Latest], after: Mapping[Key, Latest]) -> list[Row]:

@@ -21,7 +21,7 @@ from trinitymerge.merge.analysis.assignment import Storing, rounds, storing, wid
 from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
 from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given, Value
 from trinitymerge.spark_errors import quiet
 from trinitymerge.sqltext import Sql

@@ -14,7 +14,7 @@ from pyspark.sql import Column
 
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.kinds import New, RecordedDelete, WrittenRow
-from trinitymerge.merge.analysis.resolution import Analysis, ClausePlan
+from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
 

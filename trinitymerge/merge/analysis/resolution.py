@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.columns import SOURCE_COPY
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
     find_name,
@@ -30,6 +29,7 @@ from trinitymerge.merge.analysis.kinds import Kind, New, Replace, Tombstone
 from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
 from trinitymerge.merge.analysis.pairing import primary_key_equality
 from trinitymerge.merge.analysis.structs import with_field
+from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
     Action,
@@ -44,48 +44,9 @@ from trinitymerge.merge.clauses import (
 )
 
 
-@attrs.frozen(eq=False)
-class ClausePlan:
-    """A clause with its condition analysed and its rows described."""
-
-    clause: Clause
-    condition: str | Column | None
-    reads_target: bool
-    rows: tuple[Kind, ...]
-
-
-@attrs.frozen(eq=False)
-class Analysis:
-    """All that is known about a merge before anything runs.
-
-    Attributes:
-        target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
-        joined: both sides without the target's rows, for analysis.
-        condition: of the merge; never None where there is a source.
-        by_name: the condition is equality on the primary key by name, not given by the user.
-        clauses: in order.
-        ignored: source columns that the merge has no use for (S22a).
-    """
-
-    target: Target
-    source: Source | None
-    joined: DataFrame
-    condition: str | Column | None
-    by_name: bool
-    clauses: tuple[ClausePlan, ...]
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The target's definition."""
-        return self.target.definition
-
-    def of_kind(self, kind: type) -> list[tuple[int, ClausePlan]]:
-        """The clauses of one kind with their positions."""
-        return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]
-
-
-def analyse(target: Target, source: Source | None, condition: Any, clauses: tuple[Clause, ...]) -> Analysis:
+def analyse(
+    target: Target, source: Source | None, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()
+) -> Analysis:
     """Resolves a merge against its two sides.
 
     Args:
@@ -93,6 +54,7 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
         source: the source side; None for merges without one (``updateWhere``, ``deleteWhere``).
         condition: SQL text, a Column, or None for equality on the primary key by name.
         clauses: already checked for order (S28).
+        at: the watermark of rows to which nobody else gives one, column by column; none if S10.3 decides.
 
     Returns:
         The analysis.
@@ -103,13 +65,15 @@ def analyse(target: Target, source: Source | None, condition: Any, clauses: tupl
     """
     joined = target.empty if source is None else target.empty.crossJoin(source.frame)
     by_name = source is not None and condition is None
-    given = tuple(_expressions(condition, clauses))
+    given = (*_expressions(condition, clauses), *map(expression, at))
     inspector = Inspector(target, source, joined, given)
     if source is not None and by_name:
         condition = primary_key_equality(target, source, clauses[0].call)
     elif source is not None:
         inspector.check_boolean("The merge condition", condition)
-    resolver = _Resolver(target, source, joined, clauses, inspector)
+    resolver = _Resolver(
+        target, source, joined, clauses, inspector, dict(zip(target.definition.watermarkKey, at, strict=False))
+    )
     plans = tuple(map(resolver.clause, range(len(clauses))))
     if source is not None and not by_name:
         resolver.stable.append(("The merge condition", condition))
@@ -137,8 +101,9 @@ class _Resolver:
         joined: DataFrame,
         clauses: tuple[Clause, ...],
         inspector: Inspector,
+        at: Mapping[str, Any],
     ) -> None:
-        self.target, self.source, self.joined, self.clauses = target, source, joined, clauses
+        self.target, self.source, self.joined, self.clauses, self.at = target, source, joined, clauses, at
         self.definition = target.definition
         self.inspector = inspector
         self.stable: list[tuple[str, str | Column]] = []
@@ -198,10 +163,12 @@ class _Resolver:
         return Carried() if isinstance(action, Update) else Null()
 
     def _watermark(self, position: int, field: Field) -> Value:
-        """A watermark column that no map assigns: the source's, else that of what the row replaces (S10.2, S10.3)."""
-        if self.source is None or isinstance(self.clauses[position], WhenOnlyOnTarget):
-            return Replaced()
-        return self._from_source(position, field) or Replaced()
+        """A watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
+        has_source = self.source is not None and not isinstance(self.clauses[position], WhenOnlyOnTarget)
+        given = self._from_source(position, field) if has_source else None
+        if given is None and field.name in self.at:
+            given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
+        return given or Replaced()
 
     def _from_source(self, position: int, field: Field) -> Given | None:
         i = None if self.source is None else self.source.index(field.name)
@@ -270,14 +237,14 @@ class _Resolver:
             )
         for name, fields in nested.items():
             whole[name] = self._changed_struct(position, action, name, fields)
-        return self._typed(position, action, whole)
+        return self._given(position, self._where(position, action), whole)
 
-    def _typed(self, position: int, action: Update | Insert, values: Mapping[str, str | Column]) -> dict[str, Given]:
+    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:
             return {}
-        types = self.inspector.types(self._where(position, action), values)
+        types = self.inspector.types(where, values)
         keys = [name for name in values if name in self.definition.primaryKey]
-        self.stable += [(f"{self._where(position, action)}, column '{k}'", values[k]) for k in keys]
+        self.stable += [(f"{where}, column '{k}'", values[k]) for k in keys]
         only_source = not self.inspector.reads_target(*values.values())
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):

@@ -28,7 +28,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.merge.analysis.frames import as_column, as_sql, choose
 from trinitymerge.merge.analysis.kinds import WrittenRow
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.compile.program import UNDECIDED, Program

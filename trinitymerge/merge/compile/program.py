@@ -19,7 +19,7 @@ from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, WrittenRow
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched
 from trinitymerge.sqltext import Sql

@@ -22,7 +22,7 @@ from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
 from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.observation import Gathering
 from trinitymerge.sqltext import Sql

@@ -19,7 +19,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import physical_type
 from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.probing import asked_keys, probe
 from trinitymerge.merge.compile.program import Program, paired_program

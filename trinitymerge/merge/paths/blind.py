@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program, blind
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict

@@ -10,7 +10,7 @@ import attrs
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.analysis.keymatch import key_equalities
 from trinitymerge.merge.analysis.outcomes import Outcomes, is_certain, outcomes_of, recorded_deletes
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.paths.base import Path, Verdict
 from trinitymerge.merge.paths.blind import BLIND
 from trinitymerge.merge.paths.full import FULL

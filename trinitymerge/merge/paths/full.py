@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trinitymerge.columns import IN_SOURCE
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trinitymerge.merge.analysis.kinds import WrittenRow
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.compile import pipeline, sides

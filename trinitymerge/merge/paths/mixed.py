@@ -11,7 +11,7 @@ from typing import ClassVar
 import attrs
 
 from trinitymerge.merge.analysis.keymatch import keeps_key
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import WhenNotMatched
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.firing import split_undecided

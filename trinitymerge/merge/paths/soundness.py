@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Delete
 from trinitymerge.merge.paths.base import Verdict

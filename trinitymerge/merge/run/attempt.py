@@ -32,7 +32,7 @@ from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run import refusals
-from trinitymerge.merge.run.conflicts import Dependence, requirements
+from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -85,6 +85,8 @@ def _execute(plan: MergePlan) -> MergeResult:
         done = _already_done(plan, snapshot)
         if done is not None:
             return done
+        if plan.options.based_on is not None:
+            require_unchanged(plan.backend, plan.options.based_on)
         try:
             attempt = _Attempt(plan, path, snapshot)
             return plan.afterwards(attempt.run(), attempt.after)
@@ -122,7 +124,7 @@ class _Attempt:
         with self._timed("source"), self._merge_errors():
             compiled = self.plan.rows_on(self.path, self.snapshot)
         if compiled.source_rows == 0:
-            return self._nothing("the source is empty", compiled.source_rows)
+            return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), self._merge_errors():
             staged, observed = self._stage(compiled)
         try:
@@ -142,7 +144,7 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.clauses)
-        metrics = observed_metrics(compiled, definition, clauses)
+        metrics = observed_metrics(compiled, definition, clauses, self.plan.options.is_sequenced)
         ranges = keyrange.metrics_of_rows(definition, KEEP)
         gathering = Gathering({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
@@ -174,7 +176,7 @@ class _Attempt:
             raise _Undecided
         if source_rows == 0:
             self.plan.backend.discard(staged)
-            return self._nothing("the source is empty", 0)
+            return self._nothing(self.plan.options.if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
             self.plan.backend.discard(staged)
             return self._nothing(
@@ -276,7 +278,7 @@ class _Attempt:
     ) -> MergeResult:
         """The result of a merge without a batch; a transaction marker is recorded all the same (S37)."""
         version = self.snapshot
-        if self.plan.options.transaction is not None:
+        if self.plan.options.transaction is not None or self.plan.options.extract is not None:
             version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
         clauses = len(self.plan.clauses)
         per_clause = observed.per_clause(clauses) if observed else (0,) * clauses
@@ -311,6 +313,7 @@ class _Attempt:
             parameters={"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(self.plan.clauses, 1)]},
             added=batches,
             transaction=self.plan.options.transaction,
+            extract=self.plan.options.extract,
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),

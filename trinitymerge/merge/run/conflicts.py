@@ -11,13 +11,13 @@ import attrs
 from trinitymerge import reader
 from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import CorruptTableError
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError
 from trinitymerge.expressions import quote
 from trinitymerge.merge.paths.base import Reads
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
-from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit
+from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit, Snapshot
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
 
 
@@ -29,6 +29,8 @@ def requirements(options: Options, dependence: Dependence | None) -> tuple[Requi
         dependence: what it was computed from; None if from nothing of the target.
     """
     asked: list[Requirement] = [SameDefinition()]
+    if options.based_on is not None:
+        asked.append(Unchanged())
     if options.transaction is not None:
         asked.append(NotDelivered(*options.transaction, options.stream.query_id if options.stream else None))
     if dependence is not None:
@@ -36,6 +38,36 @@ def requirements(options: Options, dependence: Dependence | None) -> tuple[Requi
         if not dependence.reads.nothing:
             asked.append(Holds(dependence.why_not))
     return tuple(asked)
+
+
+@attrs.frozen
+class Unchanged:
+    """No row has been added or taken away: the source of the merge was computed from the table."""
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`~trinitymerge.storage.publish.Requirement`."""
+        for commit in landed.commits:
+            if commit.operation not in (COMPACT, FOLD) and (commit.added or commit.removed or commit.extract):
+                return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
+        return None
+
+
+def require_unchanged(backend: Backend, based_on: Snapshot) -> None:
+    """Checks, before anything is read, that a table still has the rows that a merge's source was computed from.
+
+    Raises:
+        ConcurrentCommitError: it has others.
+    """
+    landed = Landed.after(backend, based_on)
+    why = Unchanged().violation(landed)
+    if why is not None:
+        raise ConcurrentCommitError(
+            f"The merge into {backend.path} was built on version {based_on.version}, and {why}. Nothing was written; build it "
+            "again.",
+            path=backend.path,
+            version=landed.now.version,
+            requirement=Unchanged(),
+        )
 
 
 @attrs.frozen(eq=False)

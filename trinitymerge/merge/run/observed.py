@@ -48,30 +48,39 @@ def with_key_counts(rows: DataFrame, definition: TableDefinition, all_have_keys:
     return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
 
 
-def observed_metrics(compiled: Compiled, definition: TableDefinition, clauses: int) -> dict[str, str]:
+def observed_metrics(
+    compiled: Compiled, definition: TableDefinition, clauses: int, is_sequenced: bool = False
+) -> dict[str, str]:
     """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
 
     Only those that the merge can need: each costs a little for every row.
+
+    Args:
+        compiled: the rows.
+        definition: of the table.
+        clauses: how many the merge has.
+        is_sequenced: no watermark may be null.
     """
+    required = definition.watermarkKey if is_sequenced else ()
     return {
         "source": "count(1)",
         "rows": count_where(KEEP),
         "contested": count_where(f"{KEEP} AND {KEY_ROWS} > 1"),
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
-        **_fit_metrics(compiled, definition),
+        **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
         **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }
 
 
-def _fit_metrics(compiled: Compiled, definition: TableDefinition) -> dict[str, str]:
+def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
     """Nulls where none may be, and values that do not fit their column."""
     fields, keys = definition.fields, definition.primaryKey
     fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
     metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
     for i, field in enumerate(fields):
-        if not field.nullable and field.name not in keys:
+        if (not field.nullable or field.name in required) and field.name not in keys:
             metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
     if compiled.is_checked:
         metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}

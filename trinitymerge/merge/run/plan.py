@@ -7,7 +7,7 @@ of ``attempt.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import counted, sized
 from trinitymerge.expressions import quote
-from trinitymerge.merge.analysis.resolution import Analysis
+from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.compile import pipeline
 from trinitymerge.merge.compile.purged import without_purged
@@ -47,6 +47,11 @@ class Options:
         stream: the micro-batch that the transaction is, or None (S36a).
         max_delete_fraction: share of live rows, or None (S37).
         path: a sound path to take instead of the cheapest, or None.
+        based_on: the version that the source was computed from, where that is the table itself; else None.
+        extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
+        if_empty: what to say if the source has no rows.
+        is_sequenced: each row that is written must say when.
+        at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
     """
 
     on_stale: str = "skip"
@@ -54,6 +59,11 @@ class Options:
     stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
     path: Path | None = None
+    based_on: Snapshot | None = None
+    extract: tuple[Any, ...] | None = None
+    if_empty: str = "the source is empty"
+    is_sequenced: bool = False
+    at: tuple[Any, ...] = ()
 
 
 @attrs.frozen(eq=False)

@@ -6,12 +6,18 @@ Owns: the order of these steps. Nothing runs but Spark's analyzer.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
+from trinitymerge.merge.analysis.kinds import Replace, Tombstone
 from trinitymerge.merge.analysis.resolution import analyse
-from trinitymerge.merge.clauses import Clause
+from trinitymerge.merge.analysis.understood import Analysis
+from trinitymerge.merge.analysis.values import Replaced
+from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.run import attempt
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
@@ -48,12 +54,47 @@ def plan_of(
     definition = batches.definition
     target = Target(backend.spark, definition, alias)
     beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
-    analysis = analyse(target, beside, condition, clauses)
+    analysis = analyse(target, beside, condition, clauses, _checked(options.at, definition))
+    if definition.history and options.on_stale != "force":
+        _require_watermarks(analysis)
     verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey)))
     if options.path is not None:
         check_forced(options.path, verdict)
     # A plan runs itself, by what knows of plans: it is handed in.
     return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards)
+
+
+def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
+    """What was given to ``at()``, if the table has a use for it.
+
+    Raises:
+        InvalidMergeError: it declares no watermark, or one of another number of columns.
+    """
+    names = definition.watermarkKey
+    if at and len(at) != len(names):
+        declared = f"the watermark is ({', '.join(names)})" if names else "the table declares no watermark"
+        raise InvalidMergeError(f"at() was given {counted(len(at), 'value')}, and {declared}.")
+    return at
+
+
+def _require_watermarks(analysis: Analysis) -> None:
+    """Checks that no change of a row would take the place of the version it ends (H2a).
+
+    Raises:
+        InvalidMergeError: naming the clause and the remedies.
+    """
+    for position, plan in enumerate(analysis.clauses):
+        for row in plan.rows:
+            unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], Replaced)]
+            if unassigned and isinstance(row, (Replace, Tombstone)):
+                clauses = tuple(c.clause for c in analysis.clauses)
+                raise InvalidMergeError(
+                    f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "
+                    "the watermark of the version that it ends it would take its place in the history. Assign the watermark in the map, let "
+                    'the source have the column, or add .at(value). To correct a version on purpose: .onStale("force").',
+                    clause=position + 1,
+                    columns=unassigned,
+                )
 
 
 def _needs_counts(options: Options, has_watermark: bool) -> str | None:

@@ -1,0 +1,56 @@
+"""What a merge means, once its clauses have been resolved against its two sides.
+
+Owns: :class:`Analysis`, which the paths and the compiler ask. How it comes about stands in
+:mod:`trinitymerge.merge.analysis.resolution`.
+"""
+
+from __future__ import annotations
+
+import attrs
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.merge.analysis.frames import Source, Target
+from trinitymerge.merge.analysis.kinds import Kind
+from trinitymerge.merge.clauses import Clause
+
+
+@attrs.frozen(eq=False)
+class ClausePlan:
+    """A clause with its condition analysed and its rows described."""
+
+    clause: Clause
+    condition: str | Column | None
+    reads_target: bool
+    rows: tuple[Kind, ...]
+
+
+@attrs.frozen(eq=False)
+class Analysis:
+    """All that is known about a merge before anything runs.
+
+    Attributes:
+        target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
+        joined: both sides without the target's rows, for analysis.
+        condition: of the merge; never None where there is a source.
+        by_name: the condition is equality on the primary key by name, not given by the user.
+        clauses: in order.
+        ignored: source columns that the merge has no use for (S22a).
+    """
+
+    target: Target
+    source: Source | None
+    joined: DataFrame
+    condition: str | Column | None
+    by_name: bool
+    clauses: tuple[ClausePlan, ...]
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition."""
+        return self.target.definition
+
+    def of_kind(self, kind: type) -> list[tuple[int, ClausePlan]]:
+        """The clauses of one kind with their positions."""
+        return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]

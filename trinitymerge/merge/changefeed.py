@@ -1,0 +1,259 @@
+"""Change events as merges: what ``applyChanges`` means (H9, H10).
+
+Owns: from a source of events and what is said about it to clauses, and to the rows they are about. Each event becomes a row at its
+place in the sequence, whatever the table holds: a delete becomes a tombstone. So any order and batching of the same events gives
+the same table, but for what nulls are filled with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.expressions import any_of, find_name, is_case_sensitive, is_older, not_, null_of, physical_type, quote
+from trinitymerge.merge.analysis.frames import as_column
+from trinitymerge.merge.arguments import names_of
+from trinitymerge.merge.clauses import (
+    All,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+)
+from trinitymerge.observation import Gathering
+from trinitymerge.sessions import analysed
+from trinitymerge.spark_errors import analysis_errors
+from trinitymerge.sqltext import Sql
+from trinitymerge.statistics import Watermark, decoded, watermark_metrics, watermark_of
+
+CALL = "applyChanges()"
+
+
+@attrs.frozen(eq=False)
+class Feed:
+    """What is said about a source of events; the arguments of ``applyChanges``."""
+
+    sequence_by: tuple[Any, ...] | None = None
+    deletes: str | Column | None = None
+    truncates: str | Column | None = None
+    columns: tuple[str, ...] | None = None
+    except_columns: tuple[str, ...] = ()
+    ignore_nulls: bool | tuple[str, ...] = False
+
+    @classmethod
+    def of(
+        cls,
+        sequence_by: Any,
+        deletes: Any,
+        truncates: Any,
+        columns: str | Iterable[str] | None,
+        except_columns: str | Iterable[str],
+        ignore_nulls: bool | str | Iterable[str],
+    ) -> Feed:
+        """As ``applyChanges`` is called.
+
+        Raises:
+            InvalidMergeError: an argument is of the wrong kind.
+        """
+        sequence = (sequence_by,) if isinstance(sequence_by, (str, Column)) else sequence_by
+        given = [
+            ("applyAsDeletes", deletes),
+            ("applyAsTruncates", truncates),
+            *(("sequenceBy", s) for s in sequence or ()),
+        ]
+        for name, value in given:
+            if value is not None and not isinstance(value, (str, Column)):
+                raise InvalidMergeError(f"{CALL}: {name} takes SQL text or a Column, got {value!r}.")
+        return cls(
+            None if sequence is None else tuple(sequence),
+            deletes,
+            truncates,
+            None if columns is None else names_of(CALL, columns),
+            names_of(CALL, except_columns),
+            ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, ignore_nulls),
+        )
+
+
+@attrs.frozen(eq=False)
+class Events:
+    """Rows with the table's columns, and what each is.
+
+    Attributes:
+        rows: the events.
+        is_delete: the name of the boolean column that says which are deletes; never null.
+        is_truncate: likewise of truncates.
+    """
+
+    rows: DataFrame
+    is_delete: str
+    is_truncate: str
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """Each event is written as it is."""
+        dies = quote(self.is_delete)
+        return named(
+            WhenMatched(dies, [Delete()]),
+            WhenMatched(None, [Update(All())]),
+            WhenNotMatched(not_(dies), [Insert(All())]),
+        )
+
+
+def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
+    """Clauses that errors call as the user did."""
+    return tuple(attrs.evolve(c, call=call) for c in clauses)
+
+
+# What was asked -------------------------------------------------------------------------------------------------------
+
+
+def check(own: TableDefinition, feed: Feed) -> None:
+    """Refuses what a table has no means for (H9).
+
+    Raises:
+        InvalidMergeError: saying what, and the remedy.
+    """
+    if not own.watermarkKey:
+        raise InvalidMergeError(
+            f"{CALL} needs to know which event is the later one, and the table declares no watermark. Create it with "
+            "watermarkKey=, the column or columns that hold the sequence."
+        )
+    if feed.sequence_by is not None and len(feed.sequence_by) != len(own.watermarkKey):
+        raise InvalidMergeError(
+            f"{CALL}: sequenceBy must have a value for each watermark column ({', '.join(own.watermarkKey)}), got "
+            f"{len(feed.sequence_by)}."
+        )
+    if own.history and feed.truncates is not None:
+        raise InvalidMergeError(
+            f"{CALL}: applyAsTruncates would end all versions at once, and is for tables without history. Deletes are recorded "
+            'key by key: with snapshot(), or deleteWhere("true").at(...).'
+        )
+
+
+def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
+    """The events with the columns of the table, and two that say what they are.
+
+    Raises:
+        InvalidMergeError: the source has no such column, or an expression means nothing over it.
+    """
+    taken = _Columns.of(source, own, feed)
+    sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
+    flags = [_free(name, source.columns) for name in ("is_delete", "is_truncate")]
+    said = [
+        F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
+        for condition in (feed.deletes, feed.truncates)
+    ]
+    with analysis_errors(CALL):
+        rows = source.select(
+            *[F.col(quote(name)) for name in taken.kept],
+            *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
+            *[as_column(value).alias(name) for name, value in sequence],
+            *[value.alias(flag) for value, flag in zip(said, flags, strict=True)],
+        )
+        return Events(analysed(rows), *flags)
+
+
+@attrs.frozen
+class _Columns:
+    """Which columns of a source are taken as they are, and which of the table's are null."""
+
+    kept: list[str]
+    null: list[str]
+
+    @classmethod
+    def of(cls, source: DataFrame, own: TableDefinition, feed: Feed) -> _Columns:
+        exact, names = is_case_sensitive(source.sparkSession), source.columns
+        wanted = names if feed.columns is None else _known(feed.columns, names, exact)
+        left_out = {*_known(feed.except_columns, [*names, *own.names], exact), *(n for n in names if n not in wanted)}
+        always = {*own.primaryKey, *own.watermarkKey}
+        replaced = own.watermarkKey if feed.sequence_by is not None else ()
+        found = {name: find_name(name, own.names, exact) for name in names}
+        kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
+        here = {found[n] for n in kept}
+        absent = [n for n in own.names if n not in here and n not in always and n != own.tombstoneKey]
+        is_chosen = feed.columns is not None
+        return cls(kept, [n for n in absent if is_chosen or n in left_out or n in found.values()])
+
+
+def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]:
+    """The columns that some names mean.
+
+    Raises:
+        InvalidMergeError: there is no such column.
+    """
+    found = [(name, find_name(name, among, exact)) for name in given]
+    missing = [name for name, column in found if column is None]
+    if missing:
+        raise InvalidMergeError(
+            f"{CALL}: there is no column '{missing[0]}'.{did_you_mean(missing[0], among)}", columns=missing
+        )
+    return [column for _, column in found if column is not None]
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    lowered = {t.lower() for t in taken}
+    while name in lowered:
+        name += "_"
+    return name
+
+
+# Truncates ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class SinceTruncate:
+    """What is left after the last truncate of some events.
+
+    Attributes:
+        events: those that are fresher, evaluated.
+        clauses: theirs, and the one that deletes what is not fresher.
+        at: the sequence of the truncate, as SQL, column by column; empty if there is none.
+    """
+
+    events: Events
+    clauses: tuple[Clause, ...]
+    at: tuple[Sql, ...] = ()
+
+
+def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTruncate:
+    """Looks for truncates among events: evaluates the source, and reads the target as a whole only if there is one.
+
+    Raises:
+        InvalidMergeError: the sequence is of a type that no condition can tell.
+    """
+    where, dies = quote(events.is_truncate), quote(events.is_delete)
+    rows = events.rows.localCheckpoint()
+    observed = Gathering({"n": f"count_if({where})", **watermark_metrics(own, where)}).of(rows)
+    if not observed["n"]:
+        return SinceTruncate(attrs.evolve(events, rows=rows), events.clauses)
+    at = _sequence_of(watermark_of(observed, "max", own), own)
+    kept = rows.filter(any_of([where, is_older(at, [quote(n) for n in own.watermarkKey])]))
+    # A truncate stays, without a key: a source without rows would be one that says nothing (S37).
+    keys = {find_name(k, kept.columns, is_case_sensitive(kept.sparkSession)) for k in own.primaryKey}
+    changed = {n: f"CASE WHEN NOT {where} THEN {quote(n)} END" for n in keys if n is not None}
+    changed[events.is_delete] = any_of([dies, where])
+    kept = kept.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in kept.columns])
+    target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
+    gone = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
+    return SinceTruncate(attrs.evolve(events, rows=kept), (*events.clauses, *gone), tuple(at))
+
+
+def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
+    kinds = [physical_type(own.field(n)) for n in own.watermarkKey]
+    told = [decoded(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
+    at = [Sql(value) for value in told if value is not None]
+    if len(at) != len(kinds):
+        raise InvalidMergeError(
+            f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "
+            f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Nothing was written."
+        )
+    return at

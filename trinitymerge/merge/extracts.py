@@ -1,0 +1,258 @@
+"""Full extracts as merges: what ``snapshot`` means (H11).
+
+Owns: what differs between an extract and the table as it was at the extract's moment, as events; and, for an extract that comes
+late, what held at the next moment that was taken, so that the order in which extracts come changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.columns import KEY_TO_FIND
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
+from trinitymerge.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    cast,
+    declared_length,
+    equals,
+    find_name,
+    is_case_sensitive,
+    is_not_null,
+    is_null,
+    not_,
+    over,
+    physical_type,
+    quote,
+    same,
+    sql_type,
+    text_literal,
+    without_collations,
+)
+from trinitymerge.history.timeline import Timeline
+from trinitymerge.history.values import equatable, field_of
+from trinitymerge.history.versions import literal, valid_at
+from trinitymerge.merge.analysis.assignment import Storing, storing
+from trinitymerge.merge.changefeed import Events
+from trinitymerge.merge.derived import Derived
+from trinitymerge.observation import Gathering
+from trinitymerge.sqltext import Sql
+from trinitymerge.statistics import Watermark, decoded, in_order, is_at_least, watermark_metrics, watermark_of
+from trinitymerge.storage.backend import Batches, TimeTravel
+from trinitymerge.storage.entries import Snapshot
+
+CALL = "snapshot()"
+
+
+@attrs.frozen(eq=False)
+class Extract:
+    """A full extract and its moment.
+
+    Attributes:
+        source: the rows.
+        own: the table's definition.
+        at: the moment, as SQL.
+        moment: in the form of the log.
+        deletes: keys that are missing are deleted.
+    """
+
+    source: DataFrame
+    own: TableDefinition
+    at: Sql
+    moment: Watermark
+    deletes: bool
+
+    @classmethod
+    def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> Extract:
+        """An extract, once it is known that the table can take it.
+
+        Raises:
+            InvalidMergeError: the table has no watermark, or several; or the extract lacks a column.
+            ValueError: this is no moment.
+        """
+        if len(own.watermarkKey) != 1:
+            declared = ", ".join(own.watermarkKey) or "none"
+            raise InvalidMergeError(
+                f"{CALL} is taken at one moment, and so needs a table with one watermark column, and this one declares {declared}."
+            )
+        at = literal(spark, when, own.field(own.watermarkKey[0]), "at")
+        row = source.sparkSession.range(1).selectExpr(f"{at} AS {quote(own.watermarkKey[0])}")
+        moment = watermark_of(Gathering(watermark_metrics(own, TRUE)).of(row), "max", own)
+        if moment is None or in_order(moment, own) is None:
+            raise InvalidMergeError(
+                f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} have no order in the log."
+            )
+        exact = is_case_sensitive(source.sparkSession)
+        optional = {*own.watermarkKey, own.tombstoneKey}
+        lacking = [n for n in own.names if n not in optional and find_name(n, source.columns, exact) is None]
+        if lacking:
+            raise InvalidMergeError(
+                f"{CALL} takes every column from the source, which has no {', '.join(lacking)}. Source columns: "
+                f"{', '.join(source.columns)}.",
+                columns=lacking,
+            )
+        return cls(source, own, at, moment, deletes)
+
+    def merged_into(self, store: TimeTravel, snapshot: Snapshot) -> Derived:
+        """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
+
+        Raises:
+            InvalidMergeError: it comes too late for a table without history.
+        """
+        comparing = _Comparing.of(self, store, snapshot)
+        events = Events(comparing.rows(), _DIES, _DIES)
+        clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
+        if self.source.isEmpty():
+            return Derived(events.rows.limit(0), clauses)
+        return Derived(events.rows, clauses, {"extract": self.moment, "if_empty": "nothing has changed"})
+
+    def later(self, taken: Sequence[Watermark]) -> Watermark | None:
+        """The next moment that was taken after this one; None if there is none."""
+        mine = in_order(self.moment, self.own)
+        known = [(place, moment) for moment in taken if (place := in_order(moment, self.own)) is not None]
+        following = [(place, moment) for place, moment in known if mine is not None and place > mine]
+        return min(following, key=lambda f: f[0])[1] if following else None
+
+
+_DIES = "is_delete"
+
+
+@attrs.frozen(eq=False)
+class _Comparing:
+    """An extract beside what the table held at its moment.
+
+    Attributes:
+        extract: the one.
+        held: the other: stored columns.
+        following: the next moment that was taken, as SQL, if there is one.
+        written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
+    """
+
+    extract: Extract
+    held: DataFrame
+    following: Sql | None
+    written: DataFrame | None
+
+    @classmethod
+    def of(cls, extract: Extract, store: TimeTravel, snapshot: Snapshot) -> _Comparing:
+        own, batches = extract.own, Batches.of(snapshot)
+        next_moment = extract.later(snapshot.extracts)
+        if not own.history:
+            if next_moment is not None:
+                raise InvalidMergeError(
+                    f"{CALL}: an extract of a later moment has been taken already, and {store.path} keeps no versions that this "
+                    "one could be compared with. Take extracts in order, or create the table with history=True."
+                )
+            return cls(extract, reader.live(store, batches, with_hidden=True), None, None)
+        timeline = Timeline(store, own)
+        kind = physical_type(own.field(own.watermarkKey[0]))
+        following = None if next_moment is None else decoded(next_moment[0], kind)
+        is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
+        held = reader.live(store, batches, with_hidden=True) if is_newest else valid_at(timeline, snapshot, extract.at)
+        if following is None:
+            return cls(extract, held, None, None)
+        begins = quote(own.watermarkKey[0])
+        between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
+        keys = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
+        return cls(extract, held, Sql(following), between.selectExpr(*keys).distinct())
+
+    def rows(self) -> DataFrame:
+        """The events: with the table's columns, the moment, and whether each is a delete."""
+        keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
+        joined = self._given().join(self._held(), on=keys, how="full_outer")
+        is_given = is_not_null(Sql("given"))
+        changed = all_of([is_given, any_of([Sql("is_torn"), self._differs()])])
+        gone = all_of([not_(is_given), TRUE if self.extract.deletes else FALSE])
+        return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
+
+    def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
+        """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
+        own = f"named_struct('at', {self.extract.at}, 'row', given)"
+        if self.following is None or self.written is None:
+            return events.selectExpr(*keys, f"{own} AS event")
+        find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
+        marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
+        kept = f"named_struct('at', {self.following}, 'row', held)"
+        return marked.selectExpr(
+            *keys, f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
+        )
+
+    def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
+        own, row = self.extract.own, Sql("event.row")
+        return events.selectExpr(
+            *[f"{k} AS {quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
+            f"event.at AS {quote(own.watermarkKey[0])}",
+            *[f"{field_of(row, f'v{i}')} AS {quote(f.name)}" for i, f in enumerate(self._values())],
+            f"{is_null(row)} AS {_DIES}",
+        )
+
+    def _values(self) -> list[Field]:
+        """The columns that are compared: all but key and moment, and the tombstone's if the extract has it."""
+        own, exact = self.extract.own, is_case_sensitive(self.extract.source.sparkSession)
+        fixed = {*own.primaryKey, *own.watermarkKey}
+        has_tombstone = own.tombstoneKey and find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
+        return [f for f in own.fields if f.name not in fixed and (f.name != own.tombstoneKey or has_tombstone)]
+
+    def _given(self) -> DataFrame:
+        """The extract: keys, all else as one struct, and whether a key occurs with different rows."""
+        own, source = self.extract.own, self.extract.source
+        values = self._values()
+        kept = [f"{_stored(source, own.field(k))} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        struct = ", ".join(["'is', true", *(f"'v{i}', {_stored(source, f)}" for i, f in enumerate(values))])
+        rows = source.selectExpr(*kept, f"named_struct({struct}) AS given")
+        parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
+        content = Sql(f"to_json(struct({parts or '0'}))")
+        keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
+        least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
+        return rows.selectExpr("*", f"{least} <> {most} AS is_torn")
+
+    def _held(self) -> DataFrame:
+        own = self.extract.own
+        keys = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        values = ", ".join(["'is', true", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
+        return self.held.selectExpr(*keys, f"named_struct({values}) AS held")
+
+    def _differs(self) -> Sql:
+        pairs = ((f"v{i}", physical_type(f)) for i, f in enumerate(self._values()))
+        equal = all_of(
+            same(equatable(field_of(Sql("given"), n), kind), equatable(field_of(Sql("held"), n), kind))
+            for n, kind in pairs
+        )
+        return any_of([is_null(Sql("held")), not_(equal)])
+
+
+def _stored(source: DataFrame, field: Field) -> Sql:
+    """A column of the extract as the table stores it; a value that does not fit is an error, never a null (S29).
+
+    Raises:
+        SchemaMismatchError: no value of its type can be stored there.
+    """
+    name = find_name(field.name, source.columns, is_case_sensitive(source.sparkSession)) or field.name
+    kind, wanted = source.schema[name].dataType, physical_type(field)
+    way = storing(kind, field)
+    if way is Storing.REFUSED:
+        raise SchemaMismatchError(
+            f"{CALL}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
+            "Cast it explicitly.",
+            column=field.name,
+        )
+    length = declared_length(field)
+    if length and length[0] == "char":  # as it is stored; what is too long is refused when it is written
+        text = cast(quote(name), wanted)
+        return Sql(f"rpad({text}, greatest({length[1]}, length({text})), ' ')")
+    if without_collations(kind) == wanted:
+        return cast(quote(name), wanted) if kind != wanted else quote(name)
+    tried = Sql(f"try_cast({quote(name)} AS {sql_type(wanted)})")
+    told = text_literal(f"{CALL}: a value of column '{field.name}' does not fit into {field.text}: ")
+    wrong = all_of([is_not_null(quote(name)), is_null(tried)])
+    return case([(wrong, Sql(f"raise_error(concat({told}, CAST({quote(name)} AS STRING)))"))], tried)

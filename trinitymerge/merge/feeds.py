@@ -1,0 +1,57 @@
+"""``applyChanges`` and ``snapshot`` as merges (H9-H11).
+
+Owns: which of them read the table before they write. What they write stands in ``changefeed.py``, ``nullfill.py`` and
+``extracts.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.changefeed import Feed, SinceTruncate, check, events_of, since_truncate
+from trinitymerge.merge.derived import Derive, Derived, DerivedMerge
+from trinitymerge.merge.nullfill import filled
+from trinitymerge.storage.backend import TimeTravel
+from trinitymerge.storage.entries import Snapshot
+
+Begin: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
+"""From a source to a merge by primary key that has no clause yet."""
+
+
+def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed, alias: str) -> MergeBuilder:
+    """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
+
+    Args:
+        begin: makes a merge.
+        store: where the table is.
+        source: the events.
+        feed: what is said about them.
+        alias: the target's.
+
+    Raises:
+        InvalidMergeError: the table has no means for it, or the source lacks a column.
+    """
+    own = store.snapshot().definition
+    check(own, feed)
+    events = events_of(source, own, feed)
+    if feed.truncates is None and not feed.ignore_nulls:
+        return attrs.evolve(begin(events.rows), clauses=events.clauses)._with(is_sequenced=True)
+
+    def derive(snapshot: Snapshot) -> Derived:
+        looked = feed.truncates is not None
+        since = since_truncate(events, own, alias) if looked else SinceTruncate(events, events.clauses)
+        rows = filled(store, snapshot, since.events, feed, since.at).rows if feed.ignore_nulls else since.events.rows
+        return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True})
+
+    return derived(begin, derive)
+
+
+def derived(begin: Begin, derive: Derive) -> MergeBuilder:
+    """A merge whose source is computed from the table."""
+    b = begin(None)
+    return DerivedMerge(b._backend, b._alias, None, None, (), b._options, b._afterwards, derive=derive)

@@ -1,0 +1,152 @@
+"""Updates that leave out what they do not change: nulls of events are filled when they are written (H10).
+
+Owns: the one window in which stored rows and events stand in the order of their time. What fills a null is the last value before
+it that is not null, in the table or in the batch; never across a delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructType
+
+from trinitymerge.columns import KEY_TO_FIND
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.expressions import (
+    case,
+    cast,
+    find_name,
+    is_case_sensitive,
+    is_older,
+    is_tombstone,
+    physical_type,
+    quote,
+)
+from trinitymerge.history.timeline import Timeline
+from trinitymerge.history.values import field_of
+from trinitymerge.merge.changefeed import CALL, Events, Feed
+from trinitymerge.reader import live, only_keys
+from trinitymerge.sqltext import Sql
+from trinitymerge.storage.backend import Batches, TimeTravel
+from trinitymerge.storage.entries import Snapshot
+
+_IS_EVENT, _DIES, _PART = "is_event", "dies", "part"
+
+
+def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]) -> Events:
+    """The events with their nulls filled.
+
+    Args:
+        store: where the table is.
+        snapshot: the version whose rows fill them.
+        events: with the columns of the table.
+        feed: says which columns.
+        after: the sequence of a truncate, before which nothing fills; empty if there is none.
+
+    Raises:
+        InvalidMergeError: there is no such column.
+    """
+    own = snapshot.definition
+    return _Filling(own, events, _columns(own, events.rows, feed)).over(_stored(store, snapshot, events, after))
+
+
+def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str]:
+    """By the table's column, the events' column of that name: those whose nulls mean that nothing changed."""
+    exact = is_case_sensitive(rows.sparkSession)
+    fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
+    names = [n for n in own.names if n not in fixed]
+    if not isinstance(feed.ignore_nulls, bool):
+        for name in feed.ignore_nulls:
+            if find_name(name, names, exact) is None:
+                raise InvalidMergeError(
+                    f"{CALL}: ignoreNullUpdates names '{name}', which is no column that could be filled."
+                    f"{did_you_mean(name, names)}",
+                    column=name,
+                )
+        names = [n for n in names if find_name(n, feed.ignore_nulls, exact) is not None]
+    found = {n: find_name(n, rows.columns, exact) for n in names}
+    return {n: column for n, column in found.items() if column is not None}
+
+
+def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequence[Sql]) -> DataFrame:
+    """What the table holds of the events' keys: all versions, or the live rows of a table without history."""
+    own = snapshot.definition
+    exact = is_case_sensitive(events.rows.sparkSession)
+    columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
+    keys = events.rows.selectExpr(
+        *[
+            f"{cast(quote(c), physical_type(own.field(k)))} AS {KEY_TO_FIND(i)}"
+            for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
+        ]
+    )
+    if own.history:
+        timeline = Timeline(store, own)
+        return timeline.in_order(only_keys(timeline.scan(snapshot.batches), own, keys))
+    rows = live(store, Batches.of(snapshot), with_hidden=True)
+    if after:
+        rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
+    return only_keys(rows, own, keys)
+
+
+@attrs.frozen(eq=False)
+class _Filling:
+    own: TableDefinition
+    events: Events
+    columns: dict[str, str]
+
+    def over(self, stored: DataFrame) -> Events:
+        """The events, with what stands before each filled in."""
+        own, rows = self.own, self.events.rows
+        exact = is_case_sensitive(rows.sparkSession)
+        fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
+        mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
+        kinds = {n: physical_type(own.field(n)) for n in fields}
+        theirs = stored.selectExpr(
+            *[f"{quote(n)} AS c{i}" for i, n in enumerate(fields)],
+            f"{is_tombstone(own)} AS {_DIES}",
+            f"0 AS {_IS_EVENT}",
+            "NULL AS e",
+        )
+        events = rows.selectExpr(
+            *[f"{cast(quote(mine[n]), kinds[n])} AS c{i}" for i, n in enumerate(fields)],
+            f"{quote(self.events.is_delete)} AS {_DIES}",
+            f"1 AS {_IS_EVENT}",
+            f"struct({', '.join(map(quote, rows.columns))}) AS e",
+        )
+        keys, marks = len(own.primaryKey), len(own.watermarkKey)
+        key = ", ".join(f"c{i}" for i in range(keys))
+        time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
+        # In time; a stored row of the same moment is what the event corrects, and fills nothing. Without history only one row is
+        # stored, which comes first.
+        order = ", ".join([*time, f"{_IS_EVENT} DESC"] if own.history else [f"{_IS_EVENT} ASC", *time])
+        parted = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
+            "*", f"sum(int({_DIES})) OVER (PARTITION BY {key} ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS {_PART}"
+        )
+        window = f"OVER (PARTITION BY {key}, {_PART} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
+        values = {column: _last(Sql(f"c{fields.index(n)}"), kinds[n], window) for n, column in self.columns.items()}
+        done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values.values())]).filter(
+            f"{_IS_EVENT} = 1"
+        )
+        places = {column: i for i, column in enumerate(values)}
+        return attrs.evolve(
+            self.events,
+            rows=done.selectExpr(*[f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]),
+        )
+
+    def _shown(self, column: str, place: int | None) -> Sql:
+        """A column of an event; filled, unless it is a delete."""
+        own = field_of(Sql("e"), column)
+        if place is None:
+            return own
+        return case([(field_of(Sql("e"), self.events.is_delete), own)], Sql(f"v{place}"))
+
+
+def _last(value: Sql, kind: DataType, window: str) -> Sql:
+    """The last value that is not null; of structs, field by field."""
+    if not isinstance(kind, StructType):
+        return Sql(f"last_value({value}, true) {window}")
+    fields = ", ".join(f"{_last(field_of(value, f.name), f.dataType, window)} AS {quote(f.name)}" for f in kind.fields)
+    return Sql(f"CASE WHEN max({value} IS NOT NULL) {window} THEN struct({fields}) END")

@@ -227,7 +227,7 @@ def test_H11_without_history_snapshots_in_order_leave_the_last_one(taken):
 
 def test_H11_a_snapshot_that_changes_nothing_is_kept_once():
     table = ModelTable(ONE)
-    for at in (10, 20, 20):
+    for at in (10, 20, 20, 10):
         table.snapshot([{"id": 1, "v": "a"}], at)
     assert (table.version, table.snapshots, table.batches[1]) == (2, {1: 10, 2: 20}, ())
     assert table.at(1).snapshots == {1: 10}

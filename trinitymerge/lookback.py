@@ -118,8 +118,9 @@ class TableWithAPast(MaintainedTable):
             keys: only versions of these: a DataFrame with the columns of the primary key, or a list of values.
             track: consecutive versions that agree in these columns are one: it begins with the first and shows the other columns
                 as the last has them. Versions are never joined across a gap. By default each is shown.
-            exceptColumns: likewise, with all columns tracked but these. Watermark columns are never among the tracked.
-            validFrom: what to call the column that says from when a version holds; null is from the beginning.
+            exceptColumns: instead: all columns are tracked but these. Watermark columns never are.
+            validFrom: what to call the column that says from when a version holds; null is from the beginning. The name of the
+                first watermark column will do: it is shown once, then.
             validTo: likewise until when, that instant not included; null is until now.
             current: likewise whether nothing has ended it.
             openEnd: what ``validTo`` holds instead of null in current versions, such as ``"9999-12-31"``.
@@ -130,9 +131,9 @@ class TableWithAPast(MaintainedTable):
             The columns of the definition and these three.
 
         Raises:
-            InvalidDefinitionError: the table keeps no history, or has a column of one of these names, or not one that is tracked.
+            InvalidDefinitionError: the table keeps no history, or has a column of one of these names.
             SchemaMismatchError, NullKeyError: ``keys`` are no keys of the table.
-            ValueError: ``openEnd`` is of another type.
+            ValueError: ``openEnd`` is of another type, or what is tracked is no column, or a watermark.
 
         Example:
             >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities", "name STRING, city STRING, day INT",

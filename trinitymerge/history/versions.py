@@ -71,8 +71,7 @@ def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[A
     """
     own = snapshot.definition
     require_history(own, "versions()", store.path)
-    added = (shown.validFrom, shown.validTo, shown.current)
-    _require_apart(own, added)
+    beside = _beside(own, shown)
     with held(store.spark, LITERAL_NAMES):
         timeline = Timeline(store, own)
         rows = _told(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
@@ -87,7 +86,7 @@ def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[A
             end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
             until = case([(CLOSED, until)], end)
         return rows.selectExpr(
-            *map(quote, own.names),
+            *map(quote, beside),
             f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
             f"{until} AS {quote(shown.validTo)}",
             f"{not_(CLOSED)} AS {quote(shown.current)}",
@@ -118,17 +117,23 @@ def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
     return rows.filter(all_of([not_(is_tombstone(timeline.definition)), *holds]))
 
 
-def _require_apart(own: TableDefinition, added: Sequence[str]) -> None:
-    lowered = [n.lower() for n in added]
-    taken = [n for n in own.names if n.lower() in lowered]
-    if taken:
-        raise InvalidDefinitionError(
-            f"The table has a column '{taken[0]}', and versions() adds {', '.join(added)}. Give it other names: validFrom=, "
-            "validTo=, current=.",
-            column=taken[0],
-        )
-    if len(set(lowered)) < len(lowered):
-        raise InvalidDefinitionError(f"versions() is to add {', '.join(added)}: three columns need three names.")
+def _beside(own: TableDefinition, shown: Shown) -> list[str]:
+    """The user's columns that are shown; the first watermark column is not where ``validFrom`` has its name: it is the same.
+
+    Raises:
+        InvalidDefinitionError: a column that is added is called like another one.
+    """
+    first = [n for n in own.watermarkKey[:1] if n.lower() == shown.validFrom.lower()]
+    beside = [n for n in own.names if n not in first]
+    taken = [n.lower() for n in beside]
+    for name in (shown.validFrom, shown.validTo, shown.current):
+        if name.lower() in taken:
+            raise InvalidDefinitionError(
+                f"versions() would show two columns '{name}': give it another name by validFrom=, validTo= or current=.",
+                column=name,
+            )
+        taken.append(name.lower())
+    return beside
 
 
 # Which rows -----------------------------------------------------------------------------------------------------------
@@ -150,10 +155,10 @@ def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any
         return timeline.as_stored(timeline.scan(settled))
     if not settled or sum(b.rows for b in pending) > reader.OVERLAY_ROWS:
         return timeline.in_order(timeline.scan(snapshot.batches))
-    return _beside(timeline, settled, pending)
+    return _laid_beside(timeline, settled, pending)
 
 
-def _beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence[Batch]) -> DataFrame:
+def _laid_beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence[Batch]) -> DataFrame:
     """Settled versions as they are, but for keys that occur in what is pending."""
     own, few, many = timeline.definition, timeline.scan(pending), timeline.scan(settled)
     keys = F.broadcast(few.selectExpr(*[f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]))
@@ -203,26 +208,24 @@ def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Fiel
     """The columns in which consecutive versions must differ, or they are one; None if each is shown.
 
     Raises:
-        InvalidDefinitionError: there is no such column.
+        ValueError: there is no such column, a watermark column is to be tracked, or both ways are taken.
     """
     if shown.track is None and not shown.exceptColumns:
         return None
-    exact = is_case_sensitive(store.spark)
-
-    def found(names: Iterable[str]) -> set[str]:
-        known = {name: find_name(name, own.names, exact) for name in names}
-        for name, column in known.items():
-            if column is None:
-                raise InvalidDefinitionError(
-                    f"versions() is to track columns by '{name}', which the table does not have."
-                    f"{did_you_mean(name, own.names)}",
-                    column=name,
-                )
-        return {column for column in known.values() if column is not None}
-
-    wanted = set(own.names) if shown.track is None else found(shown.track)
-    wanted -= {*own.watermarkKey, *found(shown.exceptColumns)}
-    return [f for f in own.fields if f.name in wanted]
+    if shown.track is not None and shown.exceptColumns:
+        raise ValueError("versions() takes either track or exceptColumns, got both.")
+    argument = "exceptColumns" if shown.track is None else "track"
+    exact, found = is_case_sensitive(store.spark), set[str]()
+    for name in shown.exceptColumns if shown.track is None else shown.track:
+        column = find_name(name, own.names, exact)
+        if column is None:
+            raise ValueError(f"{argument}: '{name}' is not a column of the table.{did_you_mean(name, own.names)}")
+        found.add(column)
+    moving = [n for n in own.watermarkKey if shown.track is not None and n in found]
+    if moving:
+        raise ValueError(f"'{moving[0]}' is a watermark column, which differs in every version: leave it out of track.")
+    wanted = {*own.names} - found if shown.track is None else found
+    return [f for f in own.fields if f.name in wanted and f.name not in own.watermarkKey]
 
 
 def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> DataFrame:

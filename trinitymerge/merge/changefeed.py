@@ -122,11 +122,14 @@ def check(own: TableDefinition, feed: Feed) -> None:
     Raises:
         InvalidMergeError: saying what, and the remedy.
     """
-    if not own.watermarkKey:
+    if not own.watermarkKey and (feed.sequence_by is not None or feed.truncates is not None):
         raise InvalidMergeError(
-            f"{CALL} needs to know which event is the later one, and the table declares no watermark. Create it with "
-            "watermarkKey=, the column or columns that hold the sequence."
+            f"{CALL}: {'applyAsTruncates' if feed.sequence_by is None else 'sequenceBy'} says which events are earlier, and the "
+            "table declares no watermark: its rows are in the order of their commits. Create it with watermarkKey=, the column or "
+            "columns that hold the sequence."
         )
+    if feed.columns is not None and feed.except_columns:
+        raise InvalidMergeError(f"{CALL} takes columns or exceptColumns, got both.")
     if feed.sequence_by is not None and len(feed.sequence_by) != len(own.watermarkKey):
         raise InvalidMergeError(
             f"{CALL}: sequenceBy must have a value for each watermark column ({', '.join(own.watermarkKey)}), got "
@@ -214,7 +217,7 @@ class SinceTruncate:
     """What is left after the last truncate of some events.
 
     Attributes:
-        events: those that are fresher, evaluated.
+        events: evaluated; those that are not fresher are deletes.
         clauses: theirs, and the one that deletes what is not fresher.
         at: the sequence of the truncate, as SQL, column by column; empty if there is none.
     """
@@ -227,6 +230,8 @@ class SinceTruncate:
 def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTruncate:
     """Looks for truncates among events: evaluates the source, and reads the target as a whole only if there is one.
 
+    Events that are not fresher than the last truncate become deletes of their keys at its place.
+
     Raises:
         InvalidMergeError: the sequence is of a type that no condition can tell.
     """
@@ -236,15 +241,18 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     if not observed["n"]:
         return SinceTruncate(attrs.evolve(events, rows=rows), events.clauses)
     at = _sequence_of(watermark_of(observed, "max", own), own)
-    kept = rows.filter(any_of([where, is_older(at, [quote(n) for n in own.watermarkKey])]))
+    exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
+    named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
+    gone = not_(is_older(at, [quote(named_as[n]) for n in own.watermarkKey]))
     # A truncate stays, without a key: a source without rows would be one that says nothing (S37).
-    keys = {find_name(k, kept.columns, is_case_sensitive(kept.sparkSession)) for k in own.primaryKey}
-    changed = {n: f"CASE WHEN NOT {where} THEN {quote(n)} END" for n in keys if n is not None}
-    changed[events.is_delete] = any_of([dies, where])
-    kept = kept.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in kept.columns])
+    changed = {named_as[k]: f"CASE WHEN NOT {where} THEN {quote(named_as[k])} END" for k in own.primaryKey}
+    for name, moment in zip(own.watermarkKey, at, strict=True):
+        changed[named_as[name]] = f"CASE WHEN {gone} THEN {moment} ELSE {quote(named_as[name])} END"
+    changed[events.is_delete] = any_of([dies, where, gone])
+    rows = rows.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in columns])
     target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
-    gone = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-    return SinceTruncate(attrs.evolve(events, rows=kept), (*events.clauses, *gone), tuple(at))
+    truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
+    return SinceTruncate(attrs.evolve(events, rows=rows), (*events.clauses, *truncated), tuple(at))
 
 
 def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:

@@ -30,7 +30,9 @@ from trinitymerge.expressions import (
     is_case_sensitive,
     is_not_null,
     is_null,
+    is_tombstone,
     not_,
+    or_else,
     over,
     physical_type,
     quote,
@@ -170,14 +172,14 @@ class _Comparing:
         """The events: with the table's columns, the moment, and whether each is a delete."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
-        is_given = is_not_null(Sql("given"))
-        changed = all_of([is_given, any_of([Sql("is_torn"), self._differs()])])
-        gone = all_of([not_(is_given), TRUE if self.extract.deletes else FALSE])
+        is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
+        changed = all_of([is_given, not_(dies), any_of([Sql("is_torn"), self._differs()])])
+        gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
 
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
-        own = f"named_struct('at', {self.extract.at}, 'row', given)"
+        own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN given END)"
         if self.following is None or self.written is None:
             return events.selectExpr(*keys, f"{own} AS event")
         find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
@@ -208,7 +210,8 @@ class _Comparing:
         own, source = self.extract.own, self.extract.source
         values = self._values()
         kept = [f"{_stored(source, own.field(k))} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        struct = ", ".join(["'is', true", *(f"'v{i}', {_stored(source, f)}" for i, f in enumerate(values))])
+        dead = next((is_tombstone(own, _stored(source, f)) for f in values if f.name == own.tombstoneKey), FALSE)
+        struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {_stored(source, f)}" for i, f in enumerate(values))])
         rows = source.selectExpr(*kept, f"named_struct({struct}) AS given")
         parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
         content = Sql(f"to_json(struct({parts or '0'}))")
@@ -219,7 +222,7 @@ class _Comparing:
     def _held(self) -> DataFrame:
         own = self.extract.own
         keys = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        values = ", ".join(["'is', true", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
+        values = ", ".join(["'dies', false", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
         return self.held.selectExpr(*keys, f"named_struct({values}) AS held")
 
     def _differs(self) -> Sql:

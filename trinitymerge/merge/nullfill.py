@@ -119,9 +119,7 @@ class _Filling:
         keys, marks = len(own.primaryKey), len(own.watermarkKey)
         key = ", ".join(f"c{i}" for i in range(keys))
         time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
-        # In time; a stored row of the same moment is what the event corrects, and fills nothing. Without history only one row is
-        # stored, which comes first.
-        order = ", ".join([*time, f"{_IS_EVENT} DESC"] if own.history else [f"{_IS_EVENT} ASC", *time])
+        order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
         parted = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
             "*", f"sum(int({_DIES})) OVER (PARTITION BY {key} ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS {_PART}"
         )

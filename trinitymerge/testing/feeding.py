@@ -160,7 +160,9 @@ class Feeding(LookingBack):
 
     def _note(self, at: Any, result: ModelResult, nothing_written: bool) -> ModelResult:
         """Keeps the moment, in a commit without rows if nothing was written."""
-        if nothing_written and order_key(at) not in map(order_key, self.snapshots.values()):
+        if nothing_written:
+            if order_key(at) in map(order_key, self.snapshots.values()):
+                return result
             self.batches.append(())
         self.snapshots[self.version] = at
         return attrs.evolve(result, version=self.version)

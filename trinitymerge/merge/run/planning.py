@@ -90,8 +90,9 @@ def _require_watermarks(analysis: Analysis) -> None:
                 clauses = tuple(c.clause for c in analysis.clauses)
                 raise InvalidMergeError(
                     f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "
-                    "the watermark of the version that it ends it would take its place in the history. Assign the watermark in the map, let "
-                    'the source have the column, or add .at(value). To correct a version on purpose: .onStale("force").',
+                    "the watermark of the version that it ends it would take its place in the history. Assign the watermark in "
+                    "the map, let the source have the column, or add .at(value). To correct a version on purpose: "
+                    '.onStale("force").',
                     clause=position + 1,
                     columns=unassigned,
                 )

@@ -47,6 +47,13 @@ def check_observed(
     for i, field in enumerate(definition.fields):
         if observed[f"null_{i}"]:
             rows = staged().filter(f"{quote(field.name)} IS NULL")
+            if field.name in definition.watermarkKey and field.nullable:
+                raise NullKeyError(
+                    f"{counted(observed[f'null_{i}'], 'event')} of the merge have no place in the sequence, for '{field.name}' is "
+                    f"null: {_shown(rows, definition)}. Nothing was written. Filter them out, or give them one.",
+                    columns=[field.name],
+                    rows=observed[f"null_{i}"],
+                )
             raise SchemaMismatchError(
                 f"Column '{field.name}' must not be null, but is in {counted(observed[f'null_{i}'])} of the merge: "
                 f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",

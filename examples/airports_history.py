@@ -225,14 +225,16 @@ def run(spark: SparkSession, extracts: Sequence[Extract], path: str | None = Non
     """
     with tempfile.TemporaryDirectory(prefix="airports_history-") as temporary:
         table = create_table(spark, path or str(Path(temporary) / "airports"))
-        feed(table, extracts)
-        tell(table, extracts)
+        written = feed(table, extracts)
+        tell(table, extracts, written)
         expected = [expected_versions(extracts).cache(), expected_versions(extracts, UNTRACKED).cache()]
         with step("Checking all versions against plain Spark"):
             correct = is_right(table, expected)
         with step("Compacting the table"):
             compacted = table.compact()
         print(f"  {compacted}")
+        with step("Reading all versions of the compacted table"):
+            table.versions().count()
         with step("Checking all versions again"):
             correct = is_right(table, expected) and correct
         for frame in expected:
@@ -240,24 +242,27 @@ def run(spark: SparkSession, extracts: Sequence[Extract], path: str | None = Non
     return correct
 
 
-def feed(table: TrinityTable, extracts: Sequence[Extract]) -> None:
-    """Takes the extracts one after the other."""
-    newest = None
+def feed(table: TrinityTable, extracts: Sequence[Extract]) -> int:
+    """Takes the extracts one after the other, and says how many rows that wrote."""
+    newest, written = None, 0
     for extract in extracts:
         late = newest is not None and extract.taken_at < newest
         newest = extract.taken_at if newest is None else max(newest, extract.taken_at)
         with step(f"Taking release {extract.name}, published {extract.taken_at:%Y-%m-%d}{', LATE' if late else ''}"):
             result = take(table, extract).execute()
         print(f"  {result}", flush=True)
+        written += result.rowsAppended
+    return written
 
 
-def tell(table: TrinityTable, extracts: Sequence[Extract]) -> None:
+def tell(table: TrinityTable, extracts: Sequence[Extract], written: int) -> None:
     """Shows what the table knows: numbers of versions, one airport through time, and the airports at one moment."""
     with step("\nReading all versions"):
-        all_of_them = table.versions(track=TRACKED).count()
+        table.versions().count()
     tracked = table.versions(exceptColumns=UNTRACKED).cache()
     print(f"  rows in the extracts           {sum(extract.rows.count() for extract in extracts):>9,}")
-    print(f"  versions                       {all_of_them:>9,}")
+    print(f"  rows written                   {written:>9,}")
+    print(f"  versions                       {table.versions(track=TRACKED).count():>9,}")
     print(f"  versions but for coordinates   {tracked.count():>9,}")
     print(f"  current airports               {table.toDF().count():>9,}")
     most = tracked.groupBy("icao").count().orderBy(F.desc("count"), "icao").first()

@@ -158,7 +158,7 @@ def orders_template(spark, tmp_path_factory):
 
 @pytest.mark.parametrize("test", docstring_examples(), ids=lambda test: test.name)
 def test_docstring_example_runs(test, spark, work_dir, request):
-    test.globs.update(spark=spark, tmp_path=work_dir)
+    test.globs.update(spark=spark, tmp_path=work_dir, TrinityTable=TrinityTable)
     if "orders" in test.docstring:
         path = shutil.copytree(request.getfixturevalue("orders_template"), work_dir / "orders")
         test.globs.update(orders_path=str(path), orders=TrinityTable.forPath(spark, str(path)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -19,10 +20,13 @@ from pyspark.sql.types import StructType
 from trinitymerge import opening
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import TableExistsError
+from trinitymerge.expressions import quote
 from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.intervals import Intervals
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.entries import current_user
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import store_of, time_travel
@@ -201,6 +205,79 @@ class TrinityTable(FedTable):
             past = time_travel(store, "forPath(versionAsOf)")
             require_files(past, past.snapshot_at(versionAsOf))
         return cls(store, pinned=versionAsOf)
+
+    @classmethod
+    def fromIntervals(
+        cls,
+        spark: SparkSession,
+        path: str,
+        source: DataFrame,
+        primaryKey: str | Iterable[str],
+        validFrom: str,
+        validTo: str,
+        openEnd: Any = None,
+        endInclusive: bool = False,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TrinityTable:
+        """Makes a table with history of an existing dimension of type 2 (H12): each row becomes a version.
+
+        The table has the columns of the source but for ``validTo``, which follows from the rows; its watermark is ``validFrom``.
+        Leave out columns that say whether a row is current. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table,
+        with the same names, is the source again. Intervals that end where they begin are left out, and a warning says how many.
+
+        Args:
+            spark: the session.
+            path: of the new table, as for :meth:`create`.
+            source: the dimension; evaluated once.
+            primaryKey: what the rows are versions of, without the interval.
+            validFrom: the column that says from when a row holds; null is from the beginning.
+            validTo: likewise until when; null is until now.
+            openEnd: another value of ``validTo`` that means the same, such as ``"9999-12-31"``.
+            endInclusive: ``validTo`` is the last moment that belongs to the interval: the next whole number, last decimal place,
+                day or microsecond ends it.
+            fileFormat: as for :meth:`create`.
+            properties: likewise.
+            comment: likewise.
+
+        Raises:
+            InvalidMergeError: the source lacks a column; an interval ends before it begins; or ends are inclusive, and of a
+                type that has no next value.
+            NullKeyError: a key has a null.
+            DuplicateKeyError: intervals of a key overlap.
+            TableExistsError: the path holds a table or something else.
+
+        Example:
+            >>> old = spark.sql("SELECT * FROM VALUES (7, 'Rome', 10, 20), (7, 'Oslo', 20, 9999) AS t(id, city, since, until)")
+            >>> t = TrinityTable.fromIntervals(spark, f"{tmp_path}/dimension", old, "id", "since", "until", openEnd=9999)
+            >>> t.versions(validFrom="since", validTo="until").orderBy("since").show()
+            +---+----+-----+-----+---------+
+            | id|city|since|until|isCurrent|
+            +---+----+-----+-----+---------+
+            |  7|Rome|   10|   20|    false|
+            |  7|Oslo|   20| NULL|     true|
+            +---+----+-----+-----+---------+
+            <BLANKLINE>
+        """
+        keys = (primaryKey,) if isinstance(primaryKey, str) else tuple(primaryKey)
+        source = opening.check_source(spark, source, path)
+        with held(spark, LITERAL_NAMES):
+            found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
+            events, flag = found.events()
+        table = cls.create(
+            spark,
+            path,
+            found.schema,
+            found.key,
+            found.begin,
+            fileFormat=fileFormat,
+            properties=properties,
+            comment=comment,
+            history=True,
+        )
+        table.applyChanges(events, applyAsDeletes=quote(flag)).execute()
+        return table
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:

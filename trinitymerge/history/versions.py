@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
@@ -191,13 +192,19 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     Raises:
         ValueError: it is none.
     """
-    kind = physical_type(field)
+    return literal_of(spark, value, physical_type(field), field.name, name)
+
+
+def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
+    """The same for a type, and a column of it."""
     text = value.isoformat() if isinstance(value, (datetime.date, datetime.datetime)) else str(value)
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
     if value is None or isinstance(value, bool) or spark.sql(asked).collect()[0][0]:
-        raise ValueError(f"{name} takes a value of the type of '{field.name}', which is {field.text}, got {value!r}.")
+        raise ValueError(
+            f"{name} takes a value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
+        )
     return given
 
 

@@ -150,7 +150,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
     """
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
-    flags = [_free(name, source.columns) for name in ("is_delete", "is_truncate")]
+    flags = [free_name(name, source.columns) for name in ("is_delete", "is_truncate")]
     said = [
         F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
         for condition in (feed.deletes, feed.truncates)
@@ -202,7 +202,8 @@ def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]
     return [column for _, column in found if column is not None]
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name that no column has."""
     lowered = {t.lower() for t in taken}
     while name in lowered:
         name += "_"

@@ -87,7 +87,7 @@ def test_h9_type_1_keeps_the_latest_state_of_each_user(spark, tmp_path):
 ORDERS = list(permutations(range(4)))
 
 
-@pytest.mark.parametrize("order", quickly([(order,) for order in ORDERS], [(ORDERS[0],), (ORDERS[-1],)]), ids=str)
+@pytest.mark.parametrize("order", quickly([(order,) for order in ORDERS], [(ORDERS[-1],)]), ids=str)
 @pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
 def test_h9_the_order_in_which_batches_come_changes_nothing(spark, tmp_path, order, history):
     table = users(spark, tmp_path, history)

@@ -1,7 +1,4 @@
-"""The worked examples of AUTO CDC FROM SNAPSHOT's documentation, with the tables that documentation shows; see `test_autocdc.py`.
-
-There, a late snapshot is skipped, and a row that is equal to the one before is no version of its own.
-"""
+"""The worked examples of AUTO CDC FROM SNAPSHOT's documentation, with the tables it shows; see `test_autocdc.py`."""
 
 from __future__ import annotations
 

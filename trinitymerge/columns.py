@@ -68,6 +68,7 @@ ENDED = _column(
     "BIGINT",
     "in settled archives: when the row that ends the version was committed, ms since the epoch",
     "history.timeline",
+    "maintenance.archiving",
 )
 BATCH = _column(
     "batch",

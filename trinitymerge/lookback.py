@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge import reader
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
+from trinitymerge.history.increments import Increment, increment
 from trinitymerge.history.versions import Shown, as_of, versions
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches
@@ -93,6 +94,44 @@ class TableWithAPast(MaintainedTable):
         """
         newest = self._snapshot().version
         return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
+
+    def changesSince(self, target: TableWithAPast, appId: str) -> Increment:
+        """What has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
+
+        The position is a transaction marker of the other table, which the merge of the increment moves in its own commit. So a
+        job that dies and runs again neither loses a change nor repeats one.
+
+        Args:
+            target: the table that the changes are merged into.
+            appId: the name of this feed among that table's markers.
+
+        Returns:
+            The changes, and the transaction to merge them with. The first time they lead there from the empty table.
+
+        Raises:
+            InvalidMergeError: since then the table was restored or purged, or it is another one; it says how to start over.
+            TableNotFoundError: a vacuum has removed files of the version that the other table knows.
+
+        Example:
+            >>> copy = TrinityTable.create(spark, f"{tmp_path}/copy", orders.definition.schema, "order_id", "ts")
+            >>> def bring_up_to_date():
+            ...     increment = orders.changesSince(copy, "orders")
+            ...     rows = increment.rows.filter("_change_type <> 'update_preimage'")
+            ...     merge = copy.applyChanges(rows, sequenceBy="_watermark", applyAsDeletes="_change_type = 'delete'",
+            ...         columns=copy.definition.names)
+            ...     return merge.withTransaction(*increment.transaction).execute().rowsAppended
+            >>> bring_up_to_date(), orders.deleteWhere("order_id = '2'").execute().rowsDeleted
+            (2, 1)
+            >>> bring_up_to_date(), bring_up_to_date()
+            (1, 0)
+            >>> copy.toDF().select("order_id").collect()
+            [Row(order_id='1')]
+        """
+        if not isinstance(appId, str) or not appId:
+            raise ValueError(f"changesSince takes the name of the feed, got {appId!r}.")
+        return increment(
+            time_travel(self._backend, "changesSince()"), self._readable().version, target._snapshot(), appId
+        )
 
     def versions(
         self,

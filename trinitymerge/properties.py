@@ -14,6 +14,7 @@ from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 
 CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
 TOMBSTONE_RETENTION_HOURS = "trinitymerge.tombstoneRetentionHours"
+HISTORY_RETENTION_HOURS = "trinitymerge.historyRetentionHours"
 COMPACT_AFTER_BATCHES = "trinitymerge.compactAfterBatches"
 FOLD_AFTER_BATCHES = "trinitymerge.foldAfterBatches"
 FOLD_BYTES = "trinitymerge.foldBytes"
@@ -49,6 +50,11 @@ def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
         (168.0, None)
     """
     return _unless_none(_not_negative, properties.get(TOMBSTONE_RETENTION_HOURS, str(_DEFAULT_RETENTION_HOURS)))
+
+
+def history_retention_hours(properties: Mapping[str, str]) -> float | None:
+    """How long compactions keep versions after they have ended (H7); None means for ever."""
+    return _unless_none(_not_negative, properties.get(HISTORY_RETENTION_HOURS, "none"))
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
@@ -143,6 +149,7 @@ def _not_negative(text: str) -> float:
 _KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
     CHECKPOINT_INTERVAL: (lambda p: _positive(p[CHECKPOINT_INTERVAL]), "a number of commits from 1 up"),
     TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
+    HISTORY_RETENTION_HOURS: (history_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
     COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
     FOLD_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
     FOLD_BYTES: (fold_bytes, "a number of bytes from 1 up"),

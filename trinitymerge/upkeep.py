@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import ReadOnlyTableError
 from trinitymerge.maintenance import compaction, health, purge, retention
+from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult
@@ -164,6 +165,20 @@ class MaintainedTable:
             1
         """
         return purge.purge(self._maintained("purge()"), keys)
+
+    def alter(self) -> TableAlteration:
+        """Begins to change the table's definition: properties, the comment, and whether versions are kept.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.alter().setHistory().execute().changes
+            ('versions are kept',)
+            >>> orders.versions().select("order_id", "amount", "validTo").orderBy("order_id").collect()
+            [Row(order_id='1', amount=Decimal('5.00'), validTo=None), Row(order_id='2', amount=Decimal('9.50'), validTo=None)]
+        """
+        return TableAlteration(self._maintained("alter()"))
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.

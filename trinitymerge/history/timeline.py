@@ -69,9 +69,11 @@ def begin(definition: TableDefinition) -> Sql:
 
 
 def time_order(definition: TableDefinition) -> Sql:
-    """The order of the rows of a key, the earliest first: by watermark, then by commit (S6)."""
-    watermarks = (f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey)
-    return Sql(", ".join([*watermarks, *([f"{VERSION} ASC"] if definition.watermarkKey else []), f"{SINCE} ASC"]))
+    """The order of the rows of a key, the earliest first: by watermark, then by commit (S6).
+
+    By the time of the commit, which each row keeps: archives hold rows of many versions.
+    """
+    return Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{SINCE} ASC"]))
 
 
 # Reading --------------------------------------------------------------------------------------------------------------

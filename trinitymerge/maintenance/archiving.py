@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader
-from trinitymerge.columns import CLOSED, KEY_TO_FIND, ORIGIN, VERSION
+from trinitymerge.columns import CLOSED, ENDED, KEY_TO_FIND, ORIGIN, VERSION
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -29,7 +29,7 @@ from trinitymerge.expressions import (
     quote,
 )
 from trinitymerge.history.timeline import Timeline
-from trinitymerge.maintenance.rewriting import wanted_files
+from trinitymerge.maintenance.rewriting import Forget, wanted_files
 from trinitymerge.maintenance.tiling import Work
 from trinitymerge.observation import Gathering
 from trinitymerge.sqltext import Sql
@@ -89,6 +89,12 @@ def beside_fold(
 # Compaction -----------------------------------------------------------------------------------------------------------
 
 
+def is_due(snapshot: Snapshot) -> bool:
+    """True if a table without pending rows has versions that ended too long ago, as long as they are kept once more (H7)."""
+    forget = Forget.ended(snapshot.definition)
+    return not Batches.of(snapshot).pending and any(forget.pays(b, 1) for b in snapshot.archives(SETTLED))
+
+
 def beside_compaction(backend: Maintained, snapshot: Snapshot, work: Work, staged: list[Staged]) -> Archived:
     """The versions that a compaction finds ended, settled; and loose ones of keys that it leaves pending.
 
@@ -116,6 +122,7 @@ class _Settling:
         rewritten: the segments that are written anew.
         within: true of keys that belong to them, as SQL.
         leaves: true of keys that stay pending, as SQL.
+        forget: the versions that ended too long ago.
     """
 
     timeline: Timeline
@@ -123,6 +130,7 @@ class _Settling:
     rewritten: tuple[Batch, ...]
     within: Sql
     leaves: Sql
+    forget: Forget
 
     @classmethod
     def of(cls, backend: Maintained, snapshot: Snapshot, work: Work) -> _Settling:
@@ -135,6 +143,7 @@ class _Settling:
             tuple(rewritten.values()),
             any_of(p.within for p in pieces),
             any_of(p.within for p in work.pieces if not p.is_base),
+            Forget.ended(snapshot.definition),
         )
 
     @property
@@ -153,11 +162,12 @@ class _Settling:
     def settled(self, staged: list[Staged]) -> Archived:
         """The versions that have ended since, and the archives that change with them."""
         pending = self._pending
-        if not pending or self.within == FALSE:
-            return NOTHING
         timeline, archives = self.timeline, self.snapshot.archives(SETTLED)
+        due = {b.version for b in archives if self.forget.pays(b, 1)}
+        if not pending or self.within == FALSE:
+            return self._shortened([b for b in archives if b.version in due], staged)
         few = sum(b.rows for b in pending) <= reader.OVERLAY_ROWS
-        changed = {b.version for b in archives} if not few else self._changed(archives)
+        changed = {b.version for b in archives} if not few else self._changed(archives) | due
         size = sum(b.bytes for b in (*pending, *(b for b in archives if b.version in changed)))
         replaced = tuple(b for b in archives if b.version in changed or b.bytes <= GROWTH * size)
         versions = ", ".join(f"{b.version}L" for b in replaced)
@@ -168,8 +178,21 @@ class _Settling:
             others = reader.without_keys(timeline.scan(replaced), timeline.definition, self._keys())
             rows = rows.unionByName(timeline.as_stored(others))
         parts = (*pending, *self.rewritten, *replaced)
-        added = _staged(timeline, rows, parts, SETTLED, self.snapshot.version, staged)
+        added = _staged(timeline, rows.filter(self._is_kept), parts, SETTLED, self.snapshot.version, staged)
         return Archived(added, frozenset(b.id for b in replaced))
+
+    def _shortened(self, due: Sequence[Batch], staged: list[Staged]) -> Archived:
+        """Archives without the versions that ended too long ago."""
+        if not due:
+            return NOTHING
+        rows = self.timeline.as_stored(self.timeline.scan(due)).filter(self._is_kept)
+        added = _staged(self.timeline, rows, due, SETTLED, self.snapshot.version, staged)
+        return Archived(added, frozenset(b.id for b in due))
+
+    @property
+    def _is_kept(self) -> Sql:
+        """True of a version that did not end too long ago (H7)."""
+        return TRUE if self.forget.before_ms is None else Sql(f"{ENDED} > {self.forget.before_ms}L")
 
     def _keys(self) -> DataFrame:
         """The keys that are pending and to be settled; repeated."""
@@ -226,6 +249,7 @@ def _staged(
     metrics = {
         "rows": "count(1)",
         "tombstones": f"count_if({is_tombstone(own)})",
+        "since": f"min({ENDED})",
         **watermark_metrics(own, TRUE),
         **keyrange.metrics_of_rows(own, TRUE),
     }

@@ -17,7 +17,7 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.expressions import any_of
-from trinitymerge.maintenance.archiving import Archived, beside_compaction
+from trinitymerge.maintenance.archiving import Archived, beside_compaction, is_due
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, rewrite, wanted_files
 from trinitymerge.maintenance.tiling import Tiling, Work, as_segments, everything, what_pays
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -48,6 +48,7 @@ class CompactionResult:
         batches: batches that were replaced.
         rows: rows that were written, tombstones included.
         rowsRemoved: stored rows that are gone: replaced versions, and forgotten tombstones.
+        rowsArchived: rows of archives that were written: versions that a table with history keeps, and tombstones between them.
         tombstones: tombstones that were kept.
         tombstonesForgotten: tombstones older than the retention, which are gone.
         bytes: size of what was written.
@@ -65,6 +66,7 @@ class CompactionResult:
     bytes: int = 0
     skipped: str = ""
     segmentsKept: int = 0
+    rowsArchived: int = 0
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
@@ -73,6 +75,8 @@ class CompactionResult:
         became = f"became one base of {counted(self.rows)}"
         if self.segmentsKept:
             became = f"became {counted(self.rows)} beside {counted(self.segmentsKept, 'segment')} that did not change"
+        if self.rowsArchived:
+            became += f" and {counted(self.rowsArchived)} of history"
         return (
             f"version {self.version}: {counted(self.batches, 'batch', 'batches')} {became}; {counted(self.rowsRemoved)} removed, "
             f"{self.tombstonesForgotten:,} of them tombstones ({self.seconds:.1f} s)"
@@ -96,7 +100,7 @@ def why_compact(batches: Batches) -> str:
 
 def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
     base = Batches.of(snapshot).base
-    if len(base) < len(snapshot.current) or snapshot.archives(LOOSE):
+    if len(base) < len(snapshot.current) or snapshot.archives(LOOSE) or is_due(snapshot):
         return ""
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
@@ -153,6 +157,7 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool
     with discarded_on_failure(backend) as staged:
         written = _written(backend, snapshot, work, forget, staged)
         archived = beside_compaction(backend, snapshot, work, staged)
+        rows_archived = sum(b.rows for b in archived.added)
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, work, written, archived, start)
         asked = (OnlyAppends(and_folds=True), Holds(partial(_rows_below_horizon, commit)))
@@ -162,7 +167,10 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool
         version=done.version,
         batches=len(commit.removed),
         rows=commit.metrics["rows"],
-        rowsRemoved=sum(b.rows for b in snapshot.batches if b.id in commit.removed) - commit.metrics["rows"],
+        rowsRemoved=sum(b.rows for b in snapshot.batches if b.id in commit.removed)
+        - commit.metrics["rows"]
+        - rows_archived,
+        rowsArchived=rows_archived,
         tombstones=commit.metrics["tombstones"],
         tombstonesForgotten=commit.metrics["forgotten"],
         bytes=sum(b.bytes for b in commit.added),
@@ -178,7 +186,7 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
         why_not = "the table has no rows" if not snapshot.current else ""
         return why_not or (not full and _why_not(backend, snapshot, forget)) or everything(snapshot, uuid.uuid4().hex)
     work = what_pays(backend, snapshot, tiling, forget)
-    if work.pieces:
+    if work.pieces or is_due(snapshot):
         return work
     pending = sum(b.rows for b in Batches.of(snapshot).pending)
     if not pending:

@@ -29,7 +29,8 @@ class TableHealth:
     Attributes:
         version: of the table.
         liveRows: rows that readers see.
-        storedRows: rows in the files of this version: replaced ones and tombstones included.
+        storedRows: rows in the files that live rows are read from: replaced ones and tombstones included.
+        archivedRows: rows in the archives of a table with history: versions that have ended, and tombstones between them.
         tombstones: tombstones among them.
         batches: batches of this version.
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
@@ -52,6 +53,7 @@ class TableHealth:
     version: int
     liveRows: int
     storedRows: int
+    archivedRows: int
     tombstones: int
     batches: int
     segments: int
@@ -72,6 +74,7 @@ class TableHealth:
             ("version", f"{self.version}"),
             ("live rows", f"{self.liveRows:,}"),
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
+            *([("archived rows", f"{self.archivedRows:,}")] if self.archivedRows else []),
             ("batches", f"{self.batches:,} ({self._kinds()})"),
             ("read amplification", f"{self.readAmplification:.2f}"),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
@@ -97,7 +100,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     to_read, batches = Batches.of(snapshot), snapshot.batches
     with held(backend.spark, LITERAL_NAMES):
         live = reader.live(backend, to_read).count()
-    stored = sum(b.rows for b in batches)
+    stored = sum(b.rows for b in to_read.batches)
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
     amplification = stored / live if live else float(stored or 1)
@@ -106,7 +109,8 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
         version=snapshot.version,
         liveRows=live,
         storedRows=stored,
-        tombstones=sum(b.tombstones for b in batches),
+        archivedRows=sum(b.rows for b in batches) - stored,
+        tombstones=sum(b.tombstones for b in to_read.batches),
         batches=len(batches),
         segments=len(to_read.base),
         pendingBatches=len(to_read.pending),

@@ -19,7 +19,7 @@ from trinitymerge.columns import FORGET, SINCE, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
 from trinitymerge.observation import Gathering
-from trinitymerge.properties import tombstone_retention_hours
+from trinitymerge.properties import history_retention_hours, tombstone_retention_hours
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import watermark_metrics
@@ -56,15 +56,23 @@ class Forget:
     def of(cls, definition: TableDefinition) -> Forget:
         """As the table's retention says; without a declared watermark no row can come too late (S38).
 
-        Tombstones of a table with history stay as long as its versions do (H6).
+        Tombstones of a table with history stay as long as its versions do, too (H7).
         """
-        if definition.history:
-            return cls(None)
-        if not definition.watermarkKey:
+        if not definition.watermarkKey and not definition.history:
             return cls(None, everything=True)
-        hours = tombstone_retention_hours(definition.properties)
-        if hours is None:
-            return cls(None)
+        late = tombstone_retention_hours(definition.properties) if definition.watermarkKey else 0.0
+        ended = history_retention_hours(definition.properties) if definition.history else 0.0
+        return cls(None) if late is None or ended is None else cls.after(max(late, ended))
+
+    @classmethod
+    def ended(cls, definition: TableDefinition) -> Forget:
+        """The same for versions that have ended (H7)."""
+        hours = history_retention_hours(definition.properties)
+        return cls(None) if hours is None else cls.after(hours)
+
+    @classmethod
+    def after(cls, hours: float) -> Forget:
+        """What was committed so many hours ago."""
         retention_ms = int(hours * _MS_PER_HOUR)
         return cls(now_ms() - retention_ms, retention_ms=retention_ms)
 
@@ -81,7 +89,8 @@ class Forget:
             overdue: for how many times the retention the oldest has been due: a segment that was written for each tombstone
                 that falls due would be written again and again.
         """
-        if not batch.tombstones or self.is_never:
+        is_touched = batch.tombstones or batch.archive is not None
+        if not is_touched or self.is_never:
             return False
         since = batch.tombstones_since
         return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms

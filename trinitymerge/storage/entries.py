@@ -86,9 +86,9 @@ class Batch:
             replaces; a restore keeps the old one.
         merges: how many merges its rows come from, for a batch that others were folded into (S38a).
         tiling: the name of the base that it is a segment of (S38b). It has no key of another one, nor of any batch not newer.
-        tombstones_since: when the first of its tombstones was committed, milliseconds since the epoch, if that is known.
+        tombstones_since: when its first tombstone was committed, ms since the epoch; of an archive, its first version ended.
         archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
-            batch that is pending has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
+            pending batch has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
         extra: fields of newer libraries, kept as they are.
     """
 

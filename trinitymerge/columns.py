@@ -7,70 +7,48 @@ makes up such a name, and none uses one that it is not entitled to here. Knows n
 from __future__ import annotations
 
 import re
-from typing import TypeVar
 
-from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.technical import ColumnFamily, TechnicalColumn
-
-_C = TypeVar("_C", bound=TechnicalColumn)
-DECLARED: list[TechnicalColumn] = []
-"""All of them, in the order in which a row meets them."""
-
-
-def _declare(kind: type[_C], name: str, type: str, meaning: str, added_by: str, read_by: str) -> _C:
-    column = kind(HIDDEN_PREFIX + name)
-    column.type, column.meaning, column.added_by, column.read_by = type, meaning, added_by, tuple(read_by.split())
-    DECLARED.append(column)
-    return column
-
-
-def _column(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> TechnicalColumn:
-    return _declare(TechnicalColumn, name, type, meaning, added_by, read_by)
-
-
-def _family(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> ColumnFamily:
-    return _declare(ColumnFamily, name, type, meaning, added_by, read_by)
-
+from trinitymerge.technical import DECLARED, ColumnFamily, column, family
 
 # Stored in the files of a batch ---------------------------------------------------------------------------------------
 
 # Beside these, tables that declare no tombstone key have a hidden one: HIDDEN_TOMBSTONE of definition.py.
-CLAUSE = _column(
+CLAUSE = column(
     "clause",
     "INT",
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
     "merge.compile.settling merge.run.attempt merge.run.plan merge.run.refusals",
 )
-EFFECT = _column(
+EFFECT = column(
     "effect",
     "STRING",
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
     "merge.run.attempt merge.run.observed merge.run.refusals",
 )
-SINCE = _column(
+SINCE = column(
     "since",
     "BIGINT",
     "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
-    "history.timeline history.versions",
+    "history.explanation history.timeline history.versions",
 )
-UNTIL = _column(
+UNTIL = column(
     "until",
     "the first watermark's, or BIGINT",
     "in settled archives: where the version ends; without a declared watermark ms since the epoch",
     "history.timeline",
     "history.versions",
 )
-ENDED = _column(
+ENDED = column(
     "ended",
     "BIGINT",
     "in settled archives: when the row that ends the version was committed, ms since the epoch",
     "history.timeline",
     "maintenance.archiving",
 )
-BATCH = _column(
+BATCH = column(
     "batch",
     "STRING",
     "the id of the row's batch: the name of its directory",
@@ -80,78 +58,77 @@ BATCH = _column(
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
-VERSION = _column(
+VERSION = column(
     "version",
     "BIGINT",
     "the commit version the row counts as",
     "storage.parquet",
     "history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
 )
-RANK = _column(
+RANK = column(
     "rank",
     "INT",
     "the row's place among the rows of its key, freshest first",
     "reader",
     "history.explanation merge.run.observed",
 )
-ALL_COLUMNS = _column("all_columns", "INT", "never negative, and takes every column to compute", "reader")
-KEY_TO_FIND = _family(
+ALL_COLUMNS = column("all_columns", "INT", "never negative, and takes every column to compute", "reader")
+KEY_TO_FIND = family(
     "find",
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
     "history.changes history.versions keyrange maintenance.archiving maintenance.purge merge.analysis.keymatch "
-    "merge.compile.probing merge.run.attempt merge.run.conflicts reader soughtkeys",
+    "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
-MARK_KEY = _family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
-MARK_WATERMARK = _family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
+MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
+MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
 
 # Comparing two versions -----------------------------------------------------------------------------------------------
 
-KEY_TO_COMPARE = _family("compared", "the key's", "a key column of a row of either version", "history.changes")
-STORED_ROW = _column("stored", "STRUCT", "the stored columns, and the version the row counts as", "history.changes")
-PRECEDENCE = _column(
+KEY_TO_COMPARE = family("compared", "the key's", "a key column of a row of either version", "history.changes")
+STORED_ROW = column("stored", "STRUCT", "the stored columns, and the version the row counts as", "history.changes")
+PRECEDENCE = column(
     "precedence", "STRUCT", "the effective watermark; the largest one's row is the latest", "history.changes"
 )
-IN_BEFORE = _column("in_before", "BOOLEAN", "the row is stored in the earlier version", "history.changes")
-IN_AFTER = _column("in_after", "BOOLEAN", "the row is stored in the later version", "history.changes")
-LATEST_BEFORE = _column(
+IN_BEFORE = column("in_before", "BOOLEAN", "the row is stored in the earlier version", "history.changes")
+IN_AFTER = column("in_after", "BOOLEAN", "the row is stored in the later version", "history.changes")
+LATEST_BEFORE = column(
     "before", "STRUCT", "the latest row of the key in the earlier version; null if none", "history.changes"
 )
-LATEST_AFTER = _column(
+LATEST_AFTER = column(
     "after", "STRUCT", "the latest row of the key in the later version; null if none", "history.changes"
 )
-CHANGE = _column("change", "STRUCT", "one row of a change and the change's type", "history.changes")
-MADE_BY = _column(
+CHANGE = column("change", "STRUCT", "one row of a change and the change's type", "history.changes")
+MADE_BY = column(
     "made_by", "BIGINT", "the version of the commit that made the change; null if unknown", "history.changes"
 )
 
 # Explaining which row of a key holds ----------------------------------------------------------------------------------
 
-WINNER = _column("winner", "STRUCT", "watermark and version of the key's latest row", "history.explanation")
-RUNNER_UP = _column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
-
+WINNER = column("winner", "STRUCT", "watermark and version of the key's latest row", "history.explanation")
+RUNNER_UP = column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
 # Versions of a key in the order of their time ---------------------------------------------------------------------------
 
-NEXT = _column(
+NEXT = column(
     "next",
     "STRUCT",
     "watermark and commit of the key's next row, null on the last",
     "history.timeline",
 )
-CLOSED = _column(
+CLOSED = column(
     "closed", "BOOLEAN", "something ends the version", "history.timeline", "history.versions maintenance.archiving"
 )
-RUN = _column(
+RUN = column(
     "run",
     "BIGINT, then the first watermark's",
     "shared by versions that do not differ in what is tracked; then where the first of them begins",
     "history.versions",
 )
-LAST_OF_RUN = _column(
+LAST_OF_RUN = column(
     "last_of_run", "BOOLEAN", "the next version of the key differs in what is tracked", "history.versions"
 )
-ORIGIN = _column(
+ORIGIN = column(
     "origin",
     "BIGINT",
     "the version of the settled archive that the row is from, null elsewhere",
@@ -160,26 +137,26 @@ ORIGIN = _column(
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
-ASKED = _column("nothing", "INT", "a column to ask the analyzer about expressions with", "merge.analysis.inspection")
-IN_SOURCE = _column(
+ASKED = column("nothing", "INT", "a column to ask the analyzer about expressions with", "merge.analysis.inspection")
+IN_SOURCE = column(
     "source",
     "BOOLEAN",
     "true on rows of the source, null on rows of the target alone",
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.paths.full",
 )
-SOURCE_COPY = _family(
+SOURCE_COPY = family(
     "s",
     "the source's",
     "a copy of a source column, whatever the source's alias",
     "merge.analysis.frames",
     "merge.analysis.keymatch merge.analysis.pairing merge.analysis.resolution",
 )
-SOURCE_ROW = _column("row", "BIGINT", "the number of the source row", "merge.compile.sides")
-PAIRED_ROW = _column(
+SOURCE_ROW = column("row", "BIGINT", "the number of the source row", "merge.compile.sides")
+PAIRED_ROW = column(
     "paired", "BIGINT", "the number of the source row that a target row pairs with", "merge.compile.sides"
 )
-LIVE = _column(
+LIVE = column(
     "live",
     "BOOLEAN",
     "true if the joined target row is live, false if it is a tombstone, null if there is none; after the step ``compare``, the "
@@ -187,14 +164,14 @@ LIVE = _column(
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.settling merge.compile.shaping",
 )
-KEY_COPY = _family(
+KEY_COPY = family(
     "key",
     "the key's",
     "a key column of the joined target row, of tombstones too",
     "merge.analysis.frames",
     "merge.compile.sides",
 )
-BEFORE = _family(
+BEFORE = family(
     "w",
     "the watermark's",
     "a watermark column of the joined target row; after the step ``compare``, of the row that this one replaces",
@@ -204,81 +181,77 @@ BEFORE = _family(
 
 # Which clause applies, and what it writes -----------------------------------------------------------------------------
 
-MATCHED = _column(
-    "matched", "INT", "the number of the first true whenMatched clause, 0 if none", "merge.compile.firing"
-)
-NOT_MATCHED = _column(
+MATCHED = column("matched", "INT", "the number of the first true whenMatched clause, 0 if none", "merge.compile.firing")
+NOT_MATCHED = column(
     "not_matched", "INT", "the number of the first true whenNotMatched clause, 0 if none", "merge.compile.firing"
 )
-HAS_KEY = _column("has_key", "BOOLEAN", "no part of the row's key is null", "merge.compile.firing")
-FIRES = _column(
-    "fires", "INT", "the code of what the row fires, 0 if nothing; what filters see", "merge.compile.firing"
-)
-FIRED = _column(
+HAS_KEY = column("has_key", "BOOLEAN", "no part of the row's key is null", "merge.compile.firing")
+FIRES = column("fires", "INT", "the code of what the row fires, 0 if nothing; what filters see", "merge.compile.firing")
+FIRED = column(
     "fired",
     "INT",
     "the code of what the row fires, out of the optimizer's sight; 0 if nothing, -1 where that depends on an unread target",
     "merge.compile.firing",
     "merge.compile.shaping",
 )
-RAW = _family("v", "the value's", "a value that is checked or used twice, evaluated once", "merge.compile.shaping")
-FIRING = _column(
+RAW = family("v", "the value's", "a value that is checked or used twice, evaluated once", "merge.compile.shaping")
+FIRING = column(
     "firing",
     "BIGINT",
     "shared by the rows that one clause writes for one pair or target row",
     "merge.compile.shaping",
     "merge.compile.settling",
 )
-SLOT = _column(
+SLOT = column(
     "slot",
     "INT",
     "which of the program's rows this is; where the target is unread also -1 if that depends on it, and null if none",
     "merge.compile.shaping",
     "merge.compile.program merge.compile.settling",
 )
-STANDS_FOR = _column(
+STANDS_FOR = column(
     "stands_for",
     "INT",
     "the clause that fired, from 1, on one row of each firing; else null",
     "merge.compile.shaping",
     "merge.compile.settling merge.run.observed",
 )
-ACTION = _column(
+ACTION = column(
     "action",
     "STRING",
     "what the row does, in the user's words",
     "merge.compile.shaping",
     "merge.compile.settling merge.run.plan",
 )
-MISFIT = _column(
+MISFIT = column(
     "misfit",
     "STRING",
     "the column and text of a value that does not fit; null if all do",
     "merge.compile.shaping",
     "merge.compile.settling merge.run.observed",
 )
-LATE = _column(
+LATE = column(
     "late",
     "BOOLEAN",
     "of an insert beside an update or delete that stays in place: that is stale",
     "merge.compile.shaping",
     "merge.compile.settling",
 )
-NEW_KEY = _family(
+NEW_KEY = family(
     "n",
     "the key's",
     "of a row of a moving update: a column of the key it goes to",
     "merge.compile.shaping",
     "merge.compile.probing merge.compile.settling",
 )
-OLD_KEY = _family(
+OLD_KEY = family(
     "o",
     "the key's",
     "of a row of a moving update: a column of the key it leaves",
     "merge.compile.shaping",
     "merge.compile.settling",
 )
-DIES = _column(
+DIES = column(
     "dies",
     "BOOLEAN",
     "of a row of a moving update: it is a tombstone where it goes",
@@ -288,101 +261,101 @@ DIES = _column(
 
 # What the written keys hold, and what the rows mean -------------------------------------------------------------------
 
-ANSWERED = _family("answered", "the key's", "a key column of what a probe has found", "merge.compile.probing")
-FOUND_LIVE = _column(
+ANSWERED = family("answered", "the key's", "a key column of what a probe has found", "merge.compile.probing")
+FOUND_LIVE = column(
     "found_live",
     "BOOLEAN",
     "what a probe has found under the written key is a live row",
     "merge.compile.probing",
     "merge.compile.settling",
 )
-FOUND_WATERMARK = _family(
+FOUND_WATERMARK = family(
     "found",
     "the watermark's",
     "a watermark column of what a probe has found",
     "merge.compile.probing",
     "merge.compile.settling",
 )
-PRE_IMAGE = _family(
+PRE_IMAGE = family(
     "pre",
     "the watermark's",
     "where rows may move: a watermark column of the joined target row, whatever the written key holds",
     "merge.compile.settling",
 )
-CHANGED = _column(
+CHANGED = column(
     "changed", "BOOLEAN", "the row's key has changed: it moves", "merge.compile.settling", "merge.analysis.kinds"
 )
-IS_STALE = _column(
+IS_STALE = column(
     "is_stale",
     "BOOLEAN",
     "the row is older than what it would replace",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-IS_WITHHELD = _column(
+IS_WITHHELD = column(
     "is_withheld",
     "BOOLEAN",
     "the insert is left out with the late change beside it",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-IS_TORN = _column(
+IS_TORN = column(
     "is_torn",
     "BOOLEAN",
     "the row moves and is changed otherwise, or moves to two places",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-IS_REPEATED = _column(
+IS_REPEATED = column(
     "is_repeated",
     "BOOLEAN",
     "the row repeats a move that another row makes",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-ARRIVES = _column(
+ARRIVES = column(
     "arrives", "BOOLEAN", "the row comes to a key that is live", "merge.compile.settling", "merge.analysis.kinds"
 )
-FREED_BY_DELETE = _column(
+FREED_BY_DELETE = column(
     "freed_by_delete",
     "BOOLEAN",
     "the merge deletes the live row at this key",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-FREED_BY_MOVE = _column(
+FREED_BY_MOVE = column(
     "freed_by_move",
     "BOOLEAN",
     "the merge moves the live row at this key away",
     "merge.compile.settling",
     "merge.analysis.kinds",
 )
-TAKEN = _column(
+TAKEN = column(
     "taken", "BOOLEAN", "another row of the merge arrives at this key", "merge.compile.settling", "merge.analysis.kinds"
 )
-KEEP = _column(
+KEEP = column(
     "keep",
     "BOOLEAN",
     "the row is written",
     "merge.compile.settling",
     "merge.compile.purged merge.run.attempt merge.run.observed merge.run.plan",
 )
-PURGED = _column(
+PURGED = column(
     "purged", "BOOLEAN", "the row would be written but for its purged key", "merge.compile.purged", "merge.run.attempt"
 )
 
 # Observing and checking -----------------------------------------------------------------------------------------------
 
-KEY_ROWS = _column(
+KEY_ROWS = column(
     "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
 )
-SCATTER = _column("scatter", "BIGINT", "spreads rows without a key over the tasks", "merge.run.observed")
-METRICS = _column("metrics", "STRING", "aggregates, as one JSON text", "observation")
-DIFFERENT = _column("different", "BIGINT", "how many different rows a key and watermark have", "merge.run.refusals")
-DEAD_ROWS = _column("dead", "BIGINT", "how many of these are tombstones", "merge.run.refusals")
-THEIR_KEY = _family("k", "the key's", "a key column of the row that a stale one would replace", "merge.run.refusals")
-THEIR_WATERMARK = _family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
-FORGET = _column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.rewriting")
+SCATTER = column("scatter", "BIGINT", "spreads rows without a key over the tasks", "merge.run.observed")
+METRICS = column("metrics", "STRING", "aggregates, as one JSON text", "observation")
+DIFFERENT = column("different", "BIGINT", "how many different rows a key and watermark have", "merge.run.refusals")
+DEAD_ROWS = column("dead", "BIGINT", "how many of these are tombstones", "merge.run.refusals")
+THEIR_KEY = family("k", "the key's", "a key column of the row that a stale one would replace", "merge.run.refusals")
+THEIR_WATERMARK = family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
+FORGET = column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.rewriting")
 
 # Names in SQL ---------------------------------------------------------------------------------------------------------
 

@@ -19,9 +19,9 @@ from trinitymerge.maintenance import automatic
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.changefeed import Feed
-from trinitymerge.merge.extracts import Extract
-from trinitymerge.merge.feeds import apply_changes, derived
+from trinitymerge.merge.feeds.calls import apply_changes, derived
+from trinitymerge.merge.feeds.events import Feed
+from trinitymerge.merge.feeds.extracts import Extract
 from trinitymerge.storage.stores import time_travel
 
 _DEFAULT_ALIAS = "target"

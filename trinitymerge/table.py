@@ -24,7 +24,7 @@ from trinitymerge.expressions import quote
 from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.intervals import Intervals
+from trinitymerge.merge.feeds.intervals import Intervals
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.entries import current_user

@@ -1,10 +1,13 @@
 """What is declared about a column that the library puts beside the user's.
 
-Owns: the two kinds of such columns. Which there are stands in :mod:`trinitymerge.columns`.
+Owns: the two kinds of such columns, and the list of all. Which there are stands in :mod:`trinitymerge.columns`.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.sqltext import Sql
 
 
@@ -35,3 +38,25 @@ class ColumnFamily(TechnicalColumn):
             '_tm_found0'
         """
         return Sql(f"{self}{'_'.join(map(str, numbers))}")
+
+
+_C = TypeVar("_C", bound=TechnicalColumn)
+DECLARED: list[TechnicalColumn] = []
+"""All of them, in the order in which a row meets them."""
+
+
+def _declare(kind: type[_C], name: str, type: str, meaning: str, added_by: str, read_by: str) -> _C:
+    column = kind(HIDDEN_PREFIX + name)
+    column.type, column.meaning, column.added_by, column.read_by = type, meaning, added_by, tuple(read_by.split())
+    DECLARED.append(column)
+    return column
+
+
+def column(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> TechnicalColumn:
+    """Declares a column; see :class:`TechnicalColumn`. The modules that read it are separated by blanks."""
+    return _declare(TechnicalColumn, name, type, meaning, added_by, read_by)
+
+
+def family(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> ColumnFamily:
+    """Declares a family of columns, likewise."""
+    return _declare(ColumnFamily, name, type, meaning, added_by, read_by)

@@ -13,12 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import keyrange, reader, soughtkeys
-from trinitymerge.columns import BATCH, RANK, RUNNER_UP, VERSION, WINNER
-from trinitymerge.definition import TableDefinition
+from trinitymerge.columns import BATCH, RANK, RUNNER_UP, SINCE, VERSION, WINNER
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import (
     all_of,
     case,
     cast,
+    is_not_null,
     is_null,
     is_tombstone,
     not_,
@@ -61,18 +62,30 @@ def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
             within = keyrange.one_of(own, keys)
         batches = [b for b in snapshot.batches if b.rows]
         store.require_whole(batches)
-        stored = store.scan_directories(own, own.stored_fields, [b.id for b in batches])
+        stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
         near = stored if within is None else stored.filter(within)
-        return _explained(_ranked(reader.only_keys(near, own, F.broadcast(keys)), own, batches), store, own, batches)
+        rows = reader.only_keys(near, own, F.broadcast(keys))
+        versions = _versions(store, rows) if own.history else {}
+        ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
+        return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
+
+
+def _versions(store: Maintained, rows: DataFrame) -> dict[int, int]:
+    """The versions that have committed rows of a table with history, by the time that the rows keep in archives."""
+    kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
+    return {r[0]: store.version_at(r[0]) for r in kept}
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-def _ranked(rows: DataFrame, own: TableDefinition, batches: Sequence[Batch]) -> DataFrame:
-    """The rows of one key with their place (S6, S13), and beside each what won, and what comes next."""
+def _version_of(batches: Sequence[Batch]) -> Sql:
     versions = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
-    version = f"try_element_at(map({versions}), {BATCH})" if versions else "0L"
+    return Sql(f"try_element_at(map({versions}), {BATCH})" if versions else "0L")
+
+
+def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
+    """The rows of one key with their place (S6, S13), and beside each what won, and what comes next."""
     order = ", ".join([*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", BATCH])
     window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
     mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
@@ -84,8 +97,8 @@ def _ranked(rows: DataFrame, own: TableDefinition, batches: Sequence[Batch]) -> 
     )
 
 
-def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, batches: Sequence[Batch]) -> DataFrame:
-    times = {v: store.committed_at(v) for v in sorted({b.version for b in batches if b.version is not None})}
+def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, versions: set[int | None]) -> DataFrame:
+    times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
     values = (BATCH, VERSION, moment(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
     shown = (f"{value} AS {quote(name)}" for value, name in zip(values, SHOWN, strict=True))
     return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)

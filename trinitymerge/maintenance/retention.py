@@ -14,7 +14,7 @@ from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, count
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import RESTORE, Batch, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import RESTORE, Batch, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.files import FileInfo
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import NothingLanded, publish
@@ -152,28 +152,10 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
     attempts = Attempts()
     while True:
         latest = backend.snapshot()
-        added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
-        definition = old.definition if old.definition != latest.definition else None
-        if (
-            not added
-            and not removed
-            and definition is None
-            and (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
-        ):
+        commit = _going_back(latest, old, start)
+        if commit is None:
             why = f"the table equals version {version} already"
             return RestoreResult(version=latest.version, restored=version, skipped=why)
-        commit = latest.next_commit(
-            RESTORE,
-            parameters={"version": version},
-            definition=definition,
-            added=added,
-            removed=[b.id for b in removed],
-            horizon=old.horizon,
-            resets_horizon=old.horizon is None and latest.horizon is not None,
-            extracts=old.extracts if old.extracts != latest.extracts else None,
-            user=current_user(),
-            duration_ms=int((time.perf_counter() - start) * 1000),
-        )
         try:
             done = publish(backend, commit, latest, (NothingLanded(),))
         except ConcurrentCommitError as error:
@@ -183,10 +165,31 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
         return RestoreResult(
             version=done.version,
             restored=version,
-            batchesAdded=len(added),
-            batchesRemoved=len(removed),
+            batchesAdded=len(commit.added),
+            batchesRemoved=len(commit.removed),
             seconds=time.perf_counter() - start,
         )
+
+
+def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
+    """The commit that makes of the latest version an old one; None if they are equal."""
+    added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
+    definition = old.definition if old.definition != latest.definition else None
+    is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
+    if not added and not removed and definition is None and is_same:
+        return None
+    return latest.next_commit(
+        RESTORE,
+        parameters={"version": old.version},
+        definition=definition,
+        added=added,
+        removed=[b.id for b in removed],
+        horizon=old.horizon,
+        resets_horizon=old.horizon is None and latest.horizon is not None,
+        extracts=old.extracts if old.extracts != latest.extracts else None,
+        user=current_user(),
+        duration_ms=int((time.perf_counter() - start) * 1000),
+    )
 
 
 def _difference(left: Sequence[Batch], right: Sequence[Batch]) -> list[Batch]:

@@ -169,9 +169,7 @@ class MergeBuilder:
         return self._with(on_stale=policy)
 
     def at(self, *watermark: Any) -> MergeBuilder:
-        """The watermark of rows to which neither a map nor the source gives one (S10): when the change took place.
-
-        In a table with history a change needs one, or it would take the place of the version that it ends (H2a).
+        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
 
         Args:
             watermark: a value for each watermark column: SQL text or a Column over both sides, or a plain Python literal.

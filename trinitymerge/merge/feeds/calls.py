@@ -1,6 +1,6 @@
 """``applyChanges`` and ``snapshot`` as merges (H9-H11).
 
-Owns: which of them read the table before they write. What they write stands in ``changefeed.py``, ``nullfill.py`` and
+Owns: which of them read the table before they write. What they write stands in ``events.py``, ``nullfill.py`` and
 ``extracts.py``.
 """
 
@@ -13,9 +13,9 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.changefeed import Feed, SinceTruncate, check, events_of, since_truncate
-from trinitymerge.merge.derived import Derive, Derived, DerivedMerge
-from trinitymerge.merge.nullfill import filled
+from trinitymerge.merge.feeds.derived import Derive, Derived, DerivedMerge
+from trinitymerge.merge.feeds.events import Feed, SinceTruncate, check, events_of, since_truncate
+from trinitymerge.merge.feeds.nullfill import filled
 from trinitymerge.storage.backend import TimeTravel
 from trinitymerge.storage.entries import Snapshot
 

@@ -42,7 +42,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.history.values import field_of
 from trinitymerge.history.versions import literal_of
-from trinitymerge.merge.changefeed import free_name
+from trinitymerge.merge.feeds.events import free_name
 from trinitymerge.sqltext import Sql
 
 CALL = "fromIntervals()"

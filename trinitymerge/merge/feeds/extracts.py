@@ -45,8 +45,8 @@ from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import equatable, field_of
 from trinitymerge.history.versions import literal, valid_at
 from trinitymerge.merge.analysis.assignment import Storing, storing
-from trinitymerge.merge.changefeed import Events
-from trinitymerge.merge.derived import Derived
+from trinitymerge.merge.feeds.derived import Derived
+from trinitymerge.merge.feeds.events import Events
 from trinitymerge.observation import Gathering
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import Watermark, decoded, in_order, is_at_least, watermark_metrics, watermark_of

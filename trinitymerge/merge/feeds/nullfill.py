@@ -27,7 +27,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import field_of
-from trinitymerge.merge.changefeed import CALL, Events, Feed
+from trinitymerge.merge.feeds.events import CALL, Events, Feed
 from trinitymerge.reader import live, only_keys
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
@@ -38,7 +38,7 @@ from trinitymerge.expressions import (
     sql_type,
     text_literal,
 )
-from trinitymerge.history.timeline import Timeline, begin, require_history, until_field
+from trinitymerge.history.timeline import Timeline, begin, require_history
 from trinitymerge.history.values import equatable, moment
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
@@ -172,7 +172,7 @@ def _laid_beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence
 
 def _time_field(own: TableDefinition) -> Field:
     """What kind of value versions begin and end at."""
-    return until_field(own) if own.watermarkKey else _COMMIT_TIME
+    return own.field(own.watermarkKey[0]) if own.watermarkKey else _COMMIT_TIME
 
 
 def _shown_time(own: TableDefinition, value: Sql) -> Sql:
@@ -201,9 +201,10 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
-    if value is None or isinstance(value, bool) or spark.sql(asked).collect()[0][0]:
+    is_misplaced = isinstance(value, Column) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
+    if value is None or is_misplaced or spark.sql(asked).collect()[0][0]:
         raise ValueError(
-            f"{name} takes a value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
+            f"{name} takes a plain value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
         )
     return given
 
@@ -221,6 +222,8 @@ def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Fiel
         return None
     if shown.track is not None and shown.exceptColumns:
         raise ValueError("versions() takes either track or exceptColumns, got both.")
+    if shown.track == ("*",):
+        return [f for f in own.fields if f.name not in own.watermarkKey]
     argument = "exceptColumns" if shown.track is None else "track"
     exact, found = is_case_sensitive(store.spark), set[str]()
     for name in shown.exceptColumns if shown.track is None else shown.track:

@@ -18,7 +18,8 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import any_of, find_name, is_case_sensitive, is_older, not_, null_of, physical_type, quote
 from trinitymerge.merge.analysis.frames import as_column
-from trinitymerge.merge.arguments import names_of
+from trinitymerge.merge.analysis.ignored import mentions
+from trinitymerge.merge.arguments import names_of, text_of
 from trinitymerge.merge.clauses import (
     All,
     Clause,
@@ -91,20 +92,22 @@ class Events:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
         is_truncate: likewise of truncates.
+        mentioned: other columns that the table does not have, and that were of use (S22a).
     """
 
     rows: DataFrame
     is_delete: str
     is_truncate: str
+    mentioned: tuple[str, ...] = ()
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
         """Each event is written as it is."""
-        dies = quote(self.is_delete)
+        dies, columns = quote(self.is_delete), All((self.is_truncate, *self.mentioned))
         return named(
             WhenMatched(dies, [Delete()]),
-            WhenMatched(None, [Update(All())]),
-            WhenNotMatched(not_(dies), [Insert(All())]),
+            WhenMatched(None, [Update(columns)]),
+            WhenNotMatched(not_(dies), [Insert(columns)]),
         )
 
 
@@ -150,7 +153,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
     """
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
-    flags = [free_name(name, source.columns) for name in ("is_delete", "is_truncate")]
+    is_delete, is_truncate = (free_name(name, [*source.columns, *own.names]) for name in ("is_delete", "is_truncate"))
     said = [
         F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
         for condition in (feed.deletes, feed.truncates)
@@ -160,9 +163,13 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
-            *[value.alias(flag) for value, flag in zip(said, flags, strict=True)],
+            *[value.alias(flag) for value, flag in zip(said, (is_delete, is_truncate), strict=True)],
         )
-        return Events(analysed(rows), *flags)
+        texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
+        exact = is_case_sensitive(source.sparkSession)
+        beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
+        mentioned = tuple(n for n in beside if any(mentions(t, n) for t in texts))
+        return Events(analysed(rows), is_delete, is_truncate, mentioned)
 
 
 @attrs.frozen

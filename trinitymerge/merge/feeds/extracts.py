@@ -46,7 +46,7 @@ from trinitymerge.history.values import equatable, field_of
 from trinitymerge.history.versions import literal, valid_at
 from trinitymerge.merge.analysis.assignment import Storing, storing
 from trinitymerge.merge.feeds.derived import Derived
-from trinitymerge.merge.feeds.events import Events
+from trinitymerge.merge.feeds.events import Events, free_name
 from trinitymerge.observation import Gathering
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import Watermark, decoded, in_order, is_at_least, watermark_metrics, watermark_of
@@ -65,6 +65,7 @@ class Extract:
         own: the table's definition.
         at: the moment, as SQL.
         moment: in the form of the log.
+        shown_at: as it was given.
         deletes: keys that are missing are deleted.
     """
 
@@ -72,6 +73,7 @@ class Extract:
     own: TableDefinition
     at: Sql
     moment: Watermark
+    shown_at: str
     deletes: bool
 
     @classmethod
@@ -103,7 +105,7 @@ class Extract:
                 f"{', '.join(source.columns)}.",
                 columns=lacking,
             )
-        return cls(source, own, at, moment, deletes)
+        return cls(source, own, at, moment, str(when), deletes)
 
     def merged_into(self, store: TimeTravel, snapshot: Snapshot) -> Derived:
         """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
@@ -112,11 +114,19 @@ class Extract:
             InvalidMergeError: it comes too late for a table without history.
         """
         comparing = _Comparing.of(self, store, snapshot)
-        events = Events(comparing.rows(), _DIES, _DIES)
+        events = Events(comparing.rows(), comparing.flag, comparing.flag)
         clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses)
-        return Derived(events.rows, clauses, {"extract": self.moment, "if_empty": "nothing has changed"})
+        call = f"snapshot(at={self.shown_at})"
+        told = {"extract": self.moment, "if_empty": "nothing has changed", "call": call, "ignored": self._ignored}
+        return Derived(events.rows, clauses, told)
+
+    @property
+    def _ignored(self) -> tuple[str, ...]:
+        """The columns of the extract that the table does not have (S22a)."""
+        exact = is_case_sensitive(self.source.sparkSession)
+        return tuple(n for n in self.source.columns if find_name(n, self.own.names, exact) is None)
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
         """The next moment that was taken after this one; None if there is none."""
@@ -124,9 +134,6 @@ class Extract:
         known = [(place, moment) for moment in taken if (place := in_order(moment, self.own)) is not None]
         following = [(place, moment) for place, moment in known if mine is not None and place > mine]
         return min(following, key=lambda f: f[0])[1] if following else None
-
-
-_DIES = "is_delete"
 
 
 @attrs.frozen(eq=False)
@@ -177,6 +184,11 @@ class _Comparing:
         gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
 
+    @property
+    def flag(self) -> str:
+        """What the column is called that says which events are deletes."""
+        return free_name("is_delete", self.extract.own.names)
+
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
         own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN given END)"
@@ -195,7 +207,7 @@ class _Comparing:
             *[f"{k} AS {quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
             f"event.at AS {quote(own.watermarkKey[0])}",
             *[f"{field_of(row, f'v{i}')} AS {quote(f.name)}" for i, f in enumerate(self._values())],
-            f"{is_null(row)} AS {_DIES}",
+            f"{is_null(row)} AS {quote(self.flag)}",
         )
 
     def _values(self) -> list[Field]:

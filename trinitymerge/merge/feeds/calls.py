@@ -48,10 +48,11 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
         rows = filled(store, snapshot, since.events, feed, since.at).rows if feed.ignore_nulls else since.events.rows
         return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True, "call": CALL})
 
-    return derived(begin, derive)
+    return derived(begin, derive, CALL)
 
 
-def derived(begin: Begin, derive: Derive) -> MergeBuilder:
-    """A merge whose source is computed from the table."""
+def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:
+    """A merge whose source is computed from the table; it is called as the user did."""
     b = begin(None)
-    return DerivedMerge(b._backend, b._alias, None, None, (), b._options, b._afterwards, derive=derive)
+    options = attrs.evolve(b._options, call=call)
+    return DerivedMerge(b._backend, b._alias, None, None, (), options, b._afterwards, derive=derive)

@@ -65,7 +65,6 @@ class Extract:
         own: the table's definition.
         at: the moment, as SQL.
         moment: in the form of the log.
-        shown_at: as it was given.
         deletes: keys that are missing are deleted.
     """
 
@@ -73,7 +72,6 @@ class Extract:
     own: TableDefinition
     at: Sql
     moment: Watermark
-    shown_at: str
     deletes: bool
 
     @classmethod
@@ -105,7 +103,7 @@ class Extract:
                 f"{', '.join(source.columns)}.",
                 columns=lacking,
             )
-        return cls(source, own, at, moment, str(when), deletes)
+        return cls(source, own, at, moment, deletes)
 
     def merged_into(self, store: TimeTravel, snapshot: Snapshot) -> Derived:
         """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
@@ -118,8 +116,7 @@ class Extract:
         clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses)
-        call = f"snapshot(at={self.shown_at})"
-        told = {"extract": self.moment, "if_empty": "nothing has changed", "call": call, "ignored": self._ignored}
+        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": self._ignored}
         return Derived(events.rows, clauses, told)
 
     @property

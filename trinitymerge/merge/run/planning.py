@@ -57,6 +57,11 @@ def plan_of(
     beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
     analysis = analyse(target, beside, condition, clauses, _checked(options.at, definition))
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored))
+    if options.call and options.on_stale == "force":
+        raise InvalidMergeError(
+            f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
+            "a merge with clauses to correct rows."
+        )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
     verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey)))

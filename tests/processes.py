@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from gateway import remember_names
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -136,6 +137,7 @@ def session() -> SparkSession:
     """The session of a process started here: in the shared JVM, or in a small one of its own."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return _own_session()
+    remember_names()
     gateway = launch_gateway()
     jvm: Any = gateway.jvm
     context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(

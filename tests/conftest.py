@@ -18,6 +18,7 @@ from pathlib import Path
 import cluster
 import connect
 import gateway
+import processes
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -79,6 +80,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     os.environ["TZ"] = "UTC"  # what collect() turns timestamps into
     time.tzset()
     home = tmp_path_factory.mktemp("spark")
+    plans = GENERATED if request.config.getoption("--generated") else INTERPRETED
+    processes.plans = plans
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
@@ -94,7 +97,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
-        **(GENERATED if request.config.getoption("--generated") else INTERPRETED),
+        **plans,
     }
     if request.config.getoption("--remote"):
         session = connect.start(config)

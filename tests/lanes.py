@@ -250,7 +250,7 @@ def write_table(
         dead = {definition.tombstone_column: tombstone_value(definition, dt.datetime(2000, 1, 1))}
         batches[0] += [{**batches[0][0], **dead, definition.primaryKey[0]: -1 - n} for n in range(fillers)]
     path = str(directory / f"table-{uuid.uuid4().hex[:8]}")
-    table = TrinityTable(_created(spark, path, definition))
+    table = TrinityTable(created(spark, path, definition))
     ids = [uuid.uuid4().hex for _ in batches]
     columns = [field.name for field in definition.stored_fields]
     rows = [(*(row[c] for c in columns), id) for id, batch in zip(ids, batches, strict=True) for row in batch]
@@ -262,7 +262,7 @@ def write_table(
         base = table._backend.snapshot()
         files = table._backend.data_files(id)
         written = attrs.evolve(
-            _statistics(definition, id, batch, not base.batches),
+            batch_as_written(definition, id, batch, not base.batches),
             files=len(files),
             bytes=sum(file.size_bytes for file in files),
         )
@@ -275,7 +275,7 @@ def write_table(
     return table
 
 
-def _created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
+def created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
     from trinitymerge.storage.parquet import ManagedBackend
 
     backend = ManagedBackend(spark, path)
@@ -283,7 +283,7 @@ def _created(spark: SparkSession, path: str, definition: TableDefinition) -> Any
     return backend
 
 
-def _statistics(definition: TableDefinition, id: str, rows: Sequence[Row], first: bool) -> Batch:
+def batch_as_written(definition: TableDefinition, id: str, rows: Sequence[Row], first: bool) -> Batch:
     """What the writer would have noted about the rows of a batch."""
     rules = RowRules(definition)
     watermarks = [tuple(row[n] for n in definition.watermarkKey) for row in rows]

@@ -95,11 +95,20 @@ def test_H11_what_is_no_moment_is_refused(spark, people, at):
 
 
 def test_H11_a_value_that_does_not_fit_is_no_null(spark, people):
-    with pytest.raises(InvalidMergeError, match="does not fit into int"):
+    with pytest.raises(SchemaMismatchError, match=r"does not fit into column 'id' \(int\)"):
         people.snapshot(frame(spark, "id STRING, v STRING", ("x", "a")), at=1).execute()
     with pytest.raises(SchemaMismatchError, match="cannot be stored"):
         people.snapshot(frame(spark, "id INT, v ARRAY<INT>", (1, [1])), at=1).execute()
     assert people.version == 0
+
+
+def test_H10_fields_of_structs_are_filled_one_by_one(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, s STRUCT<a: INT, b: INT>", watermarkKey="ts", history=True)
+    told = [(1, 10, "named_struct('a', 1, 'b', 2)"), (1, 20, "named_struct('a', NULL, 'b', 5)"), (1, 30, "NULL")]
+    for id, ts, struct in told:
+        event = spark.sql(f"SELECT {id} AS id, {ts} AS ts, CAST({struct} AS STRUCT<a: INT, b: INT>) AS s")
+        table.applyChanges(event, ignoreNullUpdates=True).execute()
+    assertRows(table.versions().select("ts", "s.a", "s.b"), [(10, 1, 2), (20, 1, 5), (30, 1, 5)])
 
 
 def test_H11_structs_and_maps_are_compared_by_what_they_hold(spark, tmp_path):

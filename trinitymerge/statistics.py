@@ -62,6 +62,7 @@ class _Form:
         compared_as: the type in which a row and a kept value compare: ``BIGINT``, ``STRING`` or a decimal.
         row: a row's value in that type; by default as JSON holds it.
         decoded: a kept value in its own type; empty for types that are not worth it.
+        told: likewise, where it is worth it only if there is no other way.
         is_told: whether a kept value says which value it was.
     """
 
@@ -69,6 +70,7 @@ class _Form:
     compared_as: str
     row: str = attrs.field(default=attrs.Factory(lambda form: form.encoded, takes_self=True))
     decoded: str = ""
+    told: str = attrs.field(default=attrs.Factory(lambda form: form.decoded, takes_self=True))
     is_told: Callable[[Any], bool] = lambda _: True
 
     @property
@@ -93,7 +95,7 @@ class _Form:
 
 _FORMS: tuple[tuple[type[DataType], _Form], ...] = (
     (IntegralType, _Form("CAST({0} AS BIGINT)", "BIGINT", decoded="CAST({0}L AS {kind})")),
-    (BooleanType, _Form("CAST({0} AS INT)", "BIGINT")),
+    (BooleanType, _Form("CAST({0} AS INT)", "BIGINT", told="CAST({0} AS BOOLEAN)")),
     (DateType, _Form("unix_date({0})", "BIGINT", decoded="date_from_unix_date({0})")),
     (TimestampType, _Form("unix_micros({0})", "BIGINT", decoded="timestamp_micros({0}L)")),
     (
@@ -102,11 +104,12 @@ _FORMS: tuple[tuple[type[DataType], _Form], ...] = (
             f"CAST({_microseconds('{0}')} AS STRING)",
             "DECIMAL(20, 0)",
             row=_microseconds("{0}"),
+            told="CAST('1970-01-01' AS TIMESTAMP_NTZ) + make_dt_interval(0, 0, 0, CAST({0} AS DECIMAL(20, 0)) / 1000000)",
             is_told=lambda value: isinstance(value, str),
         ),
     ),
     (DecimalType, _Form("CAST({0} AS STRING)", "{kind}", row="{0}", decoded="CAST({0} AS {kind})")),
-    (BinaryType, _Form("hex({0})", "STRING")),
+    (BinaryType, _Form("hex({0})", "STRING", told="unhex({0})")),
     (StringType, _Form("{0}", "STRING", decoded="{0}", is_told=lambda value: _UNREADABLE not in str(value))),
 )
 
@@ -136,6 +139,14 @@ def decoded(value: Any, kind: DataType) -> str | None:
     if value is None or form is None or not form.decoded or not form.is_told(value):
         return None
     return form.decoded.format(form.literal(value), kind=sql_type(kind))
+
+
+def told(value: Any, kind: DataType) -> str | None:
+    """An encoded value as SQL of its own type, of whatever type; None for null, and for what the value does not tell."""
+    form = _form_of(kind)
+    if value is None or form is None or not form.is_told(value):
+        return None
+    return form.told.format(form.literal(value), kind=sql_type(kind))
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------

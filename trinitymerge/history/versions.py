@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType
+from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
@@ -197,12 +197,15 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
     """The same for a type, and a column of it."""
+    if isinstance(value, (bytes, bytearray)) and isinstance(kind, BinaryType):
+        return Sql(f"X'{value.hex()}'")
+    is_other = isinstance(value, (bytes, bytearray)) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
     text = value.isoformat() if isinstance(value, (datetime.date, datetime.datetime)) else str(value)
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
-    is_misplaced = isinstance(value, Column) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
-    if value is None or is_misplaced or spark.sql(asked).collect()[0][0]:
+    is_other = is_other or isinstance(value, Column)
+    if value is None or is_other or spark.sql(asked).collect()[0][0]:
         raise ValueError(
             f"{name} takes a plain value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
         )

@@ -34,7 +34,7 @@ from trinitymerge.observation import Gathering
 from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql
-from trinitymerge.statistics import Watermark, decoded, watermark_metrics, watermark_of
+from trinitymerge.statistics import Watermark, told, watermark_metrics, watermark_of
 
 CALL = "applyChanges()"
 
@@ -91,7 +91,7 @@ class Events:
     Attributes:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
-        is_truncate: likewise of truncates.
+        is_truncate: likewise of truncates, where they are looked for; else the same.
         mentioned: other columns that the table does not have, and that were of use (S22a).
     """
 
@@ -153,23 +153,24 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
     """
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
-    is_delete, is_truncate = (free_name(name, [*source.columns, *own.names]) for name in ("is_delete", "is_truncate"))
+    asked = {"is_delete": feed.deletes, **({} if feed.truncates is None else {"is_truncate": feed.truncates})}
+    flags = [free_name(name, [*source.columns, *own.names]) for name in asked]
     said = [
         F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
-        for condition in (feed.deletes, feed.truncates)
+        for condition in asked.values()
     ]
     with analysis_errors(CALL):
         rows = source.select(
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
-            *[value.alias(flag) for value, flag in zip(said, (is_delete, is_truncate), strict=True)],
+            *[value.alias(flag) for value, flag in zip(said, flags, strict=True)],
         )
         texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
         exact = is_case_sensitive(source.sparkSession)
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
         mentioned = tuple(n for n in beside if any(mentions(t, n) for t in texts))
-        return Events(analysed(rows), is_delete, is_truncate, mentioned)
+        return Events(analysed(rows), flags[0], flags[-1], mentioned)
 
 
 @attrs.frozen
@@ -247,7 +248,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     rows = events.rows.localCheckpoint()
     observed = Gathering({"n": f"count_if({where})", **watermark_metrics(own, where)}).of(rows)
     if not observed["n"]:
-        return SinceTruncate(attrs.evolve(events, rows=rows), events.clauses)
+        return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)), events.clauses)
     at = _sequence_of(watermark_of(observed, "max", own), own)
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
@@ -258,6 +259,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
         changed[named_as[name]] = f"CASE WHEN {gone} THEN {moment} ELSE {quote(named_as[name])} END"
     changed[events.is_delete] = any_of([dies, where, gone])
     rows = rows.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in columns])
+    rows = rows.drop(events.is_truncate)
     target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
     truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
     return SinceTruncate(attrs.evolve(events, rows=rows), (*events.clauses, *truncated), tuple(at))
@@ -265,8 +267,8 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
 
 def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
     kinds = [physical_type(own.field(n)) for n in own.watermarkKey]
-    told = [decoded(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
-    at = [Sql(value) for value in told if value is not None]
+    found = [told(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
+    at = [Sql(value) for value in found if value is not None]
     if len(at) != len(kinds):
         raise InvalidMergeError(
             f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "

@@ -16,15 +16,12 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
+from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
     all_of,
     any_of,
-    case,
-    cast,
-    declared_length,
     equals,
     find_name,
     is_case_sensitive,
@@ -37,19 +34,17 @@ from trinitymerge.expressions import (
     physical_type,
     quote,
     same,
-    sql_type,
-    text_literal,
-    without_collations,
 )
 from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import equatable, field_of
 from trinitymerge.history.versions import literal, valid_at
-from trinitymerge.merge.analysis.assignment import Storing, storing
 from trinitymerge.merge.feeds.derived import Derived
 from trinitymerge.merge.feeds.events import Events, free_name
+from trinitymerge.merge.feeds.fitting import fitting
 from trinitymerge.observation import Gathering
+from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql
-from trinitymerge.statistics import Watermark, decoded, in_order, is_at_least, watermark_metrics, watermark_of
+from trinitymerge.statistics import Watermark, in_order, is_at_least, told, watermark_metrics, watermark_of
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
 
@@ -112,7 +107,8 @@ class Extract:
             InvalidMergeError: it comes too late for a table without history.
         """
         comparing = _Comparing.of(self, store, snapshot)
-        events = Events(comparing.rows(), comparing.flag, comparing.flag)
+        with analysis_errors(CALL):
+            events = Events(comparing.rows(), comparing.flag, comparing.flag)
         clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses)
@@ -162,7 +158,7 @@ class _Comparing:
             return cls(extract, reader.live(store, batches, with_hidden=True), None, None)
         timeline = Timeline(store, own)
         kind = physical_type(own.field(own.watermarkKey[0]))
-        following = None if next_moment is None else decoded(next_moment[0], kind)
+        following = None if next_moment is None else told(next_moment[0], kind)
         is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
         held = reader.live(store, batches, with_hidden=True) if is_newest else valid_at(timeline, snapshot, extract.at)
         if following is None:
@@ -172,19 +168,20 @@ class _Comparing:
         keys = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
         return cls(extract, held, Sql(following), between.selectExpr(*keys).distinct())
 
+    @property
+    def flag(self) -> str:
+        """The name of the column that says which events are deletes."""
+        return free_name("is_delete", self.extract.own.names)
+
     def rows(self) -> DataFrame:
         """The events: with the table's columns, the moment, and whether each is a delete."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
         is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
-        changed = all_of([is_given, not_(dies), any_of([Sql("is_torn"), self._differs()])])
+        # Rows that contradict each other are all written, for the merge to refuse them (S12).
+        changed = all_of([is_given, any_of([Sql("is_torn"), all_of([not_(dies), self._differs()])])])
         gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
-
-    @property
-    def flag(self) -> str:
-        """What the column is called that says which events are deletes."""
-        return free_name("is_delete", self.extract.own.names)
 
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
@@ -216,17 +213,31 @@ class _Comparing:
 
     def _given(self) -> DataFrame:
         """The extract: keys, all else as one struct, and whether a key occurs with different rows."""
-        own, source = self.extract.own, self.extract.source
-        values = self._values()
-        kept = [f"{_stored(source, own.field(k))} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        dead = next((is_tombstone(own, _stored(source, f)) for f in values if f.name == own.tombstoneKey), FALSE)
-        struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {_stored(source, f)}" for i, f in enumerate(values))])
-        rows = source.selectExpr(*kept, f"named_struct({struct}) AS given")
-        parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
-        content = Sql(f"to_json(struct({parts or '0'}))")
+        own, values = self.extract.own, self._values()
         keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
+        kept = [f"{self._fitting(own.field(n), is_key=True)} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
+        dead = next((is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), FALSE)
+        struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
+        rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
+        parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
+        content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
         least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
-        return rows.selectExpr("*", f"{least} <> {most} AS is_torn")
+        # A null key is refused, whatever its row says: it counts as torn, and as a row that is written.
+        nulls = any_of(map(is_null, keys))
+        given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
+        return rows.selectExpr(*keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS is_torn").selectExpr(
+            *keys, given, "is_torn"
+        )
+
+    def _alive(self, row: str) -> Sql:
+        """A row of the extract, as one that is no tombstone."""
+        values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
+        return Sql(f"named_struct('dies', {FALSE}{values})")
+
+    def _fitting(self, field: Field, is_key: bool = False) -> Sql:
+        source = self.extract.source
+        column = find_name(field.name, source.columns, is_case_sensitive(source.sparkSession)) or field.name
+        return fitting(source, column, field, CALL, is_key)
 
     def _held(self) -> DataFrame:
         own = self.extract.own
@@ -241,30 +252,3 @@ class _Comparing:
             for n, kind in pairs
         )
         return any_of([is_null(Sql("held")), not_(equal)])
-
-
-def _stored(source: DataFrame, field: Field) -> Sql:
-    """A column of the extract as the table stores it; a value that does not fit is an error, never a null (S29).
-
-    Raises:
-        SchemaMismatchError: no value of its type can be stored there.
-    """
-    name = find_name(field.name, source.columns, is_case_sensitive(source.sparkSession)) or field.name
-    kind, wanted = source.schema[name].dataType, physical_type(field)
-    way = storing(kind, field)
-    if way is Storing.REFUSED:
-        raise SchemaMismatchError(
-            f"{CALL}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
-            "Cast it explicitly.",
-            column=field.name,
-        )
-    length = declared_length(field)
-    if length and length[0] == "char":  # as it is stored; what is too long is refused when it is written
-        text = cast(quote(name), wanted)
-        return Sql(f"rpad({text}, greatest({length[1]}, length({text})), ' ')")
-    if without_collations(kind) == wanted:
-        return cast(quote(name), wanted) if kind != wanted else quote(name)
-    tried = Sql(f"try_cast({quote(name)} AS {sql_type(wanted)})")
-    told = text_literal(f"{CALL}: a value of column '{field.name}' does not fit into {field.text}: ")
-    wrong = all_of([is_not_null(quote(name)), is_null(tried)])
-    return case([(wrong, Sql(f"raise_error(concat({told}, CAST({quote(name)} AS STRING)))"))], tried)

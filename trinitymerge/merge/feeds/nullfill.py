@@ -16,8 +16,8 @@ from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import (
+    any_of,
     case,
-    cast,
     find_name,
     is_case_sensitive,
     is_older,
@@ -28,6 +28,7 @@ from trinitymerge.expressions import (
 from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import field_of
 from trinitymerge.merge.feeds.events import CALL, Events, Feed
+from trinitymerge.merge.feeds.fitting import fitting
 from trinitymerge.reader import live, only_keys
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel
@@ -78,7 +79,7 @@ def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequen
     columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
     keys = events.rows.selectExpr(
         *[
-            f"{cast(quote(c), physical_type(own.field(k)))} AS {KEY_TO_FIND(i)}"
+            f"{fitting(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
             for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
         ]
     )
@@ -111,8 +112,8 @@ class _Filling:
             "NULL AS e",
         )
         events = rows.selectExpr(
-            *[f"{cast(quote(mine[n]), kinds[n])} AS c{i}" for i, n in enumerate(fields)],
-            f"{quote(self.events.is_delete)} AS {_DIES}",
+            *[f"{self._stored(n, mine[n])} AS c{i}" for i, n in enumerate(fields)],
+            f"{self._dies()} AS {_DIES}",
             f"1 AS {_IS_EVENT}",
             f"struct({', '.join(map(quote, rows.columns))}) AS e",
         )
@@ -133,6 +134,20 @@ class _Filling:
             self.events,
             rows=done.selectExpr(*[f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]),
         )
+
+    def _stored(self, name: str, column: str) -> Sql:
+        """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
+        own, fails = self.own, name in self.columns
+        return fitting(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails)
+
+    def _dies(self) -> Sql:
+        """True of deletes, and of events that are tombstones by themselves (S4)."""
+        own, rows = self.own, self.events.rows
+        said = quote(self.events.is_delete)
+        name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
+        if not name:
+            return said
+        return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
 
     def _shown(self, column: str, place: int | None) -> Sql:
         """A column of an event; filled, unless it is a delete."""

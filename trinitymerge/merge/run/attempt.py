@@ -22,6 +22,7 @@ from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
     InvalidMergeError,
+    SchemaMismatchError,
     StorageError,
     TooManyDeletesError,
     counted,
@@ -56,6 +57,9 @@ from trinitymerge.storage.transactions import check_continues
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
+
+MISFIT = "A value does not fit into column"
+"""What begins the errors that a feed raises within Spark (S29)."""
 
 
 class _Undecided(Exception):  # noqa: N818 - an answer, not an error
@@ -355,9 +359,10 @@ class _Attempt:
                     "Nothing was written. Make room, give the permission that is missing, or see health(), and run it again.",
                     path=self.plan.backend.path,
                 ) from None
-            raise InvalidMergeError(
-                f"The merge could not be evaluated: {spark_text(error)} Nothing was written."
-            ) from cause
+            text = spark_text(error)
+            if MISFIT in text:
+                raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
+            raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.") from cause
 
 
 def _metrics(result: MergeResult) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""Values of a feed as the table stores them, for feeds that compare or fill them before they are merged (S29).
+
+Owns: that a value which does not fit its column is an error there too, never a null.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.definition import Field
+from trinitymerge.errors import SchemaMismatchError
+from trinitymerge.expressions import all_of, case, is_not_null, is_null, quote, text_literal
+from trinitymerge.merge.analysis.assignment import Storing, stored, storing
+from trinitymerge.merge.run.attempt import MISFIT
+from trinitymerge.sqltext import Sql
+
+
+def fitting(source: DataFrame, column: str, field: Field, call: str, is_key: bool = False, fails: bool = True) -> Sql:
+    """A column of a source as a column of the table holds it.
+
+    Args:
+        source: has the column.
+        column: its name there.
+        field: the table's column.
+        call: begins the message.
+        is_key: see :func:`~trinitymerge.merge.analysis.assignment.stored`.
+        fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
+
+    Raises:
+        SchemaMismatchError: no value of its type can be stored there.
+    """
+    kind, value = source.schema[column].dataType, quote(column)
+    way = storing(kind, field)
+    if way is Storing.REFUSED:
+        raise SchemaMismatchError(
+            f"{call}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
+            "Cast it explicitly.",
+            column=field.name,
+        )
+    fits = stored(value, way, field, is_key)
+    if way is not Storing.CHECKED or not fails:
+        return fits
+    told = text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
+    wrong = Sql(f"raise_error(concat({told}, substring(CAST({value} AS STRING), 1, 200)))")
+    return case([(all_of([is_not_null(value), is_null(fits)]), wrong)], fits)

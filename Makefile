@@ -12,13 +12,16 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-cluster mutants soak lint bench clean java python
+.PHONY: help demo demo-history test test-long test-cluster mutants soak lint bench clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
 
 demo:       java .venv/.examples  ## a month of New York's flights as change events, merged and checked (ARGS="--days 3")
 	@$(BIN)/python examples/flights_cdc.py $(ARGS)
+
+demo-history: java .venv/.examples  ## six releases of a list of airports as a dimension with its history, checked (ARGS="--releases 3")
+	@$(BIN)/python examples/airports_history.py $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
 test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)

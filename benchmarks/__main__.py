@@ -58,7 +58,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _sections(text: str) -> list[str]:
-    names = [name.strip().upper() for name in text.split(",")]
+    known = {name.upper(): name for name in SECTIONS}
+    names = [known.get(name.strip().upper(), name.strip()) for name in text.split(",")]
     unknown = sorted(set(names) - set(SECTIONS))
     if unknown:
         raise argparse.ArgumentTypeError(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")

@@ -51,6 +51,7 @@ class OursMerging:
         source: their columns.
         columns: of the table.
         compared: is there another contestant that must come to the same rows.
+        shown: the rows that are compared.
     """
 
     name: str
@@ -63,6 +64,7 @@ class OursMerging:
     columns: data.Columns = data.EVENTS
     turns: int | None = None
     compared: bool = True
+    shown: Callable[[TrinityTable], DataFrame] = TrinityTable.toDF
     _table: TrinityTable | None = None
 
     def prepare(self, repetition: int) -> None:
@@ -76,8 +78,8 @@ class OursMerging:
             self.merge(self._table, data.read(self.spark, self.source, batch)).execute()
 
     def answer(self) -> Answer | None:
-        """The live rows, where they can be compared."""
-        return data.checksum(self._table.toDF(), self.columns) if self.compared else None
+        """The rows, where they can be compared."""
+        return data.checksum(self.shown(self._table), self.columns) if self.compared else None
 
 
 @attrs.define(eq=False)

@@ -216,5 +216,5 @@ def load(directory: Path) -> list[Result]:
     """The sections measured so far, in order."""
     return [
         Result.from_json(path.read_text("utf-8"))
-        for path in sorted(directory.glob("P*.json"), key=lambda p: int(p.stem[1:]))
+        for path in sorted(directory.glob("P*.json"), key=lambda p: (int(p.stem[1:].rstrip("h")), p.stem))
     ]

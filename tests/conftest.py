@@ -17,6 +17,8 @@ from pathlib import Path
 
 import cluster
 import connect
+import gateway
+import processes
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -25,8 +27,9 @@ from trinitymerge.storage import faults
 
 # Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
 # to make up for itself; the first has too small a cache, which is swept all the time; and classes fill the space that starts a
-# collection. Together this is half of the time of a run.
-JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseParallelGC"
+# collection. Together this is half of the time of a run. Little lives longer than its job: one thread that collects a large new
+# generation now and then takes less than two that collect a small one together.
+JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseSerialGC -Xms2g -Xmn1200m"
 
 # To plan again after every shuffle, and to generate and compile code, takes longer than to run it once over ten rows: a fifth of
 # a test.
@@ -77,20 +80,24 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     os.environ["TZ"] = "UTC"  # what collect() turns timestamps into
     time.tzset()
     home = tmp_path_factory.mktemp("spark")
+    plans = GENERATED if request.config.getoption("--generated") else INTERPRETED
+    processes.plans = plans
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
+        "spark.buffer.pageSize": "1m",  # for ten rows; Spark's 16 MB for every sort and broadcast keep the collector busy
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.sql.ui.explainMode": "simple",  # of every query, in an UI that nobody sees
         "spark.sql.ui.retainedExecutions": "10",  # what there would be to show fills the heap
         "spark.ui.enabled": "false",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
-        **(GENERATED if request.config.getoption("--generated") else INTERPRETED),
+        **plans,
     }
     if request.config.getoption("--remote"):
         session = connect.start(config)
@@ -108,6 +115,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    gateway.remember_names()
+    gateway.forget_clusters(session.sparkContext)
     yield session
     session.stop()
 

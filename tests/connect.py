@@ -13,7 +13,9 @@ import socket
 from pathlib import Path
 from zlib import crc32
 
+import gateway
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 LANE = {
@@ -53,7 +55,9 @@ def start(config: dict[str, str]) -> SparkSession:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for the server's own Python processes
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
-    return SparkSession.builder.remote("local[2]").getOrCreate()
+    session = SparkSession.builder.remote("local[2]").getOrCreate()
+    gateway.forget_clusters(SparkContext.getOrCreate())  # the server's own, in this process's JVM
+    return session
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,11 +1,19 @@
 """Batches of plain rows, appended as a blind upsert would append them, but without what it takes to find that out.
 
 What stands in the files and in the log is the same (`test_tables.py`). A test that is about merges of such rows merges them.
+
+Many tests begin with the same rows. Spark writes each batch once; its files are kept, and copied for the next table that begins so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import uuid
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,6 +24,8 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import physical_schema
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.properties import compact_after_batches
+from trinitymerge.sessions import is_connect
+from trinitymerge.storage.backend import Staged
 from trinitymerge.storage.entries import Batch, Snapshot, current_user
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.publish import publish
@@ -62,7 +72,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     found = sorted((_stored(own, row) for row in _named(own, rows)), key=rules.key)
     fields = [*own.stored_fields, *_TECHNICAL]
     values = [tuple(row[field.name] for field in fields) for row in found]
-    staged = store.stage(spark.createDataFrame(values, physical_schema(fields)).coalesce(1), own)
+    staged = _staged(store, spark, own, fields, values)
     keys = list(zip(*(rules.key(row) for row in found), strict=True))
     low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
     store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
@@ -70,6 +80,53 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     how = {"parameters": {"clauses": _CLAUSES}, "metrics": _metrics(own, rows), "user": current_user()}
     commit = before.next_commit("MERGE", added=(batch,), **how)
     publish(store, commit, before, ())
+
+
+# Files that are kept ---------------------------------------------------------------------------------------------------
+
+_kept: dict[Hashable, Path] = {}
+
+
+def _staged(
+    store: ManagedBackend, spark: SparkSession, own: TableDefinition, fields: Sequence[Field], values: Sequence[Any]
+) -> Staged:
+    schema = physical_schema(fields)
+    what = (own.fileFormat, schema.json(), repr(values), _settings(spark))
+    if what in _kept:
+        id = uuid.uuid4().hex
+        store.files.mkdirs(f"{store.path}/data")
+        _copied(_kept[what], _directory(store, id))
+        return store._staged(id, schema, own.fileFormat)
+    staged = store.stage(spark.createDataFrame(values, schema).coalesce(1), own)
+    if what[-1] is not None:
+        _kept[what] = _copied(_directory(store, staged.id), Path(_home().name) / staged.id)
+    return staged
+
+
+@cache
+def _home() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="filling-")
+
+
+def _settings(spark: SparkSession) -> int | None:
+    """What tells how the session is set, by which a file may be written otherwise; None where that is not told."""
+    return None if is_connect(spark) else int(spark._jsparkSession.sessionState().conf().settings().hashCode())
+
+
+def _directory(store: ManagedBackend, id: str) -> Path:
+    return Path(store.batch_path(id).removeprefix("file:"))
+
+
+def _copied(source: Path, target: Path) -> Path:
+    """A copy of a batch's files: new ones, each under a name that no other batch has."""
+    own = uuid.uuid4()
+    target.mkdir()
+    for file in source.iterdir():
+        shutil.copyfile(file, target / re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(own), file.name))
+    return target
+
+
+# Rows ------------------------------------------------------------------------------------------------------------------
 
 
 def _named(own: TableDefinition, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -291,6 +291,14 @@ TRACKED = [
         options={"exceptColumns": ["city"]},
     ),
     Scenario(
+        "tracked in all columns",
+        PEOPLE,
+        [Commit.of((1, 10, "Rome", "1"), (1, 20, "Rome", "1"), (1, 30, "Rome", "2"))],
+        [(1, "Rome", "1", 10, 30, PAST), (1, "Rome", "2", 30, None, NOW)],
+        columns=("id", "city", "phone"),
+        options={"track": "*"},
+    ),
+    Scenario(
         "in no column",
         PEOPLE,
         [MOVED_TWICE],

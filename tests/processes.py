@@ -8,6 +8,7 @@ are what production has.
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from gateway import remember_names
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -27,6 +29,10 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.faults import VARIABLE
 
 ROOT = Path(__file__).parent.parent
+
+plans: dict[str, str] = {}
+"""The settings by which processes with sessions of their own run plans, besides Spark's defaults."""
+_PLANS = "TRINITYMERGE_TESTS_PLANS"
 
 _PREAMBLE = f"""
 import sys
@@ -52,6 +58,7 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1"}
     for name in (VARIABLE, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)
+    environment[_PLANS] = json.dumps(plans)
     if share is not None:
         parameters: Any = share.sparkContext._gateway.gateway_parameters
         environment |= {
@@ -134,6 +141,7 @@ def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
 
 def session() -> SparkSession:
     """The session of a process started here: in the shared JVM, or in a small one of its own."""
+    remember_names()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return _own_session()
     gateway = launch_gateway()
@@ -157,12 +165,14 @@ def _own_session() -> SparkSession:
     builder = SparkSession.builder.master("local[1]").appName("trinitymerge writer")
     config = {
         "spark.driver.memory": "768m",
+        "spark.buffer.pageSize": "1m",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **dict.fromkeys(_WHAT_SPARK_REMEMBERS, "20"),  # or its heap grows for a thousand queries
+        **json.loads(os.environ.get(_PLANS, "{}")),
     }
     for name, value in config.items():
         builder = builder.config(name, value)

@@ -1,6 +1,11 @@
+import zipfile
+
+import airports_history
 import customers_scd2
 import flights_cdc
 import pytest
+from airports_history import Extract, utc
+from helpers import assertRows
 
 # As users run them, and with rows by the hundred thousand.
 pytestmark = pytest.mark.generated
@@ -56,3 +61,81 @@ def test_customers_history_is_wrong_where_the_merge_is_careless(
     monkeypatch.setattr(customers_scd2, constant, careless)
     assert not customers_scd2.run(spark, str(tmp_path / "customers"))
     assert f"NOT AS EXPECTED: missing row {lost}"[:-1] in capsys.readouterr().out
+
+
+# Airports --------------------------------------------------------------------------------------------------------
+
+MARCH, JUNE, SEPTEMBER = utc("2024-03-01 00:00:00"), utc("2024-06-01 00:00:00"), utc("2024-09-01 00:00:00")
+
+
+@pytest.fixture
+def extracts(spark):
+    """Three made-up extracts, the second of which comes last: one airport is renamed, one gone for a while, one measured anew."""
+
+    def extract(name, taken_at, *airports):
+        rows = [(icao, None, named, "", "", "XX", 1.0, lat, 0.0, "UTC", None) for icao, named, lat in airports]
+        return Extract(name, taken_at, spark.createDataFrame(rows, airports_history.CSV_SCHEMA))
+
+    return [
+        extract("first", MARCH, ("AAAA", "Old", 1.25), ("BBBB", "There", 2.5), ("CCCC", "Same", 3.75)),
+        extract("third", SEPTEMBER, ("AAAA", "Old", 1.25), ("BBBB", "There", 2.5), ("CCCC", "Same", 4.0)),
+        extract("second", JUNE, ("AAAA", "New", 1.25), ("CCCC", "Same", 4.0)),
+    ]
+
+
+def test_airports_of_three_extracts_have_the_versions_that_these_tell_of(spark, tmp_path, capsys, extracts):
+    assert airports_history.run(spark, extracts, str(tmp_path / "airports"))
+    printed = capsys.readouterr().out
+    assert "published 2024-06-01, LATE" in printed
+    assert "versions                               7" in printed
+    assert "versions but for coordinates           6" in printed
+    assert "The airport with the most versions, AAAA" in printed
+
+
+def test_right_answer_of_the_airports_demo(extracts):
+    versions = airports_history.expected_versions(extracts)
+    told = versions.selectExpr("icao", "name", "lat", "month(validFrom)", "month(validTo)", "isCurrent")
+    always = [
+        ("AAAA", "Old", 1.25, 3, 6, False),
+        ("AAAA", "New", 1.25, 6, 9, False),
+        ("AAAA", "Old", 1.25, 9, None, True),
+    ]
+    always += [("BBBB", "There", 2.5, 3, 6, False), ("BBBB", "There", 2.5, 9, None, True)]
+    assertRows(told, [*always, ("CCCC", "Same", 3.75, 3, 6, False), ("CCCC", "Same", 4.0, 6, None, True)])
+    versions = airports_history.expected_versions(extracts, untracked=["lat"])
+    told = versions.selectExpr("icao", "name", "lat", "month(validFrom)", "month(validTo)", "isCurrent")
+    assertRows(told, [*always, ("CCCC", "Same", 4.0, 3, None, True)])
+
+
+def test_airports_demo_shows_the_rows_that_are_wrong(capsys, extracts):
+    right = airports_history.expected_versions(extracts)
+    assert airports_history.agrees(right, right)
+    assert not airports_history.agrees(right.filter("icao <> 'CCCC'"), right)
+    printed = capsys.readouterr().out
+    assert "NOT AS EXPECTED: 2 differing rows" in printed
+    assert "CCCC" in printed
+
+
+def test_airports_are_read_from_the_cached_wheel(spark, tmp_path):
+    with zipfile.ZipFile(tmp_path / "airportsdata-20240401-py3-none-any.whl", "w") as wheel:
+        names = ",".join(f'"{name}"' for name in airports_history.COLUMNS)
+        row = '"LEST","SCQ","Santiago, ""Rosalía de Castro""","Santiago","Galicia","ES",1213,42.89633,-8.41514,"Europe/Madrid",""'
+        wheel.writestr("airportsdata/airports.csv", f"{names}\n{row}\n")
+    extract, *others = airports_history.load(spark, ["20240401"], tmp_path)
+    assert not others
+    assert extract.taken_at == utc("2024-04-01 11:27:36")
+    known = ("LEST", "SCQ", 'Santiago, "Rosalía de Castro"', "Santiago", "Galicia", "ES", 1213.0, 42.89633, -8.41514)
+    assertRows(extract.rows, [(*known, "Europe/Madrid", None)])
+
+
+def test_airports_demo_says_what_to_do_without_a_package_index(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(SystemExit, match="pip could not fetch airportsdata==20240401") as refused:
+        airports_history.unpacked("20240401", tmp_path)
+    assert f"put the file into {tmp_path}" in str(refused.value)
+
+
+def test_airports_demo_refuses_a_path_that_exists(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        airports_history.main(["--path", str(tmp_path)])
+    assert "exists already" in capsys.readouterr().err

@@ -350,10 +350,7 @@ def test_a_unicode_path_needs_a_jvm_that_can_write_it(tmp_path: Path) -> None:
         getLocal=lambda conf: SimpleNamespace(getWorkingDirectory=lambda: SimpleNamespace(toString=lambda: "file:/")),
     )
     system = SimpleNamespace(getProperty=lambda name: "ANSI_X3.4-1968")
-    jvm = SimpleNamespace(
-        java=SimpleNamespace(lang=SimpleNamespace(System=system)),
-        org=SimpleNamespace(apache=SimpleNamespace(hadoop=SimpleNamespace(fs=SimpleNamespace(FileSystem=hadoop)))),
-    )
+    jvm = SimpleNamespace(**{"java.lang.System": system, "org.apache.hadoop.fs.FileSystem": hadoop})
     state = SimpleNamespace(sessionState=lambda: SimpleNamespace(newHadoopConf=lambda: None))
     posix = SimpleNamespace(_jvm=jvm, _jsparkSession=state)
     assert filesystem_for(posix, "/plain").qualify("x") == "file:/x"

@@ -231,4 +231,5 @@ class FedTable(TableWithAPast):
         if missing not in ("delete", "keep"):
             raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
         extract = Extract.of(self._backend.spark, source, own, at, missing == "delete")
-        return derived(self._builder, partial(extract.merged_into, time_travel(self._backend, "snapshot()")))
+        derive = partial(extract.merged_into, time_travel(self._backend, "snapshot()"))
+        return derived(self._builder, derive, f"snapshot(at={at})")

@@ -156,7 +156,8 @@ class TableWithAPast(MaintainedTable):
         Args:
             keys: only versions of these: a DataFrame with the columns of the primary key, or a list of values.
             track: consecutive versions that agree in these columns are one: it begins with the first and shows the other columns
-                as the last has them. Versions are never joined across a gap. By default each is shown.
+                as the last has them. ``"*"`` is all columns but the watermark. Versions are never joined across a gap. By default
+                each is shown.
             exceptColumns: instead: all columns are tracked but these. Watermark columns never are.
             validFrom: what to call the column that says from when a version holds; null is from the beginning. The name of the
                 first watermark column will do: it is shown once, then.

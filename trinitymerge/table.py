@@ -276,7 +276,8 @@ class TrinityTable(FedTable):
             comment=comment,
             history=True,
         )
-        table.applyChanges(events, applyAsDeletes=quote(flag)).execute()
+        merge = table.applyChanges(events, applyAsDeletes=quote(flag))
+        merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.results import Result
-from benchmarks.sections.history import p6
+from benchmarks.sections.history import p6, p6h
 from benchmarks.sections.merges import p1, p2, p3, p4, p8, p11
 from benchmarks.sections.reads import p5, p7
 from benchmarks.sections.upkeep import p9, p10
@@ -22,6 +22,7 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P4": p4,
     "P5": p5,
     "P6": p6,
+    "P6h": p6h,
     "P7": p7,
     "P8": p8,
     "P9": p9,

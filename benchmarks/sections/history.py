@@ -1,4 +1,4 @@
-"""Slowly changing dimensions: every version of a row is kept (P6)."""
+"""Slowly changing dimensions: every version of a row is kept, by rows that are closed (P6) or by the table itself (P6h)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from benchmarks import data
-from benchmarks.contestants import InsertOverwrite, OursMerging
-from benchmarks.results import TIMES, Comparison, Faster, Result
+from benchmarks.contestants import InsertOverwrite, OursMerging, Reading, link_copy
+from benchmarks.results import TIMES, AtMost, Comparison, Faster, Result
 from benchmarks.sections.shared import OURS, measure
 from benchmarks.workbench import Workbench
 from trinitymerge import TrinityTable
@@ -96,6 +96,67 @@ def p6(bench: Workbench) -> Result:
         ],
     )
     return measure(bench, result, contestants, 1, size.slow_repetitions)
+
+
+def remember(table: TrinityTable, changes: DataFrame) -> MergeBuilder:
+    """One day of history in a table that remembers: nothing is closed."""
+    return table.upsert(changes.selectExpr("order_id", "customer_id", "update_date AS start_date", "state"))
+
+
+def remembered(table: TrinityTable) -> DataFrame:
+    """The versions of a table that remembers, as the overwritten table has them."""
+    rows = table.versions(validFrom="start_date", validTo="end_date", openEnd="9999-01-01")
+    return rows.select(*data.ORDERS)
+
+
+def p6h(bench: Workbench) -> Result:
+    """The same days in a table with history."""
+    size, spark = bench.size, bench.spark
+    days = [bench.order_changes(day) for day in range(1, size.days + 1)]
+    pristine, ours = bench.path("ours/orders-remembered"), f"{OURS}, a table with history"
+    bench.say(f"    loading {size.orders:,} orders into a table with history")
+    columns = {name: kind for name, kind in data.ORDERS.items() if name != "end_date"}
+    table = TrinityTable.create(spark, str(pristine), data.ddl(columns), "order_id", "start_date", history=True)
+    table.upsert(data.read(spark, data.ORDERS, bench.orders()).select(*columns)).execute()
+    merged, compacted = bench.path("ours/remembered-days"), bench.path("ours/remembered-compacted")
+    overwritten = bench.path("overwritten-days")
+    overwriting = InsertOverwrite("overwriting", spark, bench.orders(), overwritten, lambda _: days)
+    overwriting.prepare(0)
+    overwriting.run(0)
+    link_copy(pristine, merged)
+    for day in days:
+        remember(TrinityTable.forPath(spark, str(merged)), data.read(spark, data.ORDER_CHANGES, day)).execute()
+    link_copy(merged, compacted)
+    TrinityTable.forPath(spark, str(compacted)).compact()
+    overwrite, scan = "insert overwrite: join, close, rewrite as Parquet", "Spark scans the overwritten table"
+    pending, after = f"all versions, {size.days} batches pending", "all versions, compacted"
+    last = max(overwritten.iterdir())
+    scratch = bench.path("ours/scratch-remembered")
+    merging = OursMerging(
+        ours, spark, pristine, scratch, remember, lambda _: days, data.ORDER_CHANGES, data.ORDERS, shown=remembered
+    )
+    reading = [
+        Reading(scan, lambda: data.read(spark, data.ORDERS, last), data.ORDERS),
+        Reading(pending, lambda: remembered(TrinityTable.forPath(spark, str(merged))), data.ORDERS),
+        Reading(after, lambda: remembered(TrinityTable.forPath(spark, str(compacted))), data.ORDERS),
+    ]
+    result = Result(
+        "P6h",
+        f"the data of P6 in a table with history: {size.orders:,} orders, {size.days} days",
+        size.name,
+        comparisons=[
+            Comparison(f"{size.days} days into {size.orders:,} orders", ours, overwrite, Faster(12)),
+            Comparison("reading all versions", pending, scan, AtMost(2.5)),
+            Comparison("reading all versions after compact()", after, scan, AtMost(2.5)),
+        ],
+        notes=[
+            f"Timed: all {size.days} days, and a full aggregate over all columns of all versions.",
+            "Ours merges the changes by key, and closes nothing; versions() gives the same rows as the overwritten table.",
+        ],
+    )
+    writing = [merging, InsertOverwrite(overwrite, spark, bench.orders(), bench.path("overwrite-h"), lambda _: days)]
+    result = measure(bench, result, writing, 1, size.slow_repetitions)
+    return measure(bench, result, reading, size.warm_ups, size.repetitions)
 
 
 def _history(bench: Workbench, name: str, key: str, merge: object, days: Sequence[Path]) -> OursMerging:

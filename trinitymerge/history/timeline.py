@@ -43,9 +43,9 @@ def require_history(definition: TableDefinition, call: str, path: str) -> None:
     """
     if not definition.history:
         raise InvalidDefinitionError(
-            f"{call} needs a table that keeps its versions, and {path} keeps the latest rows only. Create a table with "
-            "TrinityTable.create(..., history=True) and feed it instead. What changed between two versions of this one, "
-            "changes() tells."
+            f"{call} needs a table that keeps its versions, and {path} keeps the latest rows only. Create one with "
+            "TrinityTable.create(..., history=True), or switch it on for what comes: table.alter().setHistory().execute(). What "
+            "changed between two versions of this one, changes() tells."
         )
 
 

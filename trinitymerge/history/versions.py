@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType
 
@@ -204,9 +204,10 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
     given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
     asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
+    is_other = is_other or isinstance(value, Column)
     if value is None or is_other or spark.sql(asked).collect()[0][0]:
         raise ValueError(
-            f"{name} takes a value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
+            f"{name} takes a plain value of the type of '{column}', which is {kind.simpleString()}, got {value!r}."
         )
     return given
 
@@ -224,6 +225,8 @@ def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Fiel
         return None
     if shown.track is not None and shown.exceptColumns:
         raise ValueError("versions() takes either track or exceptColumns, got both.")
+    if shown.track == ("*",):
+        return [f for f in own.fields if f.name not in own.watermarkKey]
     argument = "exceptColumns" if shown.track is None else "track"
     exact, found = is_case_sensitive(store.spark), set[str]()
     for name in shown.exceptColumns if shown.track is None else shown.track:

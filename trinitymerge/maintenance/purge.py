@@ -20,6 +20,7 @@ from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, counted
 from trinitymerge.expressions import TRUE, is_tombstone, quote
+from trinitymerge.history.timeline import archive_fields
 from trinitymerge.markers import hash_of_key
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -105,9 +106,9 @@ class _Purge:
         metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
         metrics |= keyrange.metrics_of_rows(self.definition, TRUE) | keyrange.metrics_of_first(self.definition, TRUE)
         gathering = Gathering(metrics)
-        rows = reader.without_keys(
-            self.backend.read_whole(batch, self.definition), self.definition, F.broadcast(self.keys)
-        )
+        extra = archive_fields(self.definition) if batch.archive else ()
+        stored = self.backend.read_whole(batch, self.definition, extra)
+        rows = reader.without_keys(stored, self.definition, F.broadcast(self.keys))
         staged, counted = stage(self.backend, gathering.over(rows), self.definition, gathering, reads=[batch])
         if not counted["n"]:
             self.backend.discard(staged)

@@ -241,5 +241,11 @@ class Maintained(TimeTravel, Protocol):
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.columns.BATCH`."""
 
-    def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
-        """A committed batch with all the columns its files have, those of the library included."""
+    def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
+        """A committed batch with all the columns its files have, those of the library included.
+
+        Args:
+            batch: to read.
+            definition: by which its rows were written.
+            extra: types of more columns; of others the files tell.
+        """

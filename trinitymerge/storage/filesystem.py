@@ -90,11 +90,11 @@ class HadoopFileSystem(FileSystem):
     def __init__(self, spark: Any, path: str, create: str | None = None) -> None:
         self._gateway: Any = spark.sparkContext._gateway
         self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-        hadoop = self._gateway.jvm.org.apache.hadoop.fs
-        self._path_class: Any = hadoop.Path
-        self._context_class: Any = hadoop.FileContext
-        self._rename_options: Any = hadoop.Options.Rename
-        scheme = split_scheme(path)[0] or str(hadoop.FileSystem.getDefaultUri(self._conf).getScheme())
+        self._path_class: Any = _hadoop(self._gateway.jvm, "Path")
+        self._context_class: Any = _hadoop(self._gateway.jvm, "FileContext")
+        self._rename_options: Any = _hadoop(self._gateway.jvm, "Options").Rename
+        default: Any = _hadoop(self._gateway.jvm, "FileSystem").getDefaultUri
+        scheme = split_scheme(path)[0] or str(default(self._conf).getScheme())
         if create is None and scheme not in (*_BY_SCHEME, "viewfs"):
             raise _unsupported_scheme(path, scheme)
         with self._errors(path):
@@ -326,6 +326,15 @@ def _require_local_default(spark: Any, path: str) -> None:
         )
 
 
+def _hadoop(jvm: Any, name: str) -> Any:
+    """A class by its full name: py4j asks the JVM for every part of one with dots, and packages are looked for in every jar."""
+    return getattr(jvm, f"org.apache.hadoop.fs.{name}")
+
+
+def _has_unicode_paths(jvm: Any) -> bool:
+    return "utf" in str(getattr(jvm, "java.lang.System").getProperty("sun.jnu.encoding")).lower()
+
+
 def filesystem_for(spark: Any, path: str) -> FileSystem:
     """The filesystem of a path, as Spark would choose it.
 
@@ -350,12 +359,11 @@ def filesystem_for(spark: Any, path: str) -> FileSystem:
         if scheme is None and spark is not None:
             _require_local_default(spark, path)
         return LocalFileSystem()
-    hadoop = jvm.org.apache.hadoop.fs.FileSystem
+    hadoop = _hadoop(jvm, "FileSystem")
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     if (scheme or str(hadoop.getDefaultUri(conf).getScheme())) != "file":
         return HadoopFileSystem(spark, path)
-    encoding = str(jvm.java.lang.System.getProperty("sun.jnu.encoding"))
-    if not path.isascii() and "utf" not in encoding.lower():
+    if not path.isascii() and not _has_unicode_paths(jvm):
         raise UnsupportedStorageError(
             f"'{path}' cannot be written by Spark's JVM, which was started in a locale without Unicode. Set "
             "LC_ALL=C.UTF-8 in the environment before Spark starts, or use a path of plain letters.",

@@ -317,9 +317,9 @@ class ManagedBackend(BatchDirectories):
                 raise
             raise self._vacuumed(staged.id) from None
 
-    def read_whole(self, batch: Batch, definition: TableDefinition) -> DataFrame:
+    def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
         """A committed batch with all the columns its files have, those of the library included."""
-        path, types = escape_glob(self.batch_path(batch.id)), physical_schema(definition.stored_fields)
+        path, types = escape_glob(self.batch_path(batch.id)), physical_schema([*definition.stored_fields, *extra])
         found = reader_of(self.spark, definition.fileFormat).load(path).schema
         schema = StructType([types[f.name] if f.name in types.names else f for f in found.fields])
         return reader_of(self.spark, definition.fileFormat, schema).load(path)

@@ -163,6 +163,8 @@ def tracked_columns(
         return tuple(n for n in definition.names if n not in (*excepted, *watermarks)) if excepted else None
     if excepted:
         raise ValueError("versions takes either track or exceptColumns, got both.")
+    if track in ("*", ["*"], ("*",)):
+        return tuple(n for n in definition.names if n not in definition.watermarkKey)
     found = _columns(definition, "track", track)
     moving = [name for name in found if name in definition.watermarkKey]
     if moving:

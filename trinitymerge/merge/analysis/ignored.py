@@ -45,11 +45,11 @@ def ignored_columns(
         for name in source.schema.names
         if find_name(name, definition.names, source.case_sensitive) is None
         and name.casefold() not in excepted
-        and not any(_mentions(text, name) for text in texts)
+        and not any(mentions(text, name) for text in texts)
     )
 
 
-def _mentions(text: str, name: str) -> bool:
+def mentions(text: str, name: str) -> bool:
     """True if a text could be about a column: the name stands in it, as a word."""
     quoted = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.derived import Derive, Derived, DerivedMerge
-from trinitymerge.merge.feeds.events import Feed, SinceTruncate, check, events_of, since_truncate
+from trinitymerge.merge.feeds.events import CALL, Feed, SinceTruncate, check, events_of, since_truncate
 from trinitymerge.merge.feeds.nullfill import filled
 from trinitymerge.storage.backend import TimeTravel
 from trinitymerge.storage.entries import Snapshot
@@ -40,18 +40,19 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
     check(own, feed)
     events = events_of(source, own, feed)
     if feed.truncates is None and not feed.ignore_nulls:
-        return attrs.evolve(begin(events.rows), clauses=events.clauses)._with(is_sequenced=True)
+        return attrs.evolve(begin(events.rows), clauses=events.clauses)._with(is_sequenced=True, call=CALL)
 
     def derive(snapshot: Snapshot) -> Derived:
         looked = feed.truncates is not None
         since = since_truncate(events, own, alias) if looked else SinceTruncate(events, events.clauses)
         rows = filled(store, snapshot, since.events, feed, since.at).rows if feed.ignore_nulls else since.events.rows
-        return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True})
+        return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True, "call": CALL})
 
-    return derived(begin, derive)
+    return derived(begin, derive, CALL)
 
 
-def derived(begin: Begin, derive: Derive) -> MergeBuilder:
-    """A merge whose source is computed from the table."""
+def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:
+    """A merge whose source is computed from the table; it is called as the user did."""
     b = begin(None)
-    return DerivedMerge(b._backend, b._alias, None, None, (), b._options, b._afterwards, derive=derive)
+    options = attrs.evolve(b._options, call=call)
+    return DerivedMerge(b._backend, b._alias, None, None, (), options, b._afterwards, derive=derive)

@@ -7,12 +7,12 @@ only if nothing has changed the table's rows since; otherwise all of it is done 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
 
-from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
@@ -47,6 +47,16 @@ class DerivedMerge(MergeBuilder):
     """A merge that reads its table to know what to write; used like any other, but for clauses: it has its own."""
 
     _derive: Derive
+
+    def _begun(self, *_condition: Any) -> NoReturn:
+        raise InvalidMergeError(f"{self._options.call} has clauses of its own, and takes no others.")
+
+    whenMatched = whenNotMatched = _begun  # type: ignore[assignment]
+    whenNotMatchedAndExistsOnlyOnTarget = whenNotMatchedBySource = _begun  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """The call, and that nothing has happened yet."""
+        return f"{self._options.call} on {self._backend.path} that has not been executed: call execute(), or build() to look closer"
 
     def build(self) -> MergePlan:
         """Computes the source from the table's newest version, lazily, and finds out what the merge means."""

@@ -18,7 +18,8 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import any_of, find_name, is_case_sensitive, is_older, not_, null_of, physical_type, quote
 from trinitymerge.merge.analysis.frames import as_column
-from trinitymerge.merge.arguments import names_of
+from trinitymerge.merge.analysis.ignored import mentions
+from trinitymerge.merge.arguments import names_of, text_of
 from trinitymerge.merge.clauses import (
     All,
     Clause,
@@ -91,20 +92,22 @@ class Events:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
         is_truncate: likewise of truncates, where they are looked for; else the same.
+        mentioned: other columns that the table does not have, and that were of use (S22a).
     """
 
     rows: DataFrame
     is_delete: str
     is_truncate: str
+    mentioned: tuple[str, ...] = ()
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
         """Each event is written as it is."""
-        dies = quote(self.is_delete)
+        dies, columns = quote(self.is_delete), All((self.is_truncate, *self.mentioned))
         return named(
             WhenMatched(dies, [Delete()]),
-            WhenMatched(None, [Update(All())]),
-            WhenNotMatched(not_(dies), [Insert(All())]),
+            WhenMatched(None, [Update(columns)]),
+            WhenNotMatched(not_(dies), [Insert(columns)]),
         )
 
 
@@ -163,7 +166,11 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
             *[as_column(value).alias(name) for name, value in sequence],
             *[value.alias(flag) for value, flag in zip(said, flags, strict=True)],
         )
-        return Events(analysed(rows), flags[0], flags[-1])
+        texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
+        exact = is_case_sensitive(source.sparkSession)
+        beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
+        mentioned = tuple(n for n in beside if any(mentions(t, n) for t in texts))
+        return Events(analysed(rows), flags[0], flags[-1], mentioned)
 
 
 @attrs.frozen

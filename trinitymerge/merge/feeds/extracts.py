@@ -112,7 +112,14 @@ class Extract:
         clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses)
-        return Derived(events.rows, clauses, {"extract": self.moment, "if_empty": "nothing has changed"})
+        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": self._ignored}
+        return Derived(events.rows, clauses, told)
+
+    @property
+    def _ignored(self) -> tuple[str, ...]:
+        """The columns of the extract that the table does not have (S22a)."""
+        exact = is_case_sensitive(self.source.sparkSession)
+        return tuple(n for n in self.source.columns if find_name(n, self.own.names, exact) is None)
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
         """The next moment that was taken after this one; None if there is none."""

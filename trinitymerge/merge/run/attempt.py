@@ -314,7 +314,7 @@ class _Attempt:
         base = self.snapshot
         commit = base.next_commit(
             "MERGE",
-            parameters={"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(self.plan.clauses, 1)]},
+            parameters=self._parameters(),
             added=batches,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
@@ -325,6 +325,13 @@ class _Attempt:
         )
         self.committing = True
         return publish(self.plan.backend, commit, base, requirements(self.plan.options, dependence))
+
+    def _parameters(self) -> dict[str, Any]:
+        """What was asked, for people: clauses, or the call that stands for them."""
+        clauses = self.plan.clauses
+        if self.plan.options.call:
+            return {"call": self.plan.options.call}
+        return {"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(clauses, 1)]}
 
     # Around ---------------------------------------------------------------------------------------------------------
 

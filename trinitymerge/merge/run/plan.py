@@ -49,6 +49,8 @@ class Options:
         path: a sound path to take instead of the cheapest, or None.
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
+        ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
+        call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
@@ -61,6 +63,8 @@ class Options:
     path: Path | None = None
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
+    ignored: tuple[str, ...] = ()
+    call: str = ""
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
@@ -172,7 +176,7 @@ class MergePlan:
               reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
-        text = "\n".join([self._headline(), *self._clause_lines(), *self._ignored_lines(), *self._path_lines()])
+        text = "\n".join([self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines()])
         print(text)
         return text
 
@@ -193,9 +197,13 @@ class MergePlan:
                 lines.append(f"     {words} for which no condition is true: nothing")
         return lines
 
-    def _ignored_lines(self) -> list[str]:
+    def _source_lines(self) -> list[str]:
         columns = ", ".join(self.analysis.ignored)
-        return [f"Source columns left out: {columns} (not in the table, and nothing mentions them)"] if columns else []
+        computed = "Source: computed from the table, which is read for it" if self.options.based_on is not None else ""
+        left_out = (
+            f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
+        )
+        return [line for line in (computed, left_out) if line]
 
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.definition import TableDefinition
@@ -55,6 +56,12 @@ def plan_of(
     target = Target(backend.spark, definition, alias)
     beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
     analysis = analyse(target, beside, condition, clauses, _checked(options.at, definition))
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored))
+    if options.call and options.on_stale == "force":
+        raise InvalidMergeError(
+            f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
+            "a merge with clauses to correct rows."
+        )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
     verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey)))

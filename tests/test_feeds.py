@@ -1,0 +1,310 @@
+"""What feeds refuse, tell and cost beside the versions they make (H8-H12): `test_versions.py` has those."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers import assertRows
+from tables import fill, frame, new_table
+
+from trinitymerge import (
+    DuplicateKeyError,
+    InvalidDefinitionError,
+    InvalidMergeError,
+    NullKeyError,
+    TableNotFoundError,
+    TrinityTable,
+)
+from trinitymerge.errors import SchemaMismatchError
+from trinitymerge.storage.entries import LOOSE, SETTLED
+
+PEOPLE = "id INT, ts INT, v STRING"
+EVENTS = "id INT, ts INT, v STRING, op STRING"
+
+
+@pytest.fixture
+def people(spark, tmp_path) -> TrinityTable:
+    return new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True)
+
+
+# Telling --------------------------------------------------------------------------------------------------------------
+
+
+def test_H8_tables_without_history_say_how_to_get_one(spark, tmp_path):
+    table = new_table(spark, tmp_path)
+    for call in (table.versions, lambda: table.asOf(1)):
+        with pytest.raises(InvalidDefinitionError, match=r"history=True.*setHistory"):
+            call()
+
+
+def test_H9_a_feed_stands_in_the_history_and_says_which_columns_it_leaves_out(spark, people):
+    events = frame(spark, "id INT, ts INT, v STRING, op STRING, more INT", (1, 10, "a", "I", 7))
+    result = people.applyChanges(events, applyAsDeletes="op = 'D'").execute()
+    assert result.columnsIgnored == ("more",), "op was of use"
+    extract = people.snapshot(frame(spark, "id INT, v STRING, more INT", (1, "b", 7)), at=20)
+    assert "computed from the table" in extract.explain()
+    assert extract.execute().columnsIgnored == ("more",)
+    calls = [json.loads(row["parameters"]).get("call") for row in people.history().orderBy("version").collect()]
+    assert calls == [None, "applyChanges()", "snapshot(at=20)"]
+
+
+def test_H9_applyChanges_reads_nothing_of_the_table(spark, people):
+    events = frame(spark, EVENTS, (1, 10, "a", "I"), (2, 10, None, "D"))
+    assert people.applyChanges(events, applyAsDeletes="op = 'D'").build().path == "blind append"
+
+
+def test_H9_events_of_a_stream_are_delivered_once(spark, people):
+    events = frame(spark, PEOPLE, (1, 10, "a"))
+    for skipped in (False, True):
+        result = people.applyChanges(events, ignoreNullUpdates=True).withTransaction("feed", 7).execute()
+        assert bool(result.skipped) == skipped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"sequenceBy": ["ts", "ts"]}, "a value for each watermark column"),
+        ({"applyAsDeletes": 1}, "SQL text or a Column"),
+        ({"applyAsDeletes": "nope = 1"}, "nope"),
+        ({"columns": ["id"], "exceptColumns": ["v"]}, "got both"),
+        ({"columns": ["w"]}, "no column 'w'"),
+        ({"ignoreNullUpdates": ["ts"]}, "could be filled"),
+        ({"applyAsTruncates": "v = 'x'"}, "without history"),
+    ],
+)
+def test_H9_what_contradicts_the_table_is_refused(spark, people, arguments, match):
+    with pytest.raises(InvalidMergeError, match=match):
+        people.applyChanges(frame(spark, PEOPLE, (1, 10, "a")), **arguments).build()
+
+
+def test_H9_feeds_take_no_clauses_and_force_nothing(spark, people):
+    extract = people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=1)
+    with pytest.raises(InvalidMergeError, match=r"snapshot\(at=1\) has clauses of its own"):
+        extract.whenMatched()
+    assert repr(extract).startswith("snapshot(at=1) on ")
+    for feed in (extract, people.applyChanges(frame(spark, PEOPLE, (1, 10, "a")))):
+        with pytest.raises(InvalidMergeError, match="would move what comes late"):
+            feed.onStale("force").build()
+
+
+@pytest.mark.parametrize("at", ["x", None, [1]])
+def test_H11_what_is_no_moment_is_refused(spark, people, at):
+    with pytest.raises(ValueError, match="'ts', which is int"):
+        people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=at)
+
+
+def test_H11_a_value_that_does_not_fit_is_no_null(spark, people):
+    with pytest.raises(SchemaMismatchError, match=r"does not fit into column 'id' \(int\)"):
+        people.snapshot(frame(spark, "id STRING, v STRING", ("x", "a")), at=1).execute()
+    with pytest.raises(SchemaMismatchError, match="cannot be stored"):
+        people.snapshot(frame(spark, "id INT, v ARRAY<INT>", (1, [1])), at=1).execute()
+    assert people.version == 0
+
+
+def test_H10_fields_of_structs_are_filled_one_by_one(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, s STRUCT<a: INT, b: INT>", watermarkKey="ts", history=True)
+    told = [(1, 10, "named_struct('a', 1, 'b', 2)"), (1, 20, "named_struct('a', NULL, 'b', 5)"), (1, 30, "NULL")]
+    for id, ts, struct in told:
+        event = spark.sql(f"SELECT {id} AS id, {ts} AS ts, CAST({struct} AS STRUCT<a: INT, b: INT>) AS s")
+        table.applyChanges(event, ignoreNullUpdates=True).execute()
+    assertRows(table.versions().select("ts", "s.a", "s.b"), [(10, 1, 2), (20, 1, 5), (30, 1, 5)])
+
+
+def test_H11_structs_and_maps_are_compared_by_what_they_hold(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, s STRUCT<a: INT>, m MAP<STRING, INT>", watermarkKey="ts")
+    rows = "SELECT 1 AS id, named_struct('a', CAST(NULL AS INT)) AS s, map('x', 1, 'y', 2) AS m"
+    assert table.snapshot(spark.sql(rows), at=1).execute().rowsAppended == 1
+    assert table.snapshot(spark.sql(rows.replace("'x', 1, 'y', 2", "'y', 2, 'x', 1")), at=2).execute().skipped
+    assert table.snapshot(spark.sql(rows.replace("'y', 2", "'y', 3")), at=3).execute().rowsAppended == 1
+
+
+def test_H11_maxDeleteFraction_guards_a_broken_extract(spark, people):
+    people.snapshot(frame(spark, "id INT, v STRING", *[(i, "a") for i in range(10)]), at=1).execute()
+    with pytest.raises(Exception, match="more than the allowed share"):
+        people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=2).maxDeleteFraction(0.5).execute()
+
+
+# Dimensions with intervals --------------------------------------------------------------------------------------------
+
+INTERVALS = "id INT, city STRING, since DATE, until DATE"
+
+
+def dimension(spark, tmp_path, *rows, **options) -> TrinityTable:
+    source = spark.createDataFrame(list(rows), "id INT, city STRING, since STRING, until STRING")
+    source = source.selectExpr("id", "city", "CAST(since AS DATE) AS since", "CAST(until AS DATE) AS until")
+    return TrinityTable.fromIntervals(spark, str(tmp_path / "dimension"), source, "id", "since", "until", **options)
+
+
+def test_H12_versions_are_the_original(spark, tmp_path):
+    rows = [
+        (1, "Rome", "2024-01-01", "2024-02-01"),
+        (1, "Oslo", "2024-02-01", "2024-03-01"),
+        (1, "Bonn", "2024-04-01", "9999-12-31"),
+        (2, "Nice", None, "2024-01-05"),
+    ]
+    table = dimension(spark, tmp_path, *rows, openEnd="9999-12-31")
+    for _ in range(2):
+        found = table.versions(validFrom="since", validTo="until", openEnd="9999-12-31")
+        shown = found.selectExpr("id", "city", "CAST(since AS STRING)", "CAST(until AS STRING)")
+        assertRows(shown, rows)
+        table.compact()
+    assertRows(table.toDF().select("id", "city"), [(1, "Bonn")])
+
+
+def test_H12_inclusive_ends(spark, tmp_path):
+    rows = [(1, "Rome", "2024-01-01", "2024-01-31"), (1, "Oslo", "2024-02-01", None)]
+    table = dimension(spark, tmp_path, *rows, endInclusive=True)
+    assertRows(table.versions().selectExpr("city", "string(validTo)"), [("Rome", "2024-02-01"), ("Oslo", None)])
+
+
+def test_H12_empty_intervals_are_left_out_and_counted(spark, tmp_path, caplog):
+    rows = [(1, "Rome", "2024-01-01", "2024-01-01"), (1, "Oslo", "2024-01-01", None)]
+    assertRows(dimension(spark, tmp_path, *rows).versions().select("city"), ["Oslo"])
+    assert "left out 1 interval" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "match"),
+    [
+        ([(1, "a", "2024-01-01", "2024-03-01"), (1, "b", "2024-02-01", None)], DuplicateKeyError, "overlap the next"),
+        ([(1, "a", "2024-01-01", None), (1, "b", "2024-02-01", None)], DuplicateKeyError, "id = 1"),
+        ([(1, "a", "2024-02-01", "2024-01-01")], InvalidMergeError, "end before it begins"),
+        ([(None, "a", "2024-02-01", None)], NullKeyError, "null in the key"),
+    ],
+)
+def test_H12_contradictions_are_refused_and_leave_nothing(spark, tmp_path, rows, error, match):
+    with pytest.raises(error, match=match):
+        dimension(spark, tmp_path, *rows)
+    assert not (tmp_path / "dimension").exists()
+
+
+def test_H12_inclusive_ends_need_a_next_value(spark, tmp_path):
+    source = frame(spark, "id INT, since STRING, until STRING", (1, "a", "b"))
+    with pytest.raises(InvalidMergeError, match="next value"):
+        TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until", endInclusive=True)
+
+
+# Increments -----------------------------------------------------------------------------------------------------------
+
+
+def bring_up_to_date(table: TrinityTable, copy: TrinityTable) -> int:
+    increment = table.changesSince(copy, "feed")
+    rows = increment.rows.filter("_change_type <> 'update_preimage'")
+    merge = copy.applyChanges(
+        rows, sequenceBy="_watermark", applyAsDeletes="_change_type = 'delete'", columns=["id", "ts", "v"]
+    )
+    return merge.withTransaction(*increment.transaction).execute().rowsAppended
+
+
+def test_S36_increments_arrive_once_each(spark, tmp_path):
+    table, copy = (new_table(spark, tmp_path, PEOPLE, watermarkKey="ts") for _ in range(2))
+    fill(table, spark, [(1, 10, "a"), (2, 10, "b")])
+    assert bring_up_to_date(table, copy) == 2
+    fill(table, spark, [(1, 20, "c")])
+    table.deleteWhere("id = 2").execute()
+    table.compact()
+    assert bring_up_to_date(table, copy) == 2
+    assertRows(copy.toDF(), table.toDF())
+    assert bring_up_to_date(table, copy) == 0
+    assert table.changesSince(copy, "feed").fromVersion == table.version
+
+
+@pytest.mark.parametrize("operation", ["restore", "purge"])
+def test_S36_no_increment_goes_across_a_restore_or_purge(spark, tmp_path, operation):
+    table, copy = (new_table(spark, tmp_path, PEOPLE, watermarkKey="ts") for _ in range(2))
+    fill(table, spark, [(1, 10, "a")])
+    bring_up_to_date(table, copy)
+    fill(table, spark, [(1, 20, "c")])
+    table.restore(1) if operation == "restore" else table.purge([1])
+    with pytest.raises(InvalidMergeError, match=rf"is a {operation}.*withTransaction\(\"feed\", {table.version}\)"):
+        table.changesSince(copy, "feed")
+
+
+def test_S36_an_increment_of_a_vacuumed_version_says_so(spark, tmp_path):
+    table, copy = (new_table(spark, tmp_path, PEOPLE, watermarkKey="ts") for _ in range(2))
+    fill(table, spark, [(1, 10, "a")])
+    bring_up_to_date(table, copy)
+    fill(table, spark, [(1, 20, "c")], [(1, 30, "d")])
+    table.compact()
+    table.vacuum(retentionHours=0)
+    with pytest.raises(TableNotFoundError, match="can no longer be read"):
+        table.changesSince(copy, "feed")
+
+
+# Maintenance ----------------------------------------------------------------------------------------------------------
+
+
+def archives(table: TrinityTable) -> list[tuple[str, int]]:
+    return [(b.archive, b.rows) for b in table._snapshot().batches if b.archive]
+
+
+def test_H6_folds_and_compactions_archive_what_they_replace(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties={"trinitymerge.foldAfterBatches": "2"}
+    )
+    fill(table, spark, [(i, 1, "a") for i in range(50)])
+    table.compact()
+    for ts in range(2, 5):
+        table.upsert(frame(spark, PEOPLE, (1, ts, "b"), (2, ts, "b"))).execute()
+    assert archives(table) == [(LOOSE, 6)], "the base, small as it is, was folded too"
+    result = table.compact()
+    assert (result.rows, result.rowsArchived, result.rowsRemoved) == (50, 6, 0)
+    assert archives(table) == [(SETTLED, 6)]
+    assert table.health().archivedRows == 6
+    table.upsert(frame(spark, PEOPLE, (1, 9, "c"))).execute()
+    table.compact()
+    assert sum(rows for _, rows in archives(table)) == 7
+
+
+def test_H7_versions_last_as_long_as_their_retention(spark, tmp_path):
+    keep = {"trinitymerge.historyRetentionHours": "0", "trinitymerge.tombstoneRetentionHours": "0"}
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties=keep)
+    fill(table, spark, [(1, 1, "a"), (2, 1, "a")], [(1, 2, "b")])
+    table.deleteWhere("id = 2").at(5).execute()
+    assert table.versions().count() == 3
+    table.compact()
+    assertRows(table.versions().select("id", "v"), [(1, "b")])
+    assert archives(table) == []
+    table.alter().unsetProperty("trinitymerge.historyRetentionHours").execute()
+    table.upsert(frame(spark, PEOPLE, (1, 3, "c"))).execute()
+    table.compact()
+    assert table.compact().skipped
+    table.alter().setProperty("trinitymerge.historyRetentionHours", "0").execute()
+    table.compact()
+    assertRows(table.versions().select("id", "v"), [(1, "c")])
+
+
+@pytest.mark.parametrize("watermark", ["ts", None])
+def test_H1_history_switched_on_later_begins_with_the_latest_rows(spark, tmp_path, watermark):
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey=watermark)
+    fill(table, spark, [(1, 1, "a"), (2, 1, "a")], [(1, 2, "b")])
+    assert table.alter().setHistory().execute().changes == ("versions are kept",)
+    table.upsert(frame(spark, PEOPLE, (2, 3, "c"))).execute()
+    found = table.versions().select("id", "v", "isCurrent")
+    assertRows(found, [(1, "b", True), (2, "a", False), (2, "c", True)])
+    if watermark is None:
+        switched = table.history().filter("operation = 'ALTER'").collect()[0]["timestamp"]
+        assert min(row["validFrom"] for row in table.versions().collect()) == switched
+    with pytest.raises(InvalidDefinitionError, match="keeps the latest rows only"):
+        TrinityTable.forPath(spark, table.path, versionAsOf=1).versions()
+    assert not table.alter().setHistory().execute().changes
+    table.restore(1)
+    assert not table.definition.history
+
+
+def test_H1_an_alteration_that_means_nothing_is_refused(spark, people):
+    for name, value in (("trinitymerge.foldAfterBatch", "3"), ("trinitymerge.foldAfterBatches", "many")):
+        with pytest.raises(InvalidDefinitionError):
+            people.alter().setProperty(name, value)
+    result = people.alter().setComment("all").setProperty("owner", "me").execute()
+    assert (people.definition.comment, people.definition.properties["owner"]) == ("all", "me")
+    assert str(result) == "version 1: owner is me; the comment is 'all'"
+    assert people.alter().unsetProperty("owner").setComment(None).execute().version == 2
+
+
+def test_S40_a_bitemporal_read(spark, people):
+    fill(people, spark, [(1, 10, "a")], [(1, 30, "c")], [(1, 20, "b")])
+    before = TrinityTable.forPath(spark, people.path, versionAsOf=2)
+    assertRows(before.asOf(25).select("v"), ["a"])
+    assertRows(people.asOf(25).select("v"), ["b"])

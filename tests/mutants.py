@@ -554,14 +554,14 @@ MUTANTS = (
         "history/timeline.py",
         "            .filter(not_(self.is_corrected()))\n",
         "",
-        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+        [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
         "of equal watermarks the first committed is the version (H2)",
         "history/timeline.py",
         'for w in definition.watermarkKey), f"{SINCE} ASC"]))',
         'for w in definition.watermarkKey), f"{SINCE} DESC"]))',
-        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+        [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
         "rows of archives count as the archive's version (H6)",
@@ -578,12 +578,11 @@ MUTANTS = (
         [f"{_RACES}::test_H6_live_rows_are_not_read_from_archives"],
     ),
     Mutant(
-        "without a watermark, compaction drops the tombstones between versions (H3, H6)",
-        "history/timeline.py",
-        "rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))",
-        "rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))\n"
-        "        rows = rows.filter(not_(is_tombstone(self.definition)))",
-        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+        "archives leave out the tombstones between versions (H3, H6)",
+        "maintenance/archiving.py",
+        "    arranged = rows.drop(VERSION, CLOSED)\n",
+        '    arranged = rows.filter(f"NOT {is_tombstone(own)}").drop(VERSION, CLOSED)\n',
+        [f"{_RACES}::test_H3_H6_tombstones_stay_between_versions_for_what_comes_late"],
     ),
     Mutant(
         "what ended once does not end earlier for a late row (H4, H6)",

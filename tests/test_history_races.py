@@ -190,6 +190,17 @@ def test_H6_of_large_archives_only_those_are_written_anew_that_change(spark, tmp
     assert archive.rows == 302
 
 
+def test_H3_H6_tombstones_stay_between_versions_for_what_comes_late(spark, tmp_path):
+    lived = [(1, 10, "a", False), (1, 20, None, True), (1, 30, "b", False)]
+    table = remembering(spark, tmp_path, *([row] for row in lived))
+    table.compact()
+    fill(table, spark, [(1, 10, "A", False)])
+    assert told(table) == expected(table.definition, lived, [(1, 10, "A", False)])
+    table.compact()
+    fill(table, spark, [(1, 15, "late", False)])
+    check(table, lived, [(1, 10, "A", False)], [(1, 15, "late", False)])
+
+
 def test_H6_live_rows_are_not_read_from_archives(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, v STRING", history=True)
     fill(table, spark, [(1, "z"), (2, "a")], [(1, "a")])

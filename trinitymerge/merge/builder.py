@@ -178,6 +178,8 @@ class MergeBuilder:
             >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
             1
         """
+        if self._options.call:
+            raise InvalidMergeError(f"{self._options.call} says itself when its rows changed, and takes no at().")
         return self._with(at=watermark_of("at", watermark))
 
     def maxDeleteFraction(self, fraction: float) -> MergeBuilder:

@@ -26,6 +26,7 @@ LANE = {
     "test_writer.py": 6,
     "test_changes.py": 6,
     "test_why.py": 6,
+    "test_versions.py": 9,
     "test_maintenance.py": 8,
     "test_segments.py": 8,
     "test_merge.py": 8,

@@ -7,13 +7,14 @@ Many tests begin with the same rows. Spark writes each batch once; its files are
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -99,13 +100,16 @@ def _staged(
         return store._staged(id, schema, own.fileFormat)
     staged = store.stage(spark.createDataFrame(values, schema).coalesce(1), own)
     if what[-1] is not None:
-        _kept[what] = _copied(_directory(store, staged.id), Path(_home().name) / staged.id)
+        _kept[what] = _copied(_directory(store, staged.id), Path(_home()) / staged.id)
     return staged
 
 
 @cache
-def _home() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="filling-")
+def _home() -> str:
+    """A directory of this process, whoever forgets this module meanwhile."""
+    home = mkdtemp(prefix="filling-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return home
 
 
 def _settings(spark: SparkSession) -> int | None:

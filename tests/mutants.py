@@ -62,6 +62,8 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
+_RACES = "test_history_races.py"
+
 MUTANTS = (
     Mutant(
         "the last clause that holds applies, not the first (S17)",
@@ -378,7 +380,7 @@ MUTANTS = (
     Mutant(
         "compaction forgets every tombstone (S38)",
         "maintenance/rewriting.py",
-        "        if not definition.watermarkKey:\n            return cls(None, everything=True)\n",
+        "        if not definition.watermarkKey and not definition.history:\n            return cls(None, everything=True)\n",
         "        if definition:\n            return cls(None, everything=True)\n",
         [
             "test_properties.py::test_S13_S18_events_give_the_same_table_in_any_order_and_batching[compacted after every batch]"
@@ -401,7 +403,7 @@ MUTANTS = (
     Mutant(
         "a fold of some batches is taken for a base (S38a)",
         "maintenance/folding.py",
-        "everything = len(replaces) == len(snapshot.batches)",
+        "everything = len(replaces) == len(snapshot.current)",
         "everything = bool(replaces)",
         ["test_folding.py::test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows"],
     ),
@@ -431,8 +433,8 @@ MUTANTS = (
     Mutant(
         "a merge that reads the target is evaluated again for every fold (S38a)",
         "merge/run/conflicts.py",
-        "commit.operation not in (COMPACT, FOLD)",
-        "commit.operation != COMPACT",
+        "if commit.operation not in (COMPACT, FOLD):",
+        "if commit.operation != COMPACT:",
         ["test_folding.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
     ),
     Mutant(
@@ -532,6 +534,98 @@ MUTANTS = (
         'f"{VERSION} DESC"',
         'f"{VERSION} ASC"',
         ["test_why.py::test_S42_every_stored_row_of_a_key_with_the_reason_it_won_or_lost"],
+    ),
+    Mutant(
+        "a fold forgets the rows that it replaces (H6)",
+        "maintenance/archiving.py",
+        "    limit = GROWTH * sum(b.bytes for b in replaces)\n",
+        "    if replaces:\n        return NOTHING\n    limit = GROWTH * sum(b.bytes for b in replaces)\n",
+        [f"{_RACES}::test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_correction_in_between"],
+    ),
+    Mutant(
+        "a large archive is not written anew when a late row comes (H6)",
+        "maintenance/archiving.py",
+        "if not archives or self._comes_after():",
+        "if archives or self._comes_after():",
+        [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
+    ),
+    Mutant(
+        "a version that is corrected stays beside its correction (H2)",
+        "history/timeline.py",
+        "            .filter(not_(self.is_corrected()))\n",
+        "",
+        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+    ),
+    Mutant(
+        "of equal watermarks the first committed is the version (H2)",
+        "history/timeline.py",
+        'for w in definition.watermarkKey), f"{SINCE} ASC"]))',
+        'for w in definition.watermarkKey), f"{SINCE} DESC"]))',
+        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+    ),
+    Mutant(
+        "rows of archives count as the archive's version (H6)",
+        "history/timeline.py",
+        'for w in definition.watermarkKey), f"{SINCE} ASC"]))',
+        'for w in definition.watermarkKey), f"{VERSION} ASC", f"{SINCE} ASC"]))',
+        [f"{_RACES}::test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_correction_in_between"],
+    ),
+    Mutant(
+        "live rows are read from archives (H6)",
+        "storage/entries.py",
+        "return tuple(b for b in self.batches if b.archive is None)",
+        "return self.batches",
+        [f"{_RACES}::test_H6_live_rows_are_not_read_from_archives"],
+    ),
+    Mutant(
+        "without a watermark, compaction drops the tombstones between versions (H3, H6)",
+        "history/timeline.py",
+        "rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))",
+        "rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))\n"
+        "        rows = rows.filter(not_(is_tombstone(self.definition)))",
+        ["test_versions.py::test_H2_H6_versions_of_rows_before_and_after_maintenance"],
+    ),
+    Mutant(
+        "what ended once does not end earlier for a late row (H4, H6)",
+        "history/timeline.py",
+        "any_of([is_null(ENDED), ends])",
+        "any_of([is_null(ENDED), all_of([is_null(ENDED), ends])])",
+        [f"{_RACES}::test_H6_S40_a_restore_brings_archives_back"],
+    ),
+    Mutant(
+        "a late extract takes no notice of the next one (H11)",
+        "merge/feeds/extracts.py",
+        "following = None if next_moment is None else told(next_moment[0], kind)",
+        "following = None if kind else told((next_moment or (None,))[0], kind)",
+        ["test_history_unusual.py::test_H11_late_extracts_split_intervals_by_moments_of_every_type[TIMESTAMP_NTZ]"],
+    ),
+    Mutant(
+        "what a merge's source was computed from may change (H10, S35)",
+        "merge/run/conflicts.py",
+        "    if options.based_on is not None:\n        asked.append(Unchanged())\n",
+        "",
+        [f"{_RACES}::test_H10_S35_what_nulls_are_filled_with_is_looked_up_again"],
+    ),
+    Mutant(
+        "an extract that writes nothing is no change to others (H11, S35)",
+        "merge/run/conflicts.py",
+        "(commit.added or commit.removed or commit.extract)",
+        "(commit.added or commit.removed)",
+        [f"{_RACES}::test_H11_S35_a_moment_that_is_taken_meanwhile_counts_though_nothing_was_written"],
+    ),
+    Mutant(
+        "what lands while history is switched on leaves older rows as versions (H1)",
+        "maintenance/altering.py",
+        "NothingLanded() if begins else SameDefinition()",
+        "SameDefinition()",
+        [f"{_RACES}::test_H1_what_lands_beside_the_switch_is_a_version_or_older"],
+    ),
+    Mutant(
+        "nulls are filled across events that are tombstones by themselves (H10)",
+        "merge/feeds/nullfill.py",
+        "any_of([said, is_tombstone(own, ",
+        "any_of([said, said or is_tombstone(own, ",
+        ["test_history_unusual.py::test_H10_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
     ),
 )
 

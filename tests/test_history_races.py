@@ -169,6 +169,37 @@ def test_H7_a_purged_key_is_in_no_archive_whoever_comes_first(spark, tmp_path, a
     assert table.versions(keys=[1]).count() == 0
 
 
+# What compactions write -----------------------------------------------------------------------------------------------
+
+
+def test_H6_of_large_archives_only_those_are_written_anew_that_change(spark, tmp_path):
+    """A row that comes after all others changes none; a late one splits an interval, a correction takes a version's place."""
+    old = [(i, 10, "a", False) for i in range(300)]
+    new = [(i, 20, "b", False) for i in range(300)]
+    table = remembering(spark, tmp_path, old, new)
+    table.compact()
+    (archive,) = table._snapshot().archives(SETTLED)
+    batches, changes = [old, new], ([(1, 30, "c", False)], [(2, 15, "late", False)], [(3, 10, "A", False)])
+    for n, rows in enumerate(changes):
+        fill(table, spark, rows)
+        batches.append(rows)
+        table.compact()
+        assert (archive in table._snapshot().archives(SETTLED)) == (n == 0)
+        assert told(table) == expected(table.definition, *batches)
+        archive = max(table._snapshot().archives(SETTLED), key=lambda b: b.rows)
+    assert archive.rows == 302
+
+
+def test_H6_live_rows_are_not_read_from_archives(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING", history=True)
+    fill(table, spark, [(1, "z"), (2, "a")], [(1, "a")])
+    table.compact()
+    assert table._snapshot().archives(SETTLED)
+    assert live_rows(table) == [(1, "a"), (2, "a")]
+    fill(table, spark, [(2, "b")])
+    assert live_rows(table) == [(1, "a"), (2, "b")]
+
+
 # Restore --------------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
-from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
+from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, UNTIL
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.expressions import (

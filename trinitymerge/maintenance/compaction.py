@@ -188,7 +188,9 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
     work, left = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
-    if is_due(snapshot):  # what is pending is written again with the archives: a compaction replaces all that it has read
+    if is_due(
+        snapshot
+    ):  # what is pending is written again with the archives: a compaction replaces all that it has read
         return attrs.evolve(work, pieces=(Piece(left, is_base=False),) if left else ())
     pending = sum(b.rows for b in left)
     if not pending:

@@ -16,7 +16,17 @@ from pyspark.sql import functions as F
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, NullKeyError, counted, did_you_mean
-from trinitymerge.expressions import any_of, find_name, is_case_sensitive, is_null, is_older, not_, null_of, physical_type, quote
+from trinitymerge.expressions import (
+    any_of,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_older,
+    not_,
+    null_of,
+    physical_type,
+    quote,
+)
 from trinitymerge.merge.analysis.frames import as_column
 from trinitymerge.merge.analysis.ignored import mentions
 from trinitymerge.merge.arguments import names_of, text_of
@@ -193,7 +203,8 @@ class _Columns:
         if lacking:
             remedy = " Add it, or say sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
             raise InvalidMergeError(
-                f"{CALL}: the source has no column '{lacking[0]}'.{did_you_mean(lacking[0], names) or remedy}", columns=lacking
+                f"{CALL}: the source has no column '{lacking[0]}'.{did_you_mean(lacking[0], names) or remedy}",
+                columns=lacking,
             )
         kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
         here = {found[n] for n in kept}

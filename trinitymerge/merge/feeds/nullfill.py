@@ -1,7 +1,7 @@
 """Updates that leave out what they do not change: nulls of events are filled when they are written (H10).
 
-Owns: the windows in which stored rows and events stand in the order of their time. What fills a null is the freshest stored row that
-is not fresher than the event, whatever it holds, and the events between; never anything across a delete.
+Owns: the windows in which stored rows and events stand in the order of their time. What fills a null is the freshest stored row
+that is not fresher than the event, whatever it holds, and the events between; never anything across a delete.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def _filled(value: Sql, kind: DataType, before: str) -> Sql:
     """A value, or the last one before it that is not null; of structs, field by field."""
     if not isinstance(kind, StructType):
         return or_else(value, Sql(f"last_value({value}, true) {before}"))
-    fields = ", ".join(f"{_filled(field_of(value, f.name), f.dataType, before)} AS {quote(f.name)}" for f in kind.fields)
+    fields = ", ".join(
+        f"{_filled(field_of(value, f.name), f.dataType, before)} AS {quote(f.name)}" for f in kind.fields
+    )
     is_there = any_of([is_not_null(value), Sql(f"max({is_not_null(value)}) {before}")])
     return case([(is_there, Sql(f"struct({fields})"))])

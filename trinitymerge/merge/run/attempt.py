@@ -42,7 +42,7 @@ from trinitymerge.merge.run.observed import (
     observed_metrics,
     with_key_counts,
 )
-from trinitymerge.merge.run.plan import MergePlan
+from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed

@@ -9,6 +9,7 @@ from helpers import assertRows
 from tables import fill, frame, new_table
 
 from trinitymerge import (
+    AmbiguousMergeError,
     DuplicateKeyError,
     InvalidDefinitionError,
     InvalidMergeError,
@@ -17,6 +18,7 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import SchemaMismatchError
+from trinitymerge.maintenance.folding import fold
 from trinitymerge.storage.entries import LOOSE, SETTLED
 
 PEOPLE = "id INT, ts INT, v STRING"
@@ -308,3 +310,92 @@ def test_S40_a_bitemporal_read(spark, people):
     before = TrinityTable.forPath(spark, people.path, versionAsOf=2)
     assertRows(before.asOf(25).select("v"), ["a"])
     assertRows(people.asOf(25).select("v"), ["b"])
+
+
+# What fills a null ----------------------------------------------------------------------------------------------------
+
+
+def versions_after(table: TrinityTable, spark, *batches) -> list[tuple]:
+    for rows in batches:
+        table.applyChanges(frame(spark, EVENTS, *rows), applyAsDeletes="op = 'D'", ignoreNullUpdates=True).execute()
+    return sorted((r["id"], r["validFrom"], r["v"]) for r in table.versions().collect())
+
+
+def test_H10_what_a_delete_brings_fills_nothing(spark, people):
+    """Change feeds send the row as it was along with its delete."""
+    found = versions_after(people, spark, [(1, 7, "Rome", "D"), (1, 9, None, "U")])
+    assert found == [(1, 9, None)]
+
+
+def test_H10_the_freshest_row_fills_whatever_it_holds(spark, people):
+    people.upsert(frame(spark, PEOPLE, (1, 20, None))).execute()
+    found = versions_after(people, spark, [(1, 10, "Rome", "U")], [(1, 30, None, "U")])
+    assert found == [(1, 10, "Rome"), (1, 20, None), (1, 30, None)]
+
+
+def test_H10_zeros_of_tombstones_fill_nothing(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING NOT NULL", watermarkKey="ts", history=True)
+    table.applyChanges(frame(spark, EVENTS, (1, 7, None, "D")), applyAsDeletes="op = 'D'").execute()
+    with pytest.raises(SchemaMismatchError, match="'v' must not be null"):
+        table.applyChanges(frame(spark, PEOPLE, (1, 9, None)), ignoreNullUpdates=True).execute()
+
+
+@pytest.mark.parametrize("values", [("a", None), (None, "a")])
+def test_H10_S12_events_of_one_moment_do_not_fill_each_other(spark, people, values):
+    with pytest.raises(AmbiguousMergeError):
+        people.applyChanges(frame(spark, PEOPLE, *[(1, 5, v) for v in values]), ignoreNullUpdates=True).execute()
+
+
+# Delivered twice, and not at all --------------------------------------------------------------------------------------
+
+
+def test_S36_an_extract_that_is_delivered_again_does_nothing(spark, tmp_path):
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts")
+    for at, skipped in ((1, False), (2, False), (1, True)):
+        extract = table.snapshot(frame(spark, "id INT, v STRING", (1, f"v{at}")), at=at)
+        assert bool(extract.withTransaction("job", at).execute().skipped) == skipped
+
+
+def test_H9_a_null_sequence_beside_a_truncate_is_refused(spark, tmp_path):
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts")
+    for events in ([(None, 5, "T"), (1, None, "a")], [(None, 5, "T"), (None, None, "T")]):
+        with pytest.raises(NullKeyError, match="no place in the sequence"):
+            table.applyChanges(frame(spark, PEOPLE, *events), applyAsTruncates="v = 'T'").execute()
+
+
+@pytest.mark.parametrize("options", [{}, {"ignoreNullUpdates": True}, {"applyAsTruncates": "v = 'T'"}])
+def test_H9_a_source_without_its_sequence_or_key_is_refused(spark, tmp_path, options):
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts")
+    for schema, row in (("id INT, v STRING", (1, "a")), ("ts INT, v STRING", (1, "a"))):
+        with pytest.raises(InvalidMergeError, match="no column"):
+            table.applyChanges(frame(spark, schema, row), **options).build()
+
+
+def test_H9_feeds_say_themselves_when(spark, people):
+    with pytest.raises(InvalidMergeError, match=r"takes no at\(\)"):
+        people.applyChanges(frame(spark, PEOPLE, (1, 5, "a"))).at(7)
+
+
+def test_H1_S40_a_restore_brings_back_when_versions_began(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING", history=False)
+    fill(table, spark, [(1, "a")])
+    table.alter().setHistory().execute()
+    began = table.versions().collect()[0]["validFrom"]
+    table.upsert(frame(spark, "id INT, v STRING", (2, "b"))).execute()
+    table.restore(1)
+    table.restore(3)
+    assert [r["validFrom"] for r in table.versions(keys=[1]).collect()] == [began]
+
+
+def test_H6_a_fold_beside_a_settled_archive_is_no_base(spark, tmp_path):
+    """A late row ends a version whose tombstone has been forgotten; nothing but the window tells."""
+    keep = {"trinitymerge.foldAfterBatches": "none"}
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties=keep)
+    fill(table, spark, [(1, 100, "r"), (2, 1, "x")])
+    table.deleteWhere("id = 1").at(300).execute()
+    table.compact()
+    fill(table, spark, [(1, 200, "q")])
+    before = sorted(map(tuple, table.versions().collect()), key=repr)
+    snapshot = table._backend.snapshot()
+    fold(table._backend, snapshot, snapshot.current)
+    assert sorted(map(tuple, table.versions().collect()), key=repr) == before

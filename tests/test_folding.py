@@ -24,7 +24,7 @@ from trinitymerge.properties import (
 )
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit, Snapshot
+from trinitymerge.storage.entries import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
 from trinitymerge.storage.publish import OnlyAppends, VersionTaken, publish
 
 AFTER_TWO = {FOLD_AFTER_BATCHES: "2"}
@@ -349,6 +349,52 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     assert done.batches[0].id == "new"
     assert [i for b in done.batches[1:] for i in history.rows_of(b.id)] == appended
     assert all(b.version > read.version for b in done.batches[1:])
+
+
+class Remembering(Crowded):
+    """A history of a table that keeps its versions: each fold archives what it has replaced, with some of the earlier archives."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.now = self.now.apply(self.now.next_commit("MERGE", added=[Batch(id="read", archive=LOOSE, **ONE)]))
+        self.log.append(self.now.next_commit("MERGE"))
+        self.held = {"read": frozenset()}
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        return iter([c for c in self.log[1:] if first <= c.version <= last])
+
+    def fold(self) -> Commit:
+        run = self.now.current[-self.chance.randint(1, len(self.now.current)) :]
+        earlier = [b for b in self.now.archives(LOOSE) if self.chance.random() < 0.4]
+        folded = Batch(id=f"f{self.now.version}", version=run[-1].version, **ONE)
+        archive = Batch(id=f"l{self.now.version}", archive=LOOSE, version=run[-1].version, **ONE)
+        commit = self.now.next_commit(FOLD, added=[folded, archive], removed=[b.id for b in (*run, *earlier)])
+        rows = frozenset(i for b in run for i in self.rows_of(b.id))
+        self.held[archive.id] = rows.union(*(self.held[b.id] for b in earlier))
+        return commit
+
+    def rows_of(self, batch: str) -> list[str]:
+        """The appended batches whose rows are in one; archives aside."""
+        folds = {c.added[0].id: c.removed for c in self.log if c.operation == FOLD}
+        parts = (part for part in folds.get(batch, ()) if part not in self.held)
+        return [i for part in parts for i in self.rows_of(part)] if batch in folds else [batch]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_and_every_version(seed):
+    history = Remembering(seed)
+    read = history.snapshot()
+    base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
+    settled = Batch(id="settled", archive=SETTLED, version=read.version, **ONE)
+    commit = read.next_commit(COMPACT, added=[base, settled], removed=[b.id for b in read.batches])
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
+    present = {b.id: history.rows_of(b.id) for b in done.current if b.id != "new"}
+    assert [i for rows in present.values() for i in rows] == appended
+    kept = {i for b in done.archives(LOOSE) for i in history.held[b.id]}
+    assert kept >= {i for batch, rows in present.items() if batch.startswith("f") for i in rows}, "versions are lost"
+    assert kept.isdisjoint(batch for batch in present if not batch.startswith("f")), "versions are there twice"
+    assert done.archives(SETTLED) == (settled,)
 
 
 # Failing --------------------------------------------------------------------------------------------------------------

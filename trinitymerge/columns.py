@@ -32,7 +32,7 @@ SINCE = column(
     "BIGINT",
     "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
-    "history.explanation history.timeline history.versions",
+    "history.explanation history.timeline",
 )
 UNTIL = column(
     "until",

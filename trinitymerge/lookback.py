@@ -242,7 +242,7 @@ class TableWithAPast(MaintainedTable):
 
             - ``_batch``: the id of the batch, which is part of the name of its directory;
             - ``_commit_version``, ``_commit_timestamp``: the version the row counts as: that of its commit, or, in a batch that
-              was folded or compacted, of the newest that went into it;
+              was folded or compacted, of the newest that went into it (in a table with history that of its own commit);
             - ``_watermark``: as :meth:`changes` shows it;
             - ``_tombstone``: true if the row says that the key is deleted;
             - ``_why``: such as ``current: the largest watermark``, ``deleted: a tombstone with the largest watermark``,

@@ -94,7 +94,7 @@ class Timeline:
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
         """The stored columns of batches, :data:`VERSION`, and what :func:`archive_fields` names.
 
-        Where a row ends is null but in settled archives.
+        Where a row ends is null but in archives; in loose ones an older row may end it earlier.
         """
         rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
         since = self.since(batches)

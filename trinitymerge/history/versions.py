@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
-from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, SINCE, UNTIL
+from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, UNTIL
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.expressions import (
@@ -38,7 +38,7 @@ from trinitymerge.expressions import (
     sql_type,
     text_literal,
 )
-from trinitymerge.history.timeline import Timeline, begin, require_history
+from trinitymerge.history.timeline import Timeline, begin, require_history, time_order
 from trinitymerge.history.values import equatable, moment
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
@@ -247,7 +247,7 @@ def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> 
     Never across a gap: a version belongs to the one before if it begins where that ends.
     """
     keys = [quote(k) for k in own.primaryKey]
-    order = Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in own.watermarkKey), f"{SINCE} ASC"]))
+    order = time_order(own)
     values = [equatable(quote(f.name), physical_type(f)) for f in tracked]
     compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
 

@@ -90,9 +90,9 @@ def beside_fold(
 
 
 def is_due(snapshot: Snapshot) -> bool:
-    """True if a table without pending rows has versions that ended too long ago, as long as they are kept once more (H7)."""
+    """True if a table has versions that ended too long ago, as long as they are kept once more (H7)."""
     forget = Forget.ended(snapshot.definition)
-    return not Batches.of(snapshot).pending and any(forget.pays(b, 1) for b in snapshot.archives(SETTLED))
+    return any(forget.pays(b, 1) for b in snapshot.archives(SETTLED))
 
 
 def beside_compaction(backend: Maintained, snapshot: Snapshot, work: Work, staged: list[Staged]) -> Archived:
@@ -107,6 +107,7 @@ def beside_compaction(backend: Maintained, snapshot: Snapshot, work: Work, stage
     if not snapshot.definition.history:
         return NOTHING
     settling = _Settling.of(backend, snapshot, work)
+    # The keys of loose archives are pending, or in a base that is no segment: whatever is written has them.
     kept = settling.loose_ones(staged)
     settled = settling.settled(staged)
     return Archived((*settled.added, *kept), settled.replaced | {b.id for b in snapshot.archives(LOOSE)})

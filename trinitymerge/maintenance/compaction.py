@@ -19,7 +19,7 @@ from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, count
 from trinitymerge.expressions import any_of
 from trinitymerge.maintenance.archiving import Archived, beside_compaction, is_due
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, rewrite, wanted_files
-from trinitymerge.maintenance.tiling import Tiling, Work, as_segments, everything, what_pays
+from trinitymerge.maintenance.tiling import Piece, Tiling, Work, as_segments, everything, what_pays
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
@@ -185,10 +185,14 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
     if tiling is None:
         why_not = "the table has no rows" if not snapshot.current else ""
         return why_not or (not full and _why_not(backend, snapshot, forget)) or everything(snapshot, uuid.uuid4().hex)
-    work = what_pays(backend, snapshot, tiling, forget)
-    if work.pieces or is_due(snapshot):
+    work, left = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
+    if work.pieces:
         return work
-    pending = sum(b.rows for b in Batches.of(snapshot).pending)
+    if is_due(
+        snapshot
+    ):  # what is pending is written again with the archives: a compaction replaces all that it has read
+        return attrs.evolve(work, pieces=(Piece(left, is_base=False),) if left else ())
+    pending = sum(b.rows for b in left)
     if not pending:
         return "there is one base and nothing else"
     return f"{counted(pending)} beside {counted(len(tiling.segments), 'segment')} are few in each: compact(full=True) rewrites all"
@@ -257,10 +261,11 @@ def _horizon(definition: TableDefinition, before: Watermark | None, observed: Ma
 
 
 def beside_folds(commit: Commit, landed: Landed) -> Commit:
-    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and segments that are kept.
+    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
 
-    Of a fold with rows that were read the others come back as they were appended. It may hold a row that a tombstone outside of it
-    hides, and that tombstone may be one that is now forgotten.
+    If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has
+    archived. It may hold a row that a tombstone outside of it hides, and that tombstone may be one that is now forgotten; and
+    an archive of rows that come back as they were would hold them a second time, as one that is missing would lose them.
     """
     now, of = landed.now, _new_rows(landed)
     kept = [b for b in landed.since.batches if b.id not in commit.removed]
@@ -275,13 +280,14 @@ def beside_folds(commit: Commit, landed: Landed) -> Commit:
 
 
 def _new_rows(landed: Landed) -> dict[str, frozenset[str]]:
-    """The batches that hold nothing but rows that landed, and the appended batches whose rows these are."""
-    of: dict[str, frozenset[str]] = {}
+    """The batches that may stay, archives of folds among them, and the appended batches whose rows these are."""
+    appended = {b.id: frozenset([b.id]) for b in landed.appended}
+    of = dict(appended)
     for commit in landed.commits:
-        if not commit.removed:
-            of |= {b.id: frozenset([b.id]) for b in commit.added}
-        elif all(i in of for i in commit.removed):
-            of |= {b.id: frozenset().union(*(of[i] for i in commit.removed)) for b in commit.added}
+        if any(i not in of for i in commit.removed):
+            return appended
+        rows = frozenset().union(*(of[i] for i in commit.removed))
+        of |= {b.id: rows for b in commit.added if b.id not in appended}
     return of
 
 

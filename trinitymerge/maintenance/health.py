@@ -31,7 +31,7 @@ class TableHealth:
         liveRows: rows that readers see.
         storedRows: rows in the files that live rows are read from: replaced ones and tombstones included.
         archivedRows: rows in the archives of a table with history: versions that have ended, and tombstones between them.
-        tombstones: tombstones among them.
+        tombstones: tombstones among the stored rows.
         batches: batches of this version.
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.

@@ -193,6 +193,6 @@ def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
 
 
 def _difference(left: Sequence[Batch], right: Sequence[Batch]) -> list[Batch]:
-    """The batches of ``left`` that ``right`` does not have; a batch never changes."""
-    ids = {b.id for b in right}
-    return [b for b in left if b.id not in ids]
+    """The batches of ``left`` that ``right`` does not have. A batch never changes, but what its rows count as may (H1)."""
+    known = {(b.id, b.version) for b in right}
+    return [b for b in left if (b.id, b.version) not in known]

@@ -81,12 +81,19 @@ def names_of(method: str, names: Any) -> tuple[str, ...]:
     return found
 
 
-def watermark_of(method: str, values: Any) -> tuple[Any, ...]:
+def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
     """The values of a watermark, column by column.
 
+    Args:
+        method: that they were given to.
+        values: one for each column.
+        call: of the feed that the merge is, if it is one.
+
     Raises:
-        InvalidMergeError: there are none, or one is no expression; begins with the method's name.
+        InvalidMergeError: there are none, or one is no expression; or the merge is a feed, which knows when its rows changed.
     """
+    if call:
+        raise InvalidMergeError(f"{call} says itself when its rows changed, and takes no {method}().")
     if not values or not all(isinstance(v, (str, Column, *_LITERALS)) for v in values):
         raise InvalidMergeError(
             f"{method} takes a value for each watermark column: SQL text, Columns or plain Python literals, got {values!r}."

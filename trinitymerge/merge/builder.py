@@ -172,13 +172,13 @@ class MergeBuilder:
         """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
 
         Args:
-            watermark: a value for each watermark column: SQL text or a Column over both sides, or a plain Python literal.
+            watermark: a value for each watermark column: SQL text, a Column, or a plain Python literal.
 
         Example:
             >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
             1
         """
-        return self._with(at=watermark_of("at", watermark))
+        return self._with(at=watermark_of("at", watermark, self._options.call))
 
     def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
         """Refuses the merge if it would delete more than a share of the live rows (S37).

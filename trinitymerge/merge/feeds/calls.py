@@ -44,7 +44,8 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
 
     def derive(snapshot: Snapshot) -> Derived:
         looked = feed.truncates is not None
-        since = since_truncate(events, own, alias) if looked else SinceTruncate(events, events.clauses)
+        check(snapshot.definition, feed)
+        since = since_truncate(events, snapshot.definition, alias) if looked else SinceTruncate(events, events.clauses)
         rows = filled(store, snapshot, since.events, feed, since.at).rows if feed.ignore_nulls else since.events.rows
         return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True, "call": CALL})
 

@@ -16,6 +16,7 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.run.attempt import already_done
 from trinitymerge.merge.run.conflicts import Unchanged
 from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -69,15 +70,18 @@ class DerivedMerge(MergeBuilder):
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append; from the beginning if others have changed rows meanwhile (S35)."""
-        attempts = Attempts()
+        attempts, backend = Attempts(), self._backend
         while True:
+            done = already_done(self._options, backend.snapshot(), backend.path)
+            if done is not None:
+                return done
             plan = self.build()
             try:
                 return plan.execute()
             except ConcurrentCommitError as error:
                 if not isinstance(error.facts.get("requirement"), Unchanged):
                     raise
-                attempts.give_way(error, self._backend.snapshot())
+                attempts.give_way(error, backend.snapshot())
 
     def _with(self, **options: Any) -> MergeBuilder:
         return attrs.evolve(self, options=attrs.evolve(self._options, **options))

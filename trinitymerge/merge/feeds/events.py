@@ -15,8 +15,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, did_you_mean
-from trinitymerge.expressions import any_of, find_name, is_case_sensitive, is_older, not_, null_of, physical_type, quote
+from trinitymerge.errors import InvalidMergeError, NullKeyError, counted, did_you_mean
+from trinitymerge.expressions import (
+    any_of,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_older,
+    not_,
+    null_of,
+    physical_type,
+    quote,
+)
 from trinitymerge.merge.analysis.frames import as_column
 from trinitymerge.merge.analysis.ignored import mentions
 from trinitymerge.merge.arguments import names_of, text_of
@@ -103,7 +113,7 @@ class Events:
     @property
     def clauses(self) -> tuple[Clause, ...]:
         """Each event is written as it is."""
-        dies, columns = quote(self.is_delete), All((self.is_truncate, *self.mentioned))
+        dies, columns = quote(self.is_delete), All(self.mentioned)
         return named(
             WhenMatched(dies, [Delete()]),
             WhenMatched(None, [Update(columns)]),
@@ -188,6 +198,14 @@ class _Columns:
         always = {*own.primaryKey, *own.watermarkKey}
         replaced = own.watermarkKey if feed.sequence_by is not None else ()
         found = {name: find_name(name, own.names, exact) for name in names}
+        needed = (*own.primaryKey, *(own.watermarkKey if feed.sequence_by is None else ()))
+        lacking = [n for n in needed if n not in found.values()]
+        if lacking:
+            remedy = " Add it, or say sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
+            raise InvalidMergeError(
+                f"{CALL}: the source has no column '{lacking[0]}'.{did_you_mean(lacking[0], names) or remedy}",
+                columns=lacking,
+            )
         kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
         here = {found[n] for n in kept}
         absent = [n for n in own.names if n not in here and n not in always and n != own.tombstoneKey]
@@ -246,7 +264,16 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     """
     where, dies = quote(events.is_truncate), quote(events.is_delete)
     rows = events.rows.localCheckpoint()
-    observed = Gathering({"n": f"count_if({where})", **watermark_metrics(own, where)}).of(rows)
+    undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
+    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
+    observed = Gathering({**counts, **watermark_metrics(own, where)}).of(rows)
+    if observed["undated"]:
+        raise NullKeyError(
+            f"{CALL}: {counted(observed['undated'], 'event')} of the source have no place in the sequence "
+            f"({', '.join(own.watermarkKey)}). Nothing was written. Filter them out, or give them one.",
+            columns=own.watermarkKey,
+            rows=observed["undated"],
+        )
     if not observed["n"]:
         return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)), events.clauses)
     at = _sequence_of(watermark_of(observed, "max", own), own)

@@ -1,7 +1,7 @@
 """Updates that leave out what they do not change: nulls of events are filled when they are written (H10).
 
-Owns: the one window in which stored rows and events stand in the order of their time. What fills a null is the last value before
-it that is not null, in the table or in the batch; never across a delete.
+Owns: the windows in which stored rows and events stand in the order of their time. What fills a null is the freshest stored row
+that is not fresher than the event, whatever it holds, and the events between; never anything across a delete.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import (
+    TRUE,
     any_of,
     case,
     find_name,
     is_case_sensitive,
+    is_not_null,
     is_older,
     is_tombstone,
+    not_,
+    or_else,
     physical_type,
     quote,
 )
@@ -34,7 +38,7 @@ from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
 
-_IS_EVENT, _DIES, _PART = "is_event", "dies", "part"
+_IS_EVENT, _BEGINS, _PLACE, _PART = "is_event", "begins", "place", "part"
 
 
 def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]) -> Events:
@@ -106,14 +110,14 @@ class _Filling:
         mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
         kinds = {n: physical_type(own.field(n)) for n in fields}
         theirs = stored.selectExpr(
-            *[f"{quote(n)} AS c{i}" for i, n in enumerate(fields)],
-            f"{is_tombstone(own)} AS {_DIES}",
+            *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
+            f"{TRUE} AS {_BEGINS}",
             f"0 AS {_IS_EVENT}",
             "NULL AS e",
         )
         events = rows.selectExpr(
-            *[f"{self._stored(n, mine[n])} AS c{i}" for i, n in enumerate(fields)],
-            f"{self._dies()} AS {_DIES}",
+            *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
+            f"{self._dies()} AS {_BEGINS}",
             f"1 AS {_IS_EVENT}",
             f"struct({', '.join(map(quote, rows.columns))}) AS e",
         )
@@ -121,19 +125,24 @@ class _Filling:
         key = ", ".join(f"c{i}" for i in range(keys))
         time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
         order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
-        parted = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
-            "*", f"sum(int({_DIES})) OVER (PARTITION BY {key} ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS {_PART}"
+        # Events of one moment fill nothing in each other: they have the same place.
+        placed = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
+            "*", f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}"
         )
-        window = f"OVER (PARTITION BY {key}, {_PART} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
-        values = {column: _last(Sql(f"c{fields.index(n)}"), kinds[n], window) for n, column in self.columns.items()}
-        done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values.values())]).filter(
-            f"{_IS_EVENT} = 1"
-        )
-        places = {column: i for i, column in enumerate(values)}
+        parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
+        before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        values = [_filled(Sql(f"c{fields.index(n)}"), kinds[n], f"OVER ({before})") for n in self.columns]
+        done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values)])
+        done = done.filter(f"{_IS_EVENT} = 1")
+        places = {column: i for i, column in enumerate(self.columns.values())}
         return attrs.evolve(
             self.events,
             rows=done.selectExpr(*[f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]),
         )
+
+    def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
+        """What a row says of a column: of one that says that the key is gone, nothing but key and time."""
+        return case([(not_(dies), value)]) if name in self.columns else value
 
     def _stored(self, name: str, column: str) -> Sql:
         """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
@@ -157,9 +166,12 @@ class _Filling:
         return case([(field_of(Sql("e"), self.events.is_delete), own)], Sql(f"v{place}"))
 
 
-def _last(value: Sql, kind: DataType, window: str) -> Sql:
-    """The last value that is not null; of structs, field by field."""
+def _filled(value: Sql, kind: DataType, before: str) -> Sql:
+    """A value, or the last one before it that is not null; of structs, field by field."""
     if not isinstance(kind, StructType):
-        return Sql(f"last_value({value}, true) {window}")
-    fields = ", ".join(f"{_last(field_of(value, f.name), f.dataType, window)} AS {quote(f.name)}" for f in kind.fields)
-    return Sql(f"CASE WHEN max({value} IS NOT NULL) {window} THEN struct({fields}) END")
+        return or_else(value, Sql(f"last_value({value}, true) {before}"))
+    fields = ", ".join(
+        f"{_filled(field_of(value, f.name), f.dataType, before)} AS {quote(f.name)}" for f in kind.fields
+    )
+    is_there = any_of([is_not_null(value), Sql(f"max({is_not_null(value)}) {before}")])
+    return case([(is_there, Sql(f"struct({fields})"))])

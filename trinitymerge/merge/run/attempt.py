@@ -42,7 +42,7 @@ from trinitymerge.merge.run.observed import (
     observed_metrics,
     with_key_counts,
 )
-from trinitymerge.merge.run.plan import MergePlan
+from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
@@ -86,7 +86,7 @@ def _execute(plan: MergePlan) -> MergeResult:
             raise ConcurrentCommitError(
                 f"The definition of {plan.backend.path} has changed since the merge was built. Open the table again."
             )
-        done = _already_done(plan, snapshot)
+        done = already_done(plan.options, snapshot, plan.backend.path)
         if done is not None:
             return done
         if plan.options.based_on is not None:
@@ -100,12 +100,17 @@ def _execute(plan: MergePlan) -> MergeResult:
             attempts.give_way(error, snapshot)
 
 
-def _already_done(plan: MergePlan, snapshot: Snapshot) -> MergeResult | None:
-    if plan.options.transaction is None:
+def already_done(options: Options, snapshot: Snapshot, path: str) -> MergeResult | None:
+    """The result of a merge whose transaction has been committed before (S36); None if there is something to do.
+
+    Raises:
+        InvalidMergeError: it is of a stream that has started over (S36a).
+    """
+    if options.transaction is None:
         return None
-    if plan.options.stream is not None:
-        check_continues(plan.options.stream, snapshot, plan.backend.path)
-    application, version = plan.options.transaction
+    if options.stream is not None:
+        check_continues(options.stream, snapshot, path)
+    application, version = options.transaction
     last = snapshot.transactions.get(application)
     if last is None or last < version:
         return None
@@ -174,7 +179,7 @@ class _Attempt:
 
     def _publish(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
-            self.plan.backend.require_still_whole(self.snapshot.batches)
+            self.plan.backend.require_still_whole(self.snapshot.current)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided

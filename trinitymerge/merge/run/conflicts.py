@@ -47,7 +47,8 @@ class Unchanged:
     def violation(self, landed: Landed) -> str | None:
         """See :class:`~trinitymerge.storage.publish.Requirement`."""
         for commit in landed.commits:
-            if commit.operation not in (COMPACT, FOLD) and (commit.added or commit.removed or commit.extract):
+            told = commit.added or commit.removed or commit.extract is not None or commit.extracts is not None
+            if commit.operation not in (COMPACT, FOLD) and told:
                 return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
         return None
 

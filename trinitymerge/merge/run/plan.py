@@ -156,7 +156,7 @@ class MergePlan:
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        tombstones = any(b.tombstones for b in self.backend.snapshot().batches)
+        tombstones = any(b.tombstones for b in self.backend.snapshot().current)
         merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
         parts = self.chosen.programs(merge, tombstones)
         return "\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts)

@@ -34,6 +34,7 @@ class ColumnFamily(TechnicalColumn):
         """The name of one member.
 
         Example:
+            >>> from trinitymerge.columns import FOUND_WATERMARK
             >>> FOUND_WATERMARK(0)
             '_tm_found0'
         """

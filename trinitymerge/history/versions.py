@@ -251,10 +251,10 @@ def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> 
     values = [equatable(quote(f.name), physical_type(f)) for f in tracked]
     compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
 
-    def neighbour(which: str, value: Sql) -> Sql:
-        return over(Sql(f"{which}({value})"), keys, order)
+    def before(value: Sql) -> Sql:
+        return over(Sql(f"lag({value})"), keys, order)
 
-    continues = all_of([same(neighbour("lag", UNTIL), begin(own)), same(neighbour("lag", compared), compared)])
+    continues = all_of([same(before(UNTIL), begin(own)), same(before(compared), compared)])
     numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {RUN}")
     numbered = numbered.selectExpr(*map(quote, rows.columns), f"{over(Sql(f'sum({RUN})'), keys, order)} AS {RUN}")
     run = [*keys, RUN]

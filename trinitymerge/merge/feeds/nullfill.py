@@ -131,7 +131,7 @@ class _Filling:
         )
         parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
         before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        values = [_filled(Sql(f"c{fields.index(n)}"), kinds[n], f"OVER ({before})") for n in self.columns]
+        values = [_filled(Sql(f"c{fields.index(n)}"), kinds[n], Sql(f"OVER ({before})")) for n in self.columns]
         done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values)])
         done = done.filter(f"{_IS_EVENT} = 1")
         places = {column: i for i, column in enumerate(self.columns.values())}
@@ -166,7 +166,7 @@ class _Filling:
         return case([(field_of(Sql("e"), self.events.is_delete), own)], Sql(f"v{place}"))
 
 
-def _filled(value: Sql, kind: DataType, before: str) -> Sql:
+def _filled(value: Sql, kind: DataType, before: Sql) -> Sql:
     """A value, or the last one before it that is not null; of structs, field by field."""
     if not isinstance(kind, StructType):
         return or_else(value, Sql(f"last_value({value}, true) {before}"))

@@ -321,7 +321,7 @@ def _encoded(value: Any) -> Any:
 
 # Comparing ------------------------------------------------------------------------------------------------------------
 
-COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource")
+COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "rowsUnchanged")
 
 
 def difference(

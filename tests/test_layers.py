@@ -26,7 +26,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
 LAYERS = [
     "errors",
+    "widening",
+    "field",
     "definition",
+    "evolving",
     "sqltext",
     "technical",
     "columns",
@@ -37,6 +40,7 @@ LAYERS = [
     "observation",
     "settings",
     "expressions",
+    "ddl",
     "tombstones",
     "statistics",
     "keyrange",
@@ -58,7 +62,10 @@ LAYERS = [
 ]
 WITHOUT_SPARK = [
     "errors",
+    "widening",
+    "field",
     "definition",
+    "evolving",
     "sqltext",
     "technical",
     "columns",
@@ -75,6 +82,7 @@ WITHOUT_SPARK = [
     "storage.local",
     "storage.log",
     "storage.logfiles",
+    "storage.protocol",
     "storage.publish",
     "storage.storable",
     "storage.transactions",
@@ -228,7 +236,19 @@ def test_only_the_filesystem_talks_to_the_JVM(module):
 
 # merge/ ---------------------------------------------------------------------------------------------------------------
 
-MERGE = ["clauses", "result", "analysis", "compile", "paths", "run", "arguments", "builder", "feeds", "companions"]
+MERGE = [
+    "clauses",
+    "result",
+    "analysis",
+    "compile",
+    "paths",
+    "run",
+    "arguments",
+    "configured",
+    "builder",
+    "feeds",
+    "companions",
+]
 """The order inside merge/: what was asked; what it means; programs and steps; ways to read the target; running it; the chain."""
 
 

@@ -150,7 +150,7 @@ SOURCE_COPY = family(
     "the source's",
     "a copy of a source column, whatever the source's alias",
     "merge.analysis.frames",
-    "merge.analysis.keymatch merge.analysis.pairing merge.analysis.resolution",
+    "merge.analysis.byname merge.analysis.keymatch merge.analysis.pairing",
 )
 SOURCE_ROW = column("row", "BIGINT", "the number of the source row", "merge.compile.sides")
 PAIRED_ROW = column(
@@ -346,6 +346,16 @@ PURGED = column(
 
 # Observing and checking -----------------------------------------------------------------------------------------------
 
+UNCHANGED = column(
+    "unchanged",
+    "BOOLEAN",
+    "of an update that asks for it: it is not stale, and nothing of the target row would change; in the end, left out for that",
+    "merge.compile.shaping",
+    "merge.compile.settling merge.run.observed",
+)
+KEY_CHANGES = column(
+    "key_changes", "BOOLEAN", "some row of the key is written that changes something", "merge.run.observed"
+)
 KEY_ROWS = column(
     "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
 )

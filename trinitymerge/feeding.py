@@ -17,7 +17,7 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.lookback import TableWithAPast
 from trinitymerge.maintenance import automatic
 from trinitymerge.merge import companions
-from trinitymerge.merge.arguments import ExpressionMap
+from trinitymerge.merge.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.calls import apply_changes, derived
 from trinitymerge.merge.feeds.events import Feed
@@ -71,23 +71,57 @@ class FedTable(TableWithAPast):
         upkeep = partial(automatic.after_merge, store)
         return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
 
-    def upsert(self, source: DataFrame | FedTable) -> MergeBuilder:
-        """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
+    def upsert(
+        self,
+        source: DataFrame | FedTable,
+        columns: Iterable[str] | None = None,
+        exceptColumns: Iterable[str] = (),
+        ignoreNulls: bool | Iterable[str] = False,
+        onlyIfChanged: bool = False,
+    ) -> MergeBuilder:
+        """Updates rows whose primary key exists and inserts the others, by default all columns (TrinityLake, upsert).
+
+        With any of the last four arguments the rows under the source's keys are read.
+
+        Args:
+            source: the rows.
+            columns: take only these, besides the primary key; the others keep their value, and are null in new rows.
+            exceptColumns: or all but these.
+            ignoreNulls: true, or columns: where the source has null, the stored value stays.
+            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.upsert(orders.toDF()).execute().rowsAppended
             2
+            >>> orders.upsert(orders.toDF(), columns=["amount"], onlyIfChanged=True).execute().rowsUnchanged
+            2
         """
-        return companions.upsert(self.merge(source))
+        values = all_of_source("upsert", exceptColumns, columns, ignoreNulls)
+        return companions.upsert(self.merge(source), values, onlyIfChanged)
 
-    def update(self, source: DataFrame | FedTable) -> MergeBuilder:
-        """Updates rows whose primary key exists, all columns; other source rows are left out.
+    def update(
+        self,
+        source: DataFrame | FedTable,
+        columns: Iterable[str] | None = None,
+        exceptColumns: Iterable[str] = (),
+        ignoreNulls: bool | Iterable[str] = False,
+        onlyIfChanged: bool = False,
+    ) -> MergeBuilder:
+        """Updates rows whose primary key exists, by default all columns; other source rows are left out.
+
+        Args:
+            source: the rows.
+            columns: take only these, besides the primary key; the others keep their value.
+            exceptColumns: or all but these.
+            ignoreNulls: true, or columns: where the source has null, the stored value stays.
+            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
             1
         """
-        return companions.update(self.merge(source))
+        values = all_of_source("update", exceptColumns, columns, ignoreNulls)
+        return companions.update(self.merge(source), values, onlyIfChanged)
 
     def delete(self, source: DataFrame | FedTable) -> MergeBuilder:
         """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).

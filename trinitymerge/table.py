@@ -79,7 +79,8 @@ class TrinityTable(FedTable):
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: settings as text. Those of the library start with ``trinitymerge.``:
                 ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
-                ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes`` (32 MB), ``maxCommitAttempts`` (20),
+                ``historyRetentionHours`` (``none`` for ever), ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes``
+                (32 MB), ``segmentBytes`` (16 MB, more in large tables), ``maxCommitAttempts`` (20),
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
@@ -130,6 +131,9 @@ class TrinityTable(FedTable):
     ) -> TrinityTable:
         """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
 
+        A table that is there must have these keys, this format and these columns, and may have more: columns that were added since,
+        and types that became wider. Its properties and comment stay as they are.
+
         Raises:
             TableExistsError: a table with a different definition is there, or something else.
 
@@ -156,11 +160,11 @@ class TrinityTable(FedTable):
             except TableExistsError:
                 if not store.exists():  # something else is there; a table would be another writer's, just made
                     raise
-        found = store.snapshot().definition
-        if found != definition:
+        other = opening.difference(store.snapshot().definition, definition)
+        if other:
             raise TableExistsError(
-                f"The table at {store.path} has another definition: {opening.difference(found, definition)}. Open it with "
-                "TrinityTable.forPath, or choose another path.",
+                f"The table at {store.path} has another definition: {other}. Open it with TrinityTable.forPath, or choose "
+                "another path.",
                 path=store.path,
             )
         return cls(store)

@@ -19,6 +19,7 @@ from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, counted
+from trinitymerge.evolving import for_reading
 from trinitymerge.expressions import TRUE, is_tombstone, quote
 from trinitymerge.history.timeline import archive_fields
 from trinitymerge.markers import hash_of_key
@@ -86,8 +87,10 @@ class _Purge:
     """From a batch that holds a key to its replacement, or None if nothing is left of it."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """The batch directories that hold a key, found by scanning their key columns."""
-        fields = [self.definition.field(k) for k in self.definition.primaryKey]
+        """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
+        ever = (c.definition for c in self.backend.history() if c.definition is not None)
+        readable = for_reading(self.definition, ever)
+        fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
         found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
@@ -120,12 +123,19 @@ class _Purge:
             tombstones=counted["tombstones"],
             files=staged.files,
             bytes=staged.size_bytes,
+            layout=self.definition.layout,
         )
 
     def discard_all(self) -> None:
         """Removes the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
             self.backend.remove(self.backend.batch_path(batch.id))
+
+    def keep_to(self, definition: TableDefinition) -> None:
+        """Begins anew if the table has been altered: replacements without a new column's values would lose them."""
+        if definition != self.definition:
+            self.discard_all()
+            self.definition, self.examined, self.rewritten = definition, set(), {}
 
     def drop_replaced(self, snapshot: Snapshot) -> None:
         """Forgets replacements of batches that others have removed from the table meanwhile."""
@@ -195,6 +205,7 @@ def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]
     backend, attempts = work.backend, Attempts()
     while True:
         snapshot = backend.snapshot()
+        work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
         work.rewrite(snapshot)
         faults.fault("purge.staged")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
+from trinitymerge.evolving import brought_back
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
@@ -174,7 +175,8 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
 def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     """The commit that makes of the latest version an old one; None if they are equal."""
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
-    definition = old.definition if old.definition != latest.definition else None
+    restored = brought_back(old.definition, latest.definition)
+    definition = restored if restored != latest.definition else None
     is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
     if not added and not removed and definition is None and is_same:
         return None

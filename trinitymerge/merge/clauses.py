@@ -55,23 +55,47 @@ class Assignments:
         return self.shown
 
 
+def _strings_or_none(values: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _flag_or_strings(values: bool | Iterable[str]) -> bool | tuple[str, ...]:
+    return values if isinstance(values, bool) else tuple(values)
+
+
 @attrs.frozen
 class All:
-    """Every target column from the source column of the same name, but for ``exceptColumns``."""
+    """Every target column from the source column of the same name.
+
+    Attributes:
+        exceptColumns: but for these.
+        columns: only these, and the primary key; None for all.
+        ignoreNulls: of all columns, or of some: where the source has null, an update keeps what is stored.
+    """
 
     suffix: ClassVar[str] = "All"
     exceptColumns: tuple[str, ...] = attrs.field(default=(), converter=_strings)
+    columns: tuple[str, ...] | None = attrs.field(default=None, converter=_strings_or_none)
+    ignoreNulls: bool | tuple[str, ...] = attrs.field(default=False, converter=_flag_or_strings)
 
     @property
     def shown(self) -> str:
-        """The columns that are left out, as the call names them."""
-        return f"exceptColumns: {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
+        """What is not as usual, as the call says it."""
+        nulls = self.ignoreNulls
+        parts = [
+            f"columns: {', '.join(self.columns)}" if self.columns is not None else "",
+            f"exceptColumns: {', '.join(self.exceptColumns)}" if self.exceptColumns else "",
+            f"ignoreNulls{'' if isinstance(nulls, bool) else ': ' + ', '.join(nulls)}" if nulls else "",
+        ]
+        return "; ".join(part for part in parts if part)
 
     @property
     def explained(self) -> str:
         """What is written, in words."""
+        which = "all columns" if self.columns is None else ", ".join(self.columns)
         but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
-        return f"all columns{but} from the source"
+        nulls = " that are not null there" if self.ignoreNulls else ""
+        return f"{which}{but} from the source{nulls}"
 
 
 @attrs.frozen
@@ -148,10 +172,20 @@ class _Writes(_ActionBase):
 
 @attrs.frozen
 class Update(_Writes):
-    """Replace the target row (S22)."""
+    """Replace the target row (S22).
+
+    Attributes:
+        onlyIfChanged: not where the row would be the same (S22b).
+    """
 
     name: ClassVar[str] = "update"
     replaces_target: ClassVar[bool] = True
+    onlyIfChanged: bool = False
+
+    @property
+    def explained(self) -> str:
+        """With the columns."""
+        return f"{self.name} {self.values.explained}{', where that changes the row' if self.onlyIfChanged else ''}"
 
 
 @attrs.frozen

@@ -68,15 +68,15 @@ class Staged:
         id: the batch's name, unguessable.
         files: number of files.
         size_bytes: their size.
-        schema: of the rows.
-        file_format: ``"parquet"`` or ``"orc"``, or what else the storage writes.
+        schema: of the rows, as they were written.
+        definition: of the table they were written for.
     """
 
     id: str
     files: int
     size_bytes: int
     schema: StructType
-    file_format: str
+    definition: TableDefinition
 
 
 class Scanner(Protocol):
@@ -242,10 +242,10 @@ class Maintained(TimeTravel, Protocol):
         """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with all the columns its files have, those of the library included.
+        """A committed batch with the columns of the table, and what its files have of the library's.
 
         Args:
             batch: to read.
-            definition: by which its rows were written.
+            definition: of the table.
             extra: types of more columns; of others the files tell.
         """

@@ -32,11 +32,7 @@ from trinitymerge.storage.fields import (
     tuples_or_none,
 )
 from trinitymerge.storage.forgotten import Purged
-
-PROTOCOL = 3
-"""The newest reader and writer protocol this library understands."""
-
-_FIRST = 1
+from trinitymerge.storage.protocol import FIRST, protocol_of
 
 COMPACT, FOLD = "COMPACT", "FOLD"
 """Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
@@ -46,18 +42,6 @@ RESTORE = "RESTORE"
 
 LOOSE, SETTLED = "loose", "settled"
 """The two kinds of archives, see :attr:`Batch.archive`."""
-
-
-def _protocol_of(definition: TableDefinition) -> int:
-    """What a reader must understand.
-
-    Since protocol 2, statistics of ``timestamp_ntz`` watermarks are text: a reader of protocol 1 would compare that letter by
-    letter, and take an older row for the fresher one. Since protocol 3 there are archives: an older reader would take a row that
-    was replaced for one that holds.
-    """
-    if definition.history:
-        return 3
-    return 2 if any(definition.field(n).type == "timestamp_ntz" for n in definition.watermarkKey) else _FIRST
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
@@ -89,6 +73,7 @@ class Batch:
         tombstones_since: when its first tombstone was committed, ms since the epoch; of an archive, its first version ended.
         archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
             pending batch has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
+        layout: of the table when its files were written: which forms of columns they have (S43).
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -106,6 +91,7 @@ class Batch:
     tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
+    layout: int = attrs.field(default=0, validator=check_count)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -172,8 +158,8 @@ class Commit:
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
-    reader_protocol: int = attrs.field(default=_FIRST, validator=check_count)
-    writer_protocol: int = attrs.field(default=_FIRST, validator=check_count)
+    reader_protocol: int = attrs.field(default=FIRST, validator=check_count)
+    writer_protocol: int = attrs.field(default=FIRST, validator=check_count)
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     previous: str | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
@@ -230,8 +216,8 @@ class Snapshot:
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
-    reader_protocol: int = _FIRST
-    writer_protocol: int = _FIRST
+    reader_protocol: int = FIRST
+    writer_protocol: int = FIRST
     checksum: str = attrs.field(default="", repr=False)
 
     @property
@@ -256,7 +242,7 @@ class Snapshot:
             **fields: the other attributes of :class:`Commit`.
         """
         now = max(self.timestamp_ms + 1, now_ms())
-        needed = {"reader_protocol": _protocol_of(fields.get("definition") or self.definition), **fields}
+        needed = {"reader_protocol": protocol_of(fields.get("definition") or self.definition), **fields}
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **needed)
 
     def rebase(self, commit: Commit) -> Commit:

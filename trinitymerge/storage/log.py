@@ -25,10 +25,11 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.properties import checkpoint_interval
 from trinitymerge.storage import faults
-from trinitymerge.storage.entries import PROTOCOL, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.entries import Commit, InapplicableCommit, Snapshot
 from trinitymerge.storage.envelope import seal
 from trinitymerge.storage.files import FileSystem
 from trinitymerge.storage.logfiles import HINT, Entry, LogFiles, too_new
+from trinitymerge.storage.protocol import PROTOCOL
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.columns import BATCH, VERSION
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
     FilesVacuumedError,
@@ -23,7 +23,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
+from trinitymerge.expressions import empty_frame, quote, text_literal
 from trinitymerge.jvm import count_input_files
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
@@ -32,6 +32,7 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
+from trinitymerge.storage.filecolumns import as_declared, as_stored, in_files
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
@@ -40,6 +41,9 @@ from trinitymerge.storage.storable import check_storable
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
+
+_OLDEST = 0
+"""The layout of files that were written before any column's type became wider."""
 
 _SPARK_LISTS_ALONE = 32
 _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
@@ -143,29 +147,31 @@ class ManagedBackend(BatchDirectories):
             extra: more columns, null in files that do not have them.
         """
         definition = batches.definition
-        fields = [*definition.stored_fields, *extra, Field(BATCH, "string")]
-        stored = [quote(f.name) for f in fields[:-1]]
+        fields = [*definition.stored_fields, *extra]
         readable = [b for b in batches.batches if b.rows]
         if not readable:
-            return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
-        rows = self._load(definition, fields, [b.id for b in readable])
+            return empty_frame(self.spark, fields).selectExpr(*[quote(f.name) for f in fields], f"0L AS {VERSION}")
+        oldest = min(b.layout for b in readable)
+        rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
             self.require_whole(readable)  # Spark has listed the files before
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.require_whole(readable)
             raise self._gone("a batch", "changed while it was opened")
-        return rows.selectExpr(*stored, f"{_version_of(readable)} AS {VERSION}")
+        return as_declared(rows, fields, oldest, f"{_version_of(readable)} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
-        fields = [*fields, Field(BATCH, "string")]
         if not ids:
-            return empty_frame(self.spark, fields)
+            return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
         with self._naming_what_is_gone():
-            return analysed(self._load(definition, fields, ids))
+            return analysed(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
 
-    def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
+    def _load(
+        self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
+    ) -> DataFrame:
+        """The columns as files hold them, and the id of the batch."""
+        paths, schema = [escape_glob(p) for p in self._places(ids)], in_files([*fields, Field(BATCH, "string")], oldest)
         reader = reader_of(self.spark, definition.fileFormat, schema)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
             return reader.option("basePath", f"{self.path}/data").load(paths)
@@ -251,6 +257,7 @@ class ManagedBackend(BatchDirectories):
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
+        rows = as_stored(rows, definition.fields)
         path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
@@ -259,16 +266,16 @@ class ManagedBackend(BatchDirectories):
             faults.fault("stage.written")
             with self._written_here(path):
                 self.files.sync_dir(path)
-            staged = self._staged(batch_id, schema, definition.fileFormat)
+            staged = self._staged(batch_id, schema, definition)
         except BaseException:
             self.files.delete(path)
             raise
         faults.fault("stage.synced")
         return staged
 
-    def _staged(self, batch_id: str, schema: StructType, file_format: str) -> Staged:
+    def _staged(self, batch_id: str, schema: StructType, definition: TableDefinition) -> Staged:
         files = self.data_files(batch_id)
-        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, file_format)
+        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, definition)
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
         """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
@@ -277,7 +284,7 @@ class ManagedBackend(BatchDirectories):
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)
-        parts = [self._staged(i, staged.schema, staged.file_format) for i in ids]
+        parts = [self._staged(i, staged.schema, staged.definition) for i in ids]
         if [sum(p.files for p in parts), sum(p.size_bytes for p in parts)] != [staged.files, staged.size_bytes]:
             for part in parts:
                 self.discard(part)
@@ -309,20 +316,27 @@ class ManagedBackend(BatchDirectories):
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
-        reader = reader_of(self.spark, staged.file_format, staged.schema)
+        reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
-            return analysed(reader.load(escape_glob(self.batch_path(staged.id))))
+            rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
+            return as_declared(
+                rows, _found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout
+            )
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with all the columns its files have, those of the library included."""
-        path, types = escape_glob(self.batch_path(batch.id)), physical_schema([*definition.stored_fields, *extra])
+        """A committed batch with the columns of the table, and what its files have of the library's."""
+        path, known = escape_glob(self.batch_path(batch.id)), [*definition.stored_fields, *extra]
         found = reader_of(self.spark, definition.fileFormat).load(path).schema
-        schema = StructType([types[f.name] if f.name in types.names else f for f in found.fields])
-        return reader_of(self.spark, definition.fileFormat, schema).load(path)
+        names = {f.name for f in known}
+        others = [f for f in found.fields if f.name.startswith(HIDDEN_PREFIX) and f.name not in names]
+        fields = [f for f in known if not f.name.startswith(HIDDEN_PREFIX) or f.name in found.names]
+        fields += [Field.from_json(f.jsonValue()) for f in others]
+        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout))
+        return as_declared(reader.load(path), fields, batch.layout)
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
@@ -351,6 +365,12 @@ class ManagedBackend(BatchDirectories):
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
         self._latest = self.log.commit(commit, base)
         return self._latest
+
+
+def _found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
+    """What the columns of a file are: those of the table by what they are stored as, and the library's."""
+    known = {f.stored_as: f for f in declared}
+    return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
 
 
 def _version_of(batches: Sequence[Batch]) -> str:

@@ -69,8 +69,12 @@ class Names:
         return {name: column for name, column in found.items() if column is not None}
 
     def excepted(self, values: All, where: str = "") -> frozenset[str]:
-        """The declared spelling of ``exceptColumns``."""
-        return frozenset(self.target_column(name, where) for name in values.exceptColumns)
+        """The columns that are not taken from the source, in their declared spelling."""
+        excepted = frozenset(self.target_column(name, where) for name in values.exceptColumns)
+        if values.columns is None:
+            return excepted
+        listed = {self.target_column(name, where) for name in values.columns} | {*self.definition.primaryKey}
+        return excepted | {name for name in self.definition.names if name not in listed}
 
 
 def _find(name: str, names: Iterable[str]) -> str | None:
@@ -104,7 +108,8 @@ def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str
     definition, excepted = names.definition, names.excepted(action.values, where)
     wanted = [name for name in definition.names if name not in excepted]
     missing = [name for name in wanted if names.source_column(name) is None]
-    refused = [n for n in missing if n not in definition.watermarkKey and n != definition.tombstoneKey]
+    optional = {*definition.watermarkKey, definition.tombstoneKey, *(f.name for f in definition.fields if f.added)}
+    refused = [name for name in missing if name not in optional]
     if refused:
         raise InvalidMergeError(
             f"{where}: the source has no column {', '.join(refused)}. "

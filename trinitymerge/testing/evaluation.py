@@ -80,6 +80,7 @@ class Evaluation:
         changes = [self.write(firing, action, values) for firing, action, values in assigned]
         self.decide_stale(changes)
         self.withhold_inserts(changes)
+        self.leave_out_unchanged(changes)
         self.refusals.taken_keys(self.taken_keys(changes))
         batch = self.batch(changes)
         self.refusals.ambiguity(changes, batch)
@@ -167,22 +168,33 @@ class Evaluation:
             key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
             return dict(zip(self.rules.definition.primaryKey, key, strict=False))
         if isinstance(action.values, All):
-            return self.assign_all(firing, action.values)
+            return self.assign_all(firing, action, action.values)
         assignments = [(self.names.target_column(name, ""), value) for name, value in action.values.items]
         return {name: evaluate(value, firing.target, firing.source) for name, value in assignments}
 
-    def assign_all(self, firing: Firing, all_columns: All) -> Row:
+    def assign_all(self, firing: Firing, action: Update | Insert, all_columns: All) -> Row:
         """S22: every column from the source's of the same name; alive if that has no tombstone column."""
         definition, excepted = self.rules.definition, self.names.excepted(all_columns)
         values: Row = {}
         assert firing.source is not None
         for name in definition.names:
             column = self.names.source_column(name)
+            is_alive = name not in excepted or (all_columns.columns is not None and isinstance(action, Insert))
             if name not in excepted and column is not None:
                 values[name] = firing.source[column]
-            elif name not in excepted and name == definition.tombstoneKey:
+                if values[name] is None and isinstance(action, Update) and self.ignores_null(name, all_columns):
+                    assert firing.target is not None
+                    values[name] = firing.target[name]
+            elif is_alive and name == definition.tombstoneKey:
                 values[name] = alive_value(definition)
         return values
+
+    def ignores_null(self, name: str, values: All) -> bool:
+        """S22b: a null of the source leaves the column as it is; keys apart."""
+        own, nulls = self.rules.definition, values.ignoreNulls
+        if isinstance(nulls, bool):
+            return nulls and name not in (*own.primaryKey, *own.watermarkKey, own.tombstoneKey)
+        return name in {self.names.target_column(n, "") for n in nulls}
 
     def store(self, name: str, value: Any) -> Any:
         try:
@@ -201,6 +213,7 @@ class Evaluation:
     def write(self, firing: Firing, action: Action, values: Row) -> Change:
         """The change as it would be stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
+        change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
         change.row = self.as_stored(change.row)
         if change.old_key_tombstone is not None:
             change.old_key_tombstone = self.as_stored(change.old_key_tombstone)
@@ -296,6 +309,23 @@ class Evaluation:
         if self.rules.older(change.old_key_tombstone, change.pre_image):
             change.old_key_tombstone |= larger
 
+    # Updates that change nothing (S22b) ----------------------------------------------------------------------
+
+    def leave_out_unchanged(self, changes: list[Change]) -> None:
+        """Not where another row of the key is written that changes something: this one may be fresher."""
+        changed = {self.rules.key(c.row) for c in changes if not self.changes_nothing(c) and self.is_written(c)}
+        for change in changes:
+            change.unchanged = self.changes_nothing(change) and self.rules.key(change.row) not in changed
+
+    def is_written(self, change: Change) -> bool:
+        return not change.withheld and not (change.is_move and change.stale)
+
+    def changes_nothing(self, change: Change) -> bool:
+        if not change.only_if_changed or change.stale or change.is_move or change.pre_image is None:
+            return False
+        row = {**change.row, **self.rules.watermark(change.pre_image)}
+        return self.rules.content(row) == self.rules.content(change.pre_image)
+
     # Keys that are taken (S25) ------------------------------------------------------------------------------
 
     def is_arrival(self, change: Change) -> bool:
@@ -323,7 +353,7 @@ class Evaluation:
         arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
         rows: list[Row] = []
         for change in changes:
-            if change.withheld or (change.is_move and change.stale):  # S21a; S24: all or nothing
+            if change.unchanged or not self.is_written(change):  # S22b; S21a; S24: all or nothing
                 continue
             deletes_in_place = change.pre_image is not None and not change.is_move
             tombstones = [change.old_key_tombstone] if change.old_key_tombstone is not None else []

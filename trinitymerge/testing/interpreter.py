@@ -127,6 +127,25 @@ class ModelTable(Feeding):
         """When a version was committed."""
         return self.times.get(version, self.commitTime + dt.timedelta(seconds=version))
 
+    def alter(self, definition: TableDefinition) -> int:
+        """Changes the columns (S43): every row is as if it had been written with the new ones.
+
+        Args:
+            definition: the new one; columns are the same if they were stored under the same name first.
+
+        Returns:
+            The version that does so.
+        """
+        was = {field.first_stored_as: field.name for field in self.definition.stored_fields}
+
+        def changed(row: Row) -> Row:
+            same = {f: was.get(f.first_stored_as) for f in definition.stored_fields}
+            return {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
+
+        self.batches = [tuple(map(changed, batch)) for batch in self.batches] + [()]
+        self.definition = definition
+        return self.version
+
     # Merging ------------------------------------------------------------------------------------------------
 
     def merge(
@@ -237,6 +256,7 @@ class ModelTable(Feeding):
             rowsStale=outcome.stale,
             rowsAppended=len(outcome.batch),
             rowsSource=len(source or ()),
+            rowsUnchanged=outcome.unchanged,
             perClause=outcome.per_clause,
             rows=tuple(self.live()),
             skipped="" if outcome.batch else "no clause applied to any row",

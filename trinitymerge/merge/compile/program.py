@@ -17,7 +17,7 @@ from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_n
 from trinitymerge.merge.analysis.assignment import Storing
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, WrittenRow
+from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
@@ -115,6 +115,11 @@ class Program:
         """The slots of tombstones that moves leave behind, and the slots of the rows that move (S24)."""
         moving = {id(s.row): n for n, s in enumerate(self.slots)}
         return {n: moving[id(s.row.of)] for n, s in enumerate(self.slots) if isinstance(s.row, Departure)}
+
+    @cached_property
+    def compared(self) -> tuple[int, ...]:
+        """The slots of updates that are not written where nothing changes (S22b)."""
+        return tuple(n for n, s in enumerate(self.slots) if isinstance(s.row, Replace) and s.row.only_if_changed)
 
     @property
     def moves(self) -> bool:

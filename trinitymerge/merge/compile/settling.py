@@ -38,6 +38,7 @@ from trinitymerge.columns import (
     SLOT,
     STANDS_FOR,
     TAKEN,
+    UNCHANGED,
     mentioned,
 )
 from trinitymerge.expressions import (
@@ -257,6 +258,8 @@ def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     if not program.knows_target:
         return (Select.adding({EFFECT: cast(NULL, StringType()), KEEP: Sql(f"{SLOT} >= 0")}),)
     known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON)}
+    if program.compared:
+        known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])
     return (Select.only({**known, EFFECT: _effects(program), KEEP: not_(_left_out(program))}),)
 
 
@@ -320,7 +323,10 @@ def _arriving_by(program: Program) -> Iterable[str]:
 
 
 def _concluded_from(program: Program) -> Iterable[str]:
-    return mentioned(_effects(program), _left_out(program)) if program.knows_target else (SLOT,)
+    if not program.knows_target:
+        return (SLOT,)
+    compared = (UNCHANGED, IS_STALE) if program.compared else ()
+    return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
 
 
 COMPARE = Step(

@@ -13,7 +13,17 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
+from trinitymerge.columns import (
+    EFFECT,
+    KEEP,
+    KEY_CHANGES,
+    KEY_ROWS,
+    MISFIT,
+    RANK,
+    SCATTER,
+    STANDS_FOR,
+    UNCHANGED,
+)
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
@@ -30,22 +40,32 @@ HAS_STALE_EFFECT = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
 # Observed in the write job --------------------------------------------------------------------------------------------
 
 
-def with_key_counts(rows: DataFrame, definition: TableDefinition, all_have_keys: bool) -> DataFrame:
+def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefinition) -> DataFrame:
     """Gathers the rows of each key in one place and counts them, so that the write job itself finds keys that are not unique.
 
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
+    Where updates are compared with what is there, those that change nothing are left out here (S22b): not if another row of their
+    key changes something, for they may be fresher than that.
+
     Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        compiled: what the rows are; those without a key that are not written must not all meet in one place.
+        rows: its rows, arranged.
         definition: of the table.
-        all_have_keys: no row is without a key: those that are not written may be, and must not all meet in one place.
     """
     keys = [quote(k) for k in definition.primaryKey]
-    if not all_have_keys:
+    if not compiled.all_have_keys:
         scattered = f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SCATTER}"
         rows, keys = rows.selectExpr("*", scattered), [*keys, SCATTER]
-    return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
+    of_key = f"OVER (PARTITION BY {', '.join(keys)})"
+    counted = f"{count_where(KEEP)} {of_key} AS {KEY_ROWS}"
+    if not compiled.is_compared:
+        return rows.selectExpr("*", counted)
+    rows = rows.selectExpr("*", counted, f"max({KEEP} AND NOT {UNCHANGED}) {of_key} AS {KEY_CHANGES}")
+    is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
+    others = [quote(n) for n in rows.columns if n not in (KEEP, UNCHANGED, KEY_CHANGES)]
+    return rows.selectExpr(*others, f"{KEEP} AND NOT ({is_left_out}) AS {KEEP}", f"{is_left_out} AS {UNCHANGED}")
 
 
 def observed_metrics(
@@ -69,6 +89,7 @@ def observed_metrics(
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
+        **({"unchanged": count_where(UNCHANGED)} if compiled.is_compared else {}),
         **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }

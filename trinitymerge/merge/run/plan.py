@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import counted, sized
+from trinitymerge.evolving import differences_of_columns
 from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
@@ -23,6 +24,7 @@ from trinitymerge.merge.compile.purged import without_purged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
 from trinitymerge.merge.paths.choice import cheaper, cheapest
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.run.observed import with_key_counts
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Snapshot
@@ -54,6 +56,7 @@ class Options:
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        follows_source: the table gets what columns the source has and it has not (S44).
     """
 
     on_stale: str = "skip"
@@ -68,6 +71,7 @@ class Options:
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
+    follows_source: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +81,7 @@ class MergePlan:
     Attributes:
         path: the path that will be tried first.
         batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
+        again: the same merge, planned for what the table is by then.
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
@@ -92,11 +97,17 @@ class MergePlan:
     batches: Batches
     _execute: Callable[[MergePlan], MergeResult]
     afterwards: Afterwards
+    again: Callable[[], MergePlan]
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's definition."""
+        """The target's definition, with what the merge adds to it (S44)."""
         return self.analysis.definition
+
+    @property
+    def columns_added(self) -> tuple[str, ...]:
+        """What the merge adds to the table, in words (S44)."""
+        return tuple(differences_of_columns(self.batches.definition, self.definition))
 
     @property
     def chosen(self) -> Path:
@@ -128,10 +139,17 @@ class MergePlan:
         """
         path = self.chosen.in_preview(self.verdict)
         with held(self.backend.spark, LITERAL_NAMES):
-            compiled = self.rows_on(path, self.backend.snapshot())
+            compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
             stored = [quote(f.name) for f in self.definition.stored_fields]
-            rows = compiled.rows.filter(KEEP)
+            rows = compiled.rows
+            if compiled.is_compared:
+                rows = with_key_counts(compiled, rows, self.definition)
+            rows = rows.filter(KEEP)
             return rows.selectExpr(*stored, ACTION, CLAUSE)
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
+        return attrs.evolve(snapshot, definition=self.definition)
 
     def rows_on(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
@@ -203,7 +221,8 @@ class MergePlan:
         left_out = (
             f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
         )
-        return [line for line in (computed, left_out) if line]
+        altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
+        return [line for line in (altered, computed, left_out) if line]
 
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches

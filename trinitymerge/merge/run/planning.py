@@ -6,6 +6,7 @@ Owns: the order of these steps. Nothing runs but Spark's analyzer.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.paths.choice import check_forced, judge
 from trinitymerge.merge.run import attempt
+from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -52,10 +54,15 @@ def plan_of(
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     batches = Batches.of(backend.snapshot())
+    texts = list(texts)
+    again = partial(plan_of, backend, alias, source, condition, clauses, texts, options, afterwards)
     definition = batches.definition
+    if options.follows_source:
+        definition = followed(definition, source, condition, clauses, options)
     target = Target(backend.spark, definition, alias)
-    beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
-    analysis = analyse(target, beside, condition, clauses, _checked(options.at, definition))
+    beside = None if source is None else Source.of(source, texts, backend.spark, definition.names)
+    at = _checked(options.at, definition)
+    analysis = analyse(target, beside, condition, clauses, at, options.follows_source)
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored))
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(
@@ -68,7 +75,7 @@ def plan_of(
     if options.path is not None:
         check_forced(options.path, verdict)
     # A plan runs itself, by what knows of plans: it is handed in.
-    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards)
+    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards, again)
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:

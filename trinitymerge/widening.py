@@ -75,7 +75,7 @@ def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]
         return (other if is_wider(other, own) else own), ()
     if own["type"] == "struct":
         return _combined_structs(own, other, at)
-    found, more = dict(own), []
+    found, more = dict(own), list[Path]()
     for part, name in (("elementType", "element"), ("valueType", "value")):
         if part in own:
             found[part], paths = combined(own[part], other[part], (*at, name))

@@ -116,7 +116,9 @@ def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str
             "Add it to the source, or list it in exceptColumns.",
             columns=refused,
         )
-    return frozenset(n for n in wanted if n not in missing or n == definition.tombstoneKey)
+    is_alive = isinstance(action, Insert) and action.values.columns is not None
+    more = {definition.tombstoneKey} if is_alive and definition.tombstoneKey is not None else set()
+    return frozenset(n for n in wanted if n not in missing or n == definition.tombstoneKey) | more
 
 
 def _explicit_columns(names: Names, values: Assignments, where: str) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
+    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
           -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
           -> properties -> columns -> sqltext -> definition -> errors
 
@@ -54,6 +54,7 @@ LAYERS = [
     "lookback",
     "feeding",
     "table",
+    "statements",
     "__init__",
 ]
 WITHOUT_SPARK = [
@@ -81,6 +82,17 @@ WITHOUT_SPARK = [
     "merge.analysis.effects",
     "merge.clauses",
     "merge.result",
+    "statements.altering",
+    "statements.changing",
+    "statements.cursor",
+    "statements.forms",
+    "statements.glot",
+    "statements.merging",
+    "statements.places",
+    "statements.placing",
+    "statements.queries",
+    "statements.reading",
+    "statements.refused",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]

@@ -1,0 +1,67 @@
+"""Where in a statement an error belongs that was found after it had been read.
+
+Owns: adding line and column to errors of a merge that know of clauses and names, and of no text they stand in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
+from trinitymerge.merge.clauses import Clause, describe
+from trinitymerge.statements.glot import lexemes
+from trinitymerge.statements.places import place
+
+_QUOTED = re.compile(r"(?:`(?:[^`]|``)+`\.)*`((?:[^`]|``)+)`|'(?:\w+\.)*(\w+)'")
+
+
+@contextmanager
+def placed(text: str, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0) -> Iterator[None]:
+    """Adds line and column to what is refused inside.
+
+    Args:
+        text: the statement.
+        clauses: of the merge it is.
+        places: where each of them begins.
+        start: where the error is if nobody knows better.
+    """
+    try:
+        yield
+    except (InvalidMergeError, SchemaMismatchError, InvalidDefinitionError) as error:
+        if not hasattr(error, "line"):
+            message = str(error)
+            found = _offset(text, message, tuple(clauses), places, getattr(error, "clause", None), start)
+            line, column = place(text, found)
+            vars(error).update(line=line, column=column)
+            error.args = (f"Line {line}, column {column}: {message}", *error.args[1:])
+        raise
+
+
+def _offset(
+    text: str, message: str, clauses: tuple[Clause, ...], places: Sequence[int], clause: int | None, start: int
+) -> int:
+    shown = {i: describe(clauses, i) for i in range(len(places))}
+    about = [i for i in shown if clause == i + 1] or sorted((i for i in shown if shown[i] in message), key=lambda i: -len(shown[i]))
+    if about:
+        start = places[about[0]]
+        message = message.replace(shown[about[0]], "")
+    found = mentioned(text, message, start)
+    return start if found is None else found
+
+
+def mentioned(text: str, message: str, start: int = 0) -> int | None:
+    """Where the first name stands that a message has in quotes, from an offset on; None if it has none of the statement's.
+
+    Example:
+        >>> mentioned("SELECT id, amuont FROM orders", "A column with name `orders`.`amuont` cannot be resolved.")
+        11
+    """
+    tokens = [t for t in lexemes(text) if t.start >= start and t.kind in ("word", "name")]
+    for quoted in _QUOTED.finditer(message):
+        name = (quoted[1] or quoted[2]).replace("``", "`").lower()
+        found = next((t.start for t in tokens if t.value.lower() == name), None)
+        if found is not None:
+            return found
+    return None

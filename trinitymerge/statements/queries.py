@@ -1,0 +1,193 @@
+"""Queries in statements: their text, and the tables they name.
+
+Owns: which names of a query stand for tables, at which version, and where an alias has to be added if something else takes a
+name's place. SQLGlot says what is a table; what it does not know of Spark's grammar, it is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from trinitymerge.statements.cursor import Cursor
+from trinitymerge.statements.forms import Query, Reference
+from trinitymerge.statements.glot import Lexeme, NamedTable, outline
+
+_VERSION, _TIMESTAMP = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
+_BEFORE_QUERIES = {"", "ALL", "DISTINCT", "UNION", "EXCEPT", "INTERSECT", "MINUS"}
+
+
+@attrs.frozen
+class _Moment:
+    """A version that is asked for: where that stands, and which."""
+
+    start: int
+    end: int
+    version: int | None = None
+    timestamp: str | None = None
+
+
+def blanked(text: str, kept: Iterable[tuple[int, int]]) -> str:
+    """The text with blanks for all that is not kept: lines and places stay as they are.
+
+    Example:
+        >>> blanked("INSERT INTO t SELECT 1", [(14, 22)])
+        '              SELECT 1'
+    """
+    shown = ["\n" if c == "\n" else " " for c in text]
+    for start, end in kept:
+        shown[start:end] = text[start:end]
+    return "".join(shown)
+
+
+def query_in(text: str, kept: Iterable[tuple[int, int]]) -> Query:
+    """The query that stands in these parts of a statement.
+
+    Raises:
+        SqlError: it cannot be read.
+    """
+    return _query(blanked(text, kept))[0]
+
+
+def source_in(cursor: Cursor, ctes: tuple[int, int], words: int, relation: tuple[int, int]) -> Query:
+    """The query that gives the rows of a relation: ``WITH ... SELECT * FROM relation``.
+
+    Args:
+        cursor: of the statement.
+        ctes: where its common table expressions are.
+        words: where ``SELECT * FROM`` goes: 13 characters that are no part of the query.
+        relation: where the relation is.
+
+    Raises:
+        SqlError: it cannot be read, or is more than one relation.
+    """
+    text = blanked(cursor.text, [ctes, relation])
+    text = f"{text[:words]}SELECT * FROM{text[words + 13 :]}"
+    query, first, joins = _query(text)
+    if joins:
+        cursor.at = _number(cursor, relation[0])
+        raise cursor.error("USING takes one relation. Put the join into a query: USING (SELECT ...) AS s.")
+    is_path = any(r.path is not None and r.alias_at is not None and r.start >= relation[0] for r in query.references)
+    return attrs.evolve(query, alias=None if is_path or not first else first)
+
+
+def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference:
+    """The table whose name comes next, which is to be written or described.
+
+    Raises:
+        SqlError: there is no name, or an old version of the table is named.
+    """
+    parts = cursor.dotted(what)
+    reference = Reference(tuple(p.value for p in parts), parts[0].start, parts[-1].end)
+    if _moment_at(cursor) is not None:
+        raise cursor.error("Past versions are read only: name the table alone.")
+    return reference
+
+
+def skip_ctes(cursor: Cursor) -> tuple[int, int]:
+    """Goes past ``WITH name AS (...), ...`` and says where it is; an empty place if there is none."""
+    start = cursor.token().start
+    if not cursor.accept("WITH"):
+        return (0, 0)
+    cursor.accept("RECURSIVE")
+    while True:
+        cursor.name("The name of a common table expression")
+        if cursor.symbol() == "(" and not cursor.begins_query():
+            cursor.skip_parentheses()
+        cursor.accept("AS")
+        if cursor.symbol() != "(":
+            raise cursor.error("A query in parentheses is expected here.")
+        cursor.skip_parentheses()
+        if not cursor.accept(","):
+            return start, cursor.token(-1).end
+
+
+# Tables in queries ----------------------------------------------------------------------------------------------------
+
+
+def _query(text: str) -> tuple[Query, str, bool]:
+    """A query, the name of its first relation, and whether it has more than that."""
+    cursor = Cursor.of(text)
+    moments, shown = _moments(cursor), text
+    for moment in moments:  # SQLGlot does not know all of these
+        shown = shown[: moment.start] + blanked(shown[moment.start : moment.end], []) + shown[moment.end :]
+    for token in _table_words(cursor):  # TABLE t is FROM t, which SQLGlot reads in place of a query
+        shown = f"{shown[: token.start]}FROM {shown[token.end :]}"
+    found = outline(shown)
+    references = tuple(_reference(cursor, table, moments) for table in found.tables)
+    for moment in moments:
+        if moment.end not in {r.end for r in references}:
+            cursor.at = _number(cursor, moment.start)
+            raise cursor.error("A version stands right behind the name of a table, before its alias.")
+    return Query(text, references), found.first, found.joins
+
+
+def _number(cursor: Cursor, offset: int) -> int:
+    """The number of the first token that does not begin before an offset."""
+    return next((i for i, t in enumerate(cursor.tokens) if t.start >= offset), len(cursor.tokens))
+
+
+def _reference(cursor: Cursor, table: NamedTable, moments: list[_Moment]) -> Reference:
+    cursor.at = _number(cursor, table.end)
+    moment = next((m for m in moments if not cursor.done and m.start == cursor.token().start), None)
+    if moment is None:
+        return Reference(table.parts, table.start, table.end, alias_at=_alias_at(cursor, table, table.end))
+    cursor.at = _number(cursor, moment.end)
+    place = _alias_at(cursor, table, moment.end)
+    return Reference(table.parts, table.start, moment.end, moment.version, moment.timestamp, alias_at=place)
+
+
+def _alias_at(cursor: Cursor, table: NamedTable, end: int) -> int | None:
+    """Where an alias may stand, if there is none: behind TABLESAMPLE. TABLE t takes none."""
+    before = _number(cursor, table.start) - 1
+    if table.alias or (before >= 0 and cursor.tokens[before].value.upper() == "TABLE"):
+        return None
+    if not cursor.accept("TABLESAMPLE"):
+        return end
+    cursor.skip_parentheses()
+    if cursor.accept("REPEATABLE"):
+        cursor.skip_parentheses()
+    return cursor.token(-1).end
+
+
+def _table_words(cursor: Cursor) -> list[Lexeme]:
+    """Each TABLE that is short for SELECT * FROM."""
+    found = []
+    for number, token in enumerate(cursor.tokens):
+        cursor.at = number
+        begins = cursor.symbol(-1) == "(" or (not cursor.symbol(-1) and cursor.word(-1) in _BEFORE_QUERIES)
+        if cursor.word() == "TABLE" and begins and cursor.token(1).kind in ("word", "name"):
+            found.append(token)
+    return found
+
+
+def _moments(cursor: Cursor) -> list[_Moment]:
+    """Every version that is asked for."""
+    found = []
+    for number in range(len(cursor.tokens)):
+        cursor.at = number
+        moment = _moment_at(cursor)
+        if moment is not None and not (found and moment.start < found[-1].end):
+            found.append(moment)
+    return found
+
+
+def _moment_at(cursor: Cursor) -> _Moment | None:
+    """The version that is asked for where the cursor is."""
+    skipped = int(cursor.word() == "FOR")
+    kind, literal = cursor.word(skipped), skipped + 3
+    if kind not in (*_VERSION, *_TIMESTAMP) or cursor.word(skipped + 1) != "AS" or cursor.word(skipped + 2) != "OF":
+        return None
+    start = cursor.token().start
+    if cursor.word(literal) in ("TIMESTAMP", "DATE") and cursor.token(literal + 1).kind == "string":
+        literal += 1
+    token = cursor.token(literal)
+    if kind in _TIMESTAMP and token.kind == "string":
+        return _Moment(start, token.end, timestamp=token.value)
+    if kind in _VERSION and token.value.isdecimal():
+        return _Moment(start, token.end, version=int(token.value))
+    if token.kind not in ("string", "number") and "(" not in (cursor.symbol(literal), cursor.symbol(literal + 1)):
+        return None  # SELECT version AS of FROM ...
+    wanted = "a number, as in VERSION AS OF 3" if kind in _VERSION else "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
+    raise cursor.error(f"A version of a table is {wanted}. To compute it, open the table with TrinityTable.forPath.")

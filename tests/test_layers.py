@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
-          -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
-          -> properties -> columns -> sqltext -> definition -> errors
+    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers
+          -> staging -> storage -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors
+          -> jvm -> properties -> columns -> sqltext -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -89,7 +89,6 @@ WITHOUT_SPARK = [
     "statements.glot",
     "statements.merging",
     "statements.places",
-    "statements.placing",
     "statements.queries",
     "statements.reading",
     "statements.refused",

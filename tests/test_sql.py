@@ -173,7 +173,9 @@ def test_S32a_without_aliases_both_sides_go_by_their_names_and_paths_as_in_the_c
 def test_schema_evolution_is_asked_of_the_builder_where_it_can(spark, events, updates, monkeypatch):
     text = "MERGE WITH SCHEMA EVOLUTION INTO e USING updates s ON e.id = s.id WHEN MATCHED THEN UPDATE SET *"
     asked = []
-    monkeypatch.setattr(MergeBuilder, "withSchemaEvolution", lambda self: asked.append(self._clauses) or self, raising=False)
+    monkeypatch.setattr(
+        MergeBuilder, "withSchemaEvolution", lambda self: asked.append(self._clauses) or self, raising=False
+    )
     merge = builder(spark, text, {"e": events})
     assert asked == [merge._clauses]
     monkeypatch.delattr(MergeBuilder, "withSchemaEvolution")
@@ -185,7 +187,9 @@ def test_schema_evolution_is_asked_of_the_builder_where_it_can(spark, events, up
 
 
 def test_S32a_queries_see_the_newest_version_and_what_they_give_stays_there(spark, events):
-    text = "SELECT e.id, upper(events.v) FROM e JOIN shop.events USING (id) WHERE events.v > '{' OR e.v >= 'b' ORDER BY id"
+    text = (
+        "SELECT e.id, upper(events.v) FROM e JOIN shop.events USING (id) WHERE events.v > '{' OR e.v >= 'b' ORDER BY id"
+    )
     tables = {"e": events, "shop.events": events.path}
     before = sql(spark, text, tables)
     events.deleteWhere("id = 2").execute()
@@ -198,7 +202,9 @@ def test_S32a_queries_see_past_versions(spark, events):
     sql(spark, "DELETE FROM e WHERE id = 2", {"e": events})
     at = spark.sql("SELECT current_timestamp() + INTERVAL 1 DAY AS t").collect()[0]["t"]
     for table in (events, events.path):
-        text = f"SELECT a.id, b.id FROM e VERSION AS OF {version} a LEFT JOIN e TIMESTAMP AS OF '{at}' AS b ON a.id = b.id"
+        text = (
+            f"SELECT a.id, b.id FROM e VERSION AS OF {version} a LEFT JOIN e TIMESTAMP AS OF '{at}' AS b ON a.id = b.id"
+        )
         assertRows(sql(spark, text, {"e": table}), [(1, 1), (2, None), (3, 3)])
     assertRows(sql(spark, f"SELECT e.id FROM trinity.`{events.path}` VERSION AS OF {version} e"), [1, 2, 3])
     past = TrinityTable.forPath(spark, events.path, versionAsOf=version)
@@ -251,7 +257,9 @@ def test_history_is_described(spark, events):
 
 def test_tables_are_altered(spark, events):
     tables = {"e": events}
-    result = sql(spark, "ALTER TABLE e SET TBLPROPERTIES ('trinitymerge.compactAfterBatches' = '50', 'owner' = 'us')", tables)
+    result = sql(
+        spark, "ALTER TABLE e SET TBLPROPERTIES ('trinitymerge.compactAfterBatches' = '50', 'owner' = 'us')", tables
+    )
     assert isinstance(result, AlterResult)
     assert events.definition.properties == {"trinitymerge.compactAfterBatches": "50", "owner": "us"}
     sql(spark, "ALTER TABLE e UNSET TBLPROPERTIES ('owner')", tables)
@@ -318,14 +326,21 @@ def test_tables_are_names_of_tables(spark, tables, words):
         sql(spark, "SELECT 1", tables)
 
 
+ON = "MERGE INTO e USING u ON e.id = u.id\n"
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "place", "words"),
     [
-        ("MERGE INTO e USING u ON e.id = u.id\nWHEN MATCHED AND u.vv = 1 THEN DELETE", InvalidMergeError, (2, 20), "WHEN MATCHED AND"),
-        ("MERGE INTO e USING u ON e.id =\n x.id WHEN MATCHED THEN DELETE", InvalidMergeError, (2, 4), "alias"),
-        ("MERGE INTO e USING u ON e.id = u.id\nWHEN MATCHED THEN UPDATE SET w = 1", InvalidMergeError, (2, 30), "'w'"),
-        ("MERGE INTO e USING u ON e.id = u.id\nWHEN MATCHED THEN UPDATE SET v = 'a'\nWHEN NOT MATCHED THEN INSERT (v) VALUES ('b')",
-         InvalidMergeError, (3, 1), "WHEN NOT MATCHED"),
+        (ON + "WHEN MATCHED AND u.vv = 1 THEN DELETE", InvalidMergeError, (2, 18), "WHEN MATCHED AND"),
+        ("MERGE INTO e USING u ON e.id =\n x.id WHEN MATCHED THEN DELETE", InvalidMergeError, (2, 2), "alias 'x'"),
+        (ON + "WHEN MATCHED THEN UPDATE SET w = 1", InvalidMergeError, (2, 30), "'w'"),
+        (
+            ON + "WHEN MATCHED THEN UPDATE SET v = 'a'\nWHEN NOT MATCHED THEN INSERT (v) VALUES ('b')",
+            InvalidMergeError,
+            (3, 1),
+            "WHEN NOT MATCHED",
+        ),
         ("UPDATE e SET v = 'n',\n ts = array(1)", SchemaMismatchError, (2, 2), "UPDATE: column 'ts'"),
         ("DELETE FROM e WHERE v = = 3", InvalidMergeError, (1, 13), "DELETE FROM"),
         ("SELECT id,\n vv FROM e", SqlError, (2, 2), "vv"),

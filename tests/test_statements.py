@@ -62,7 +62,11 @@ def merge(whens):
         ("WHEN MATCHED THEN UPDATE SET * EXCEPT (a, `b c`)", [WhenMatched(None, [Update(All(["a", "b c"]))])]),
         (
             "WHEN MATCHED THEN UPDATE SET A.v = B.v, address.city = upper(B.city), `x y` = 1 + 1",
-            [WhenMatched(None, [Update(Assignments({"A.v": "B.v", "address.city": "upper(B.city)", "`x y`": "1 + 1"}))])],
+            [
+                WhenMatched(
+                    None, [Update(Assignments({"A.v": "B.v", "address.city": "upper(B.city)", "`x y`": "1 + 1"}))]
+                )
+            ],
         ),
         ("WHEN NOT MATCHED THEN INSERT *", [WhenNotMatched(None, [Insert(All())])]),
         ("WHEN NOT MATCHED BY TARGET AND B.id > 1 THEN INSERT *", [WhenNotMatched("B.id > 1", [Insert(All())])]),
@@ -361,7 +365,11 @@ REFUSED = [
     (MERGE + "WHEN MATCHED THEN UPDATE SET a = 1 WHERE b", "WHERE", "WHEN MATCHED AND"),
     (MERGE + "WHEN MATCHED THEN DELETE RETURNING *", "RETURNING", "result"),
     (MERGE + "WHEN MATCHED THEN UPDATE SET a = B.a OUTPUT x", "OUTPUT", "result"),
-    (MERGE + "WHEN MATCHED THEN DELETE\nWHEN MATCHED THEN DELETE", "WHEN MATCHED THEN DELETE", "can never run: WHEN MATCHED,"),
+    (
+        MERGE + "WHEN MATCHED THEN DELETE\nWHEN MATCHED THEN DELETE",
+        "WHEN MATCHED THEN DELETE",
+        "can never run: WHEN MATCHED,",
+    ),
     (MERGE + "WHEN NOT MATCHED THEN DELETE", "DELETE", "no target row"),
     (MERGE + "WHEN NOT MATCHED THEN UPDATE SET a = 1", "UPDATE", "no target row"),
     (MERGE + "WHEN NOT MATCHED THEN INSERT VALUES (1)", "VALUES", "Name the columns"),
@@ -431,7 +439,13 @@ def test_without_SQLGlot_the_error_says_how_to_get_it(monkeypatch):
 
 # Generated clauses ----------------------------------------------------------------------------------------------------
 
-FIELDS = [Field("k1", "integer"), Field("k2", "string"), Field("v", "integer"), Field("w", "string"), Field("t1", "long")]
+FIELDS = [
+    Field("k1", "integer"),
+    Field("k2", "string"),
+    Field("v", "integer"),
+    Field("w", "string"),
+    Field("t1", "long"),
+]
 COLUMNS = Columns(
     TableDefinition.of(FIELDS, primaryKey=["k1", "k2"], watermarkKey="t1"),
     (*FIELDS, Field("op", "string"), Field("n", "integer")),

@@ -24,7 +24,9 @@ _OTHERS = {
     "REPLACE COLUMNS": "it would drop columns nobody named. DROP COLUMN and ADD COLUMN say which are meant.",
     "CLUSTER BY": "files are sorted by primary key.",
 }
-_AT_THE_END = "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
+_AT_THE_END = (
+    "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
+)
 
 
 def alter_at(cursor: Cursor) -> AlterTable:
@@ -75,7 +77,9 @@ def describe_at(cursor: Cursor) -> DescribeHistory:
         refuse_statement(cursor)
     target = reference_at(cursor)
     if cursor.sees("LIMIT"):
-        raise cursor.error("DESCRIBE HISTORY takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n).")
+        raise cursor.error(
+            "DESCRIBE HISTORY takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n)."
+        )
     refuse_rest(cursor, "DESCRIBE HISTORY")
     return DescribeHistory(target)
 
@@ -96,7 +100,9 @@ def _added_one(cursor: Cursor) -> list[Change]:
         elif cursor.sees("DEFAULT"):
             later.append(_default(cursor, name))
         elif cursor.sees("NOT NULL"):
-            raise cursor.error("Rows that are there have a null in a new column. Add it, fill it, then ALTER COLUMN SET NOT NULL.")
+            raise cursor.error(
+                "Rows that are there have a null in a new column. Add it, fill it, then ALTER COLUMN SET NOT NULL."
+            )
         else:
             _refuse_place(cursor)
             break
@@ -226,7 +232,9 @@ def _unset(cursor: Cursor) -> list[Change]:
     while True:
         place, name = cursor.token().start, _property(cursor)
         found.append(
-            Change("setComment", (None,), at=place) if name.lower() == "comment" else Change("unsetProperty", (name,), at=place)
+            Change("setComment", (None,), at=place)
+            if name.lower() == "comment"
+            else Change("unsetProperty", (name,), at=place)
         )
         if not cursor.accept(","):
             cursor.expect(")")

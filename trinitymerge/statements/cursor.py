@@ -174,7 +174,9 @@ class Cursor:
             self.at += 1
         if opened:
             self.at = opened[-1]
-            raise self.error(f"This is never closed.{' A column of that name must be in backticks.' if self.word() else ''}")
+            raise self.error(
+                f"This is never closed.{' A column of that name must be in backticks.' if self.word() else ''}"
+            )
         if self.at == first:
             raise self.error(f"{what} is missing here.")
         return self.since(first)

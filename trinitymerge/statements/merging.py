@@ -135,7 +135,9 @@ def _condition(cursor: Cursor, first: int) -> tuple[str | None, str]:
     call = " ".join(cursor.since(first).split())
     cursor.expect("THEN")
     if cursor.sees("DO NOTHING"):
-        raise cursor.error("Rows that no clause is for stay as they are: leave it out, or say so in the conditions of others.")
+        raise cursor.error(
+            "Rows that no clause is for stay as they are: leave it out, or say so in the conditions of others."
+        )
     return found, call
 
 
@@ -157,7 +159,9 @@ def _on_target(cursor: Cursor) -> Update | Delete:
             "A clause for rows that the source lacks cannot insert. The chain can: whenNotMatchedBySource().insertExpr({...})."
         )
     if cursor.sees("UPDATE SET *"):
-        raise cursor.error("These rows have no source row to take all columns from. Name them: UPDATE SET column = value.")
+        raise cursor.error(
+            "These rows have no source row to take all columns from. Name them: UPDATE SET column = value."
+        )
     return _on_pair(cursor)
 
 
@@ -172,7 +176,9 @@ def _on_source(cursor: Cursor) -> Insert:
     if every is not None:
         return Insert(every)
     if cursor.word() in ("VALUES", "ROW", "DEFAULT"):
-        raise cursor.error("Name the columns: INSERT (column, ...) VALUES (value, ...), or INSERT * for those of the source.")
+        raise cursor.error(
+            "Name the columns: INSERT (column, ...) VALUES (value, ...), or INSERT * for those of the source."
+        )
     columns = _texts(cursor)
     cursor.expect("VALUES")
     place = cursor.token()

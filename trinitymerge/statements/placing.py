@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
+from trinitymerge.merge.analysis.names import name_parts
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.statements.glot import lexemes
 from trinitymerge.statements.places import place
 
-_QUOTED = re.compile(r"(?:`(?:[^`]|``)+`\.)*`((?:[^`]|``)+)`|'(?:\w+\.)*(\w+)'")
+_QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
 
 
 @contextmanager
@@ -43,7 +44,9 @@ def _offset(
     text: str, message: str, clauses: tuple[Clause, ...], places: Sequence[int], clause: int | None, start: int
 ) -> int:
     shown = {i: describe(clauses, i) for i in range(len(places))}
-    about = [i for i in shown if clause == i + 1] or sorted((i for i in shown if shown[i] in message), key=lambda i: -len(shown[i]))
+    about = [i for i in shown if clause == i + 1] or sorted(
+        (i for i in shown if shown[i] in message), key=lambda i: -len(shown[i])
+    )
     if about:
         start = places[about[0]]
         message = message.replace(shown[about[0]], "")
@@ -55,13 +58,28 @@ def mentioned(text: str, message: str, start: int = 0) -> int | None:
     """Where the first name stands that a message has in quotes, from an offset on; None if it has none of the statement's.
 
     Example:
-        >>> mentioned("SELECT id, amuont FROM orders", "A column with name `orders`.`amuont` cannot be resolved.")
+        >>> mentioned("SELECT id, o.amuont FROM orders o", "A column with name `o`.`amuont` cannot be resolved.")
         11
     """
-    tokens = [t for t in lexemes(text) if t.start >= start and t.kind in ("word", "name")]
+    names = [(at, name) for at, name in _names(text) if at >= start]
     for quoted in _QUOTED.finditer(message):
-        name = (quoted[1] or quoted[2]).replace("``", "`").lower()
-        found = next((t.start for t in tokens if t.value.lower() == name), None)
-        if found is not None:
-            return found
+        parts = [p.lower() for p in name_parts(quoted[1] or quoted[2])]
+        for known in (parts, parts[-1:]):  # as it is written, or with fewer parts than the message has
+            for at, name in names:
+                if name[-len(known) :] == known:
+                    return at
     return None
+
+
+def _names(text: str) -> list[tuple[int, list[str]]]:
+    """The names in a statement, their parts in small letters, and where they begin."""
+    found: list[tuple[int, list[str]]] = []
+    goes_on = False
+    for token in lexemes(text):
+        is_name = token.kind in ("word", "name")
+        if is_name and goes_on and found:
+            found[-1][1].append(token.value.lower())
+        elif is_name:
+            found.append((token.start, [token.value.lower()]))
+        goes_on = token.value == "." and token.kind == "symbol"
+    return found

@@ -189,5 +189,7 @@ def _moment_at(cursor: Cursor) -> _Moment | None:
         return _Moment(start, token.end, version=int(token.value))
     if token.kind not in ("string", "number") and "(" not in (cursor.symbol(literal), cursor.symbol(literal + 1)):
         return None  # SELECT version AS of FROM ...
-    wanted = "a number, as in VERSION AS OF 3" if kind in _VERSION else "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
+    wanted = (
+        "a number, as in VERSION AS OF 3" if kind in _VERSION else "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
+    )
     raise cursor.error(f"A version of a table is {wanted}. To compute it, open the table with TrinityTable.forPath.")

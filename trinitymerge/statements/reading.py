@@ -53,6 +53,8 @@ def statement_of(text: str) -> Statement:
         return insert_at(cursor, ctes)
     if not cursor.begins_query():
         if ctes[1] and cursor.word() in _SIMPLE:
-            raise cursor.error("WITH goes with MERGE INTO, INSERT INTO and queries: conditions here cannot hold a query.")
+            raise cursor.error(
+                "WITH goes with MERGE INTO, INSERT INTO and queries: conditions here cannot hold a query."
+            )
         refuse_statement(cursor)
     return Select(query_in(text, [(start, cursor.rest[1])]))

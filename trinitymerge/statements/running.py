@@ -133,7 +133,10 @@ def _evolving(names: Names, merge: MergeBuilder) -> MergeBuilder:
     if evolve is None:
         at = mentioned(names.text, "'SCHEMA'") or 0
         raise sql_error(
-            names.text, at, "Merges cannot add columns to a table in this version. Leave WITH SCHEMA EVOLUTION out.", "SCHEMA"
+            names.text,
+            at,
+            "Merges cannot add columns to a table in this version. Leave WITH SCHEMA EVOLUTION out.",
+            "SCHEMA",
         )
     evolved: MergeBuilder = evolve()
     return evolved

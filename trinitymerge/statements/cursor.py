@@ -75,11 +75,6 @@ class Cursor:
         """True if these words come next, symbols among them."""
         return all(w in (self.word(i), self.symbol(i)) for i, w in enumerate(words.split()))
 
-    def written(self, ahead: int = 0) -> str:
-        """A token as the user wrote it."""
-        token = self.token(ahead)
-        return self.text[token.start : token.end]
-
     def since(self, first: int) -> str:
         """What the user wrote from a token up to here."""
         return self.text[self.tokens[first].start : self.tokens[self.at - 1].end]
@@ -206,11 +201,11 @@ class Cursor:
         )
 
     def begins_query(self) -> bool:
-        """True if a query begins here, in parentheses or not."""
+        """True if a query begins here, in parentheses or not, and not a list of columns, one of which is called so."""
         ahead = 0
         while self.symbol(ahead) == "(":
             ahead += 1
-        return self.word(ahead) in _QUERIES
+        return self.word(ahead) in _QUERIES and self.symbol(ahead + 1) not in (",", ")")
 
     def skip_parentheses(self) -> None:
         """Goes past what stands in parentheses."""

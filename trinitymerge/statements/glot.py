@@ -89,8 +89,12 @@ def lexemes(text: str) -> list[Lexeme]:
     return [found[start] for start in sorted(found)]
 
 
-def outline(text: str) -> QueryOutline:
+def outline(text: str, statement: str) -> QueryOutline:
     """Which tables a query names.
+
+    Args:
+        text: the query, each part of it where the statement has it.
+        statement: what errors are about.
 
     Raises:
         SqlError: SQLGlot cannot read the query, or it is none.
@@ -99,9 +103,9 @@ def outline(text: str) -> QueryOutline:
     try:
         trees = glot.parse(text, read=DIALECT)
     except glot.errors.ParseError as error:
-        raise sql_error(text, *_stopped(text, error)) from None
+        raise sql_error(statement, *_stopped(text, error)) from None
     if len(trees) != 1 or not isinstance(trees[0], (glot.exp.Query, glot.exp.Values)):
-        raise sql_error(text, len(text) - len(text.lstrip()), "This is not one query.")
+        raise sql_error(statement, len(text) - len(text.lstrip()), "This is not one query.")
     tree = trees[0]
     tables = sorted(_tables(glot.exp, tree), key=lambda t: t.start)
     first = tree.find(glot.exp.From)

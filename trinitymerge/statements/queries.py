@@ -47,7 +47,7 @@ def query_in(text: str, kept: Iterable[tuple[int, int]]) -> Query:
     Raises:
         SqlError: it cannot be read.
     """
-    return _query(blanked(text, kept))[0]
+    return _query(blanked(text, kept), text)[0]
 
 
 def source_in(cursor: Cursor, ctes: tuple[int, int], words: int, relation: tuple[int, int]) -> Query:
@@ -64,7 +64,7 @@ def source_in(cursor: Cursor, ctes: tuple[int, int], words: int, relation: tuple
     """
     text = blanked(cursor.text, [ctes, relation])
     text = f"{text[:words]}SELECT * FROM{text[words + 13 :]}"
-    query, first, joins = _query(text)
+    query, first, joins = _query(text, cursor.text)
     if joins:
         cursor.at = _number(cursor, relation[0])
         raise cursor.error("USING takes one relation. Put the join into a query: USING (SELECT ...) AS s.")
@@ -106,15 +106,15 @@ def skip_ctes(cursor: Cursor) -> tuple[int, int]:
 # Tables in queries ----------------------------------------------------------------------------------------------------
 
 
-def _query(text: str) -> tuple[Query, str, bool]:
-    """A query, the name of its first relation, and whether it has more than that."""
-    cursor = Cursor.of(text)
+def _query(text: str, statement: str) -> tuple[Query, str, bool]:
+    """A query, the name of its first relation, and whether it has more than that; errors are about the statement."""
+    cursor = attrs.evolve(Cursor.of(text), text=statement)
     moments, shown = _moments(cursor), text
     for moment in moments:  # SQLGlot does not know all of these
         shown = shown[: moment.start] + blanked(shown[moment.start : moment.end], []) + shown[moment.end :]
     for token in _table_words(cursor):  # TABLE t is FROM t, which SQLGlot reads in place of a query
         shown = f"{shown[: token.start]}FROM {shown[token.end :]}"
-    found = outline(shown)
+    found = outline(shown, statement)
     references = tuple(_reference(cursor, table, moments) for table in found.tables)
     for moment in moments:
         if moment.end not in {r.end for r in references}:

@@ -248,6 +248,14 @@ def test_nothing_is_left_in_the_catalog_and_one_table_is_read_once(spark, events
     assert {t.name for t in spark.catalog.listTables()} == before
 
 
+@pytest.mark.classic("another session of the same context")
+def test_tables_of_another_session_are_read_in_this_one(spark, events):
+    other = spark.newSession()
+    assertRows(sql(other, "SELECT id FROM e", {"e": events}), [1, 2, 3])
+    with refused(SqlError, "another session", "df.sparkSession"):
+        sql(other, "SELECT id FROM e", {"e": events.toDF()})
+
+
 def test_history_is_described(spark, events):
     assertRows(sql(spark, "DESCRIBE HISTORY e;", {"e": events}), events.history())
 

@@ -48,6 +48,11 @@ class Reference:
         return ".".join(self.parts)
 
     @property
+    def is_past(self) -> bool:
+        """True if a version is asked for."""
+        return self.version is not None or self.timestamp is not None
+
+    @property
     def path(self) -> str | None:
         """The path that it may be, as in ``trinity.`/tables/orders` ``."""
         return self.parts[1] if len(self.parts) == 2 and self.parts[0].lower() == PATHS else None

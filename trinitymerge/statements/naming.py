@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import (
     InvalidMergeError,
-    MissingPackageError,
     SqlError,
     TableNotFoundError,
     did_you_mean,
@@ -25,6 +24,7 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.expressions import find_name, is_case_sensitive, quote
+from trinitymerge.jvm import session_key
 from trinitymerge.sessions import analysed, can_write, is_dataframe
 from trinitymerge.spark_errors import quiet, spark_text
 from trinitymerge.statements.forms import Query, Reference
@@ -131,23 +131,40 @@ class Names:
         return self._analysed(query, text, frames)
 
     def _frame(self, reference: Reference, found: TrinityTable | DataFrame) -> DataFrame:
-        past = reference.version is not None or reference.timestamp is not None
-        if not isinstance(found, TrinityTable):
-            if past:
-                raise self.error(reference, f"'{reference.parts[-1]}' is a DataFrame, and has no versions.")
-            return found
-        if not past:
-            return found.toDF()
+        """The rows of a table or DataFrame, in this session: Spark looks names up in one."""
+        if isinstance(found, TrinityTable):
+            return self._at_version(reference, found)
+        if reference.is_past:
+            raise self.error(reference, f"'{reference.parts[-1]}' is a DataFrame, and has no versions.")
+        if not self._is_here(found):
+            raise self.error(
+                reference,
+                "This DataFrame belongs to another session. Run the statement in that one: sql(df.sparkSession, ...).",
+            )
+        return found
+
+    def _at_version(self, reference: Reference, table: TrinityTable) -> DataFrame:
+        version = reference.version
+        if not reference.is_past:
+            rows = table.toDF()
+            if self._is_here(rows):
+                return rows
+            version = table.version
         try:
-            return TrinityTable.forPath(self.spark, found.path, reference.version, reference.timestamp).toDF()
+            return TrinityTable.forPath(self.spark, table.path, version, reference.timestamp).toDF()
         except (ValueError, TableNotFoundError) as error:
             raise self.error(reference, str(error)) from None
 
+    def _is_here(self, rows: DataFrame) -> bool:
+        return session_key(rows.sparkSession) == session_key(self.spark)
+
     def _analysed(self, query: Query, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         if frames and not can_write(self.spark):
-            raise MissingPackageError(
-                "Spark Connect of PySpark 3.5 cannot take DataFrames into SQL text. Use PySpark 4.0 or newer, or a classic "
-                "session, or the DataFrame that table.toDF() gives."
+            raise sql_error(
+                self.text,
+                query.references[0].start,
+                "Spark Connect of PySpark 3.5 takes no DataFrames into SQL text. Use PySpark 4.0 or newer, or a classic session, "
+                "or the DataFrame that table.toDF() gives.",
             )
         try:
             with quiet():

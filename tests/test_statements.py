@@ -9,7 +9,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trinitymerge import InvalidMergeError, MissingPackageError, SqlError
@@ -458,22 +458,28 @@ BLANKS = [" ", "\n", "\t ", " /* WHEN MATCHED THEN ' */ ", " -- AND (\n"]
 
 @st.composite
 def rendered(draw):
-    """Clauses of generated lists, each with an action that SQL has, and a MERGE that says so."""
-    clauses = draw(clause_lists(COLUMNS).filter(lambda cs: all(len(c.actions) == 1 for c in cs)))
-    wanted = [with_text(draw, clause) for clause in clauses]
+    """Clauses of generated lists, each with one action that SQL has for it, and a MERGE that says so."""
+    known = [(clause, one_action(clause)) for clause in draw(clause_lists(COLUMNS))]
+    wanted = [with_text(draw, clause, action) for clause, action in known if action is not None]
+    assume(wanted)
     words = [word for clause in wanted for word in words_of(draw, clause)]
     blanks = draw(st.lists(st.sampled_from(BLANKS), min_size=len(words), max_size=len(words)))
     return tuple(wanted), MERGE + "".join(blank + word for blank, word in zip(blanks, words, strict=True))
 
 
-def with_text(draw, clause):
+def one_action(clause):
+    """The insert of rows without a match, else the update or delete; None if there is none."""
+    wanted = (Insert,) if isinstance(clause, WhenNotMatched) else (Update, Delete)
+    return next((action for action in clause.actions if isinstance(action, wanted)), None)
+
+
+def with_text(draw, clause, action):
     """The same clause with every expression as text; now and then one that is hard to read."""
 
     def text(value):
         sql = value.sql if isinstance(value, Expr) else literal(value).sql
         return draw(st.sampled_from([sql, sql, sql, *AS_WRITTEN]))
 
-    (action,) = clause.actions
     if action.assignments:
         action = type(action)(Assignments([(name, text(value)) for name, value in action.assignments]))
     return type(clause)(None if clause.condition is None else text(clause.condition), [action])

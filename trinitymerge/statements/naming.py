@@ -110,7 +110,7 @@ class Names:
         Raises:
             SqlError: Spark cannot analyse the query.
         """
-        frames: dict[str, DataFrame] = {}
+        frames: dict[str, Any] = {}
         known: dict[Any, str] = {}
         pieces, end = list[str](), 0
         for reference in query.references:
@@ -158,7 +158,7 @@ class Names:
     def _is_here(self, rows: DataFrame) -> bool:
         return session_key(rows.sparkSession) == session_key(self.spark)
 
-    def _analysed(self, query: Query, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    def _analysed(self, query: Query, text: str, frames: dict[str, Any]) -> DataFrame:
         if frames and not can_write(self.spark):
             raise sql_error(
                 self.text,

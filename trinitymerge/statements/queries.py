@@ -164,7 +164,7 @@ def _table_words(cursor: Cursor) -> list[Lexeme]:
 
 def _moments(cursor: Cursor) -> list[_Moment]:
     """Every version that is asked for."""
-    found = []
+    found = list[_Moment]()
     for number in range(len(cursor.tokens)):
         cursor.at = number
         moment = _moment_at(cursor)

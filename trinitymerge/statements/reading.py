@@ -5,6 +5,8 @@ Owns: which statement it is. What a statement does not say in so many words is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.statements.altering import alter_at, comment_at, describe_at
 from trinitymerge.statements.changing import delete_at, insert_at, update_at
@@ -14,7 +16,7 @@ from trinitymerge.statements.merging import merge_at
 from trinitymerge.statements.queries import query_in, skip_ctes
 from trinitymerge.statements.refused import KNOWN, refuse_several, refuse_statement
 
-_SIMPLE = {
+_SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
     "UPDATE": update_at,
     "DELETE": delete_at,
     "ALTER": alter_at,

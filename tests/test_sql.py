@@ -49,6 +49,11 @@ def builder(spark, text, tables):
     return merge_of(Names.of(spark, text, tables), statement_of(text))
 
 
+def shown(spark):
+    """The session's tables and views."""
+    return {row["tableName"] for row in spark.sql("SHOW TABLES").collect()}
+
+
 # The same as the chain ------------------------------------------------------------------------------------------------
 
 MERGE = """
@@ -183,6 +188,41 @@ def test_schema_evolution_is_asked_of_the_builder_where_it_can(spark, events, up
         builder(spark, text, {"e": events})
 
 
+# Queries in conditions and values -------------------------------------------------------------------------------------
+
+
+def test_S32a_queries_in_conditions_over_Sparks_own_tables_are_the_chains(spark, events, updates):
+    text = "DELETE FROM e WHERE id IN (SELECT id FROM updates WHERE deleted)"
+    same = events.alias("e").deleteWhere("id IN (SELECT id FROM updates WHERE deleted)")
+    assert builder(spark, text, {"e": events})._clauses == same._clauses
+    assert sql(spark, text, {"e": events}).rowsDeleted == 1
+    assertRows(events.toDF().select("id"), [1, 2])
+
+
+def test_S32a_queries_in_conditions_and_values_see_the_tables_of_the_statement(spark, events, updates):
+    before = shown(spark)
+    tables = {"e": events, "given": updates}
+    version = events.version
+    sql(
+        spark, "UPDATE e SET v = (SELECT max(g.v) FROM given AS g WHERE g.id = e.id) WHERE EXISTS (TABLE given)", tables
+    )
+    assertRows(events.toDF().select("id", "v"), [(1, "x"), (2, None), (3, "y")])
+    sql(
+        spark,
+        f"""MERGE INTO e AS t USING (SELECT * FROM given WHERE id < 9) AS s ON t.id = s.id
+        WHEN MATCHED AND t.id = (SELECT min(e.id) FROM e) THEN
+            UPDATE SET v = concat((SELECT v FROM e VERSION AS OF {version} AS o WHERE o.id = t.id), s.v)
+        WHEN NOT MATCHED BY SOURCE AND t.id NOT IN (SELECT given.id FROM given) THEN DELETE""",
+        tables,
+    )
+    assertRows(events.toDF().select("id", "v"), [(1, "ax"), (3, "y")])
+    assert shown(spark) == before
+    with pytest.raises(InvalidMergeError) as error:
+        sql(spark, "DELETE FROM e WHERE id IN (SELECT id FROM given) AND\n vv = 1", tables)
+    assert (error.value.line, error.value.column) == (2, 2)
+    assert shown(spark) == before
+
+
 # Queries --------------------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +276,7 @@ def test_queries_of_every_shape(spark, tmp_path, text, ids):
 
 
 def test_nothing_is_left_in_the_catalog_and_one_table_is_read_once(spark, events, monkeypatch):
-    before = {t.name for t in spark.catalog.listTables()}
+    before = shown(spark)
     read = []
     to_df = TrinityTable.toDF
     monkeypatch.setattr(TrinityTable, "toDF", lambda self: read.append(self.path) or to_df(self))
@@ -245,7 +285,7 @@ def test_nothing_is_left_in_the_catalog_and_one_table_is_read_once(spark, events
     with pytest.raises(SqlError):
         sql(spark, "SELECT nothing FROM e", {"e": events})
     assert read == [events.path] * 2
-    assert {t.name for t in spark.catalog.listTables()} == before
+    assert shown(spark) == before
 
 
 @pytest.mark.classic("another session of the same context")
@@ -350,7 +390,8 @@ ON = "MERGE INTO e USING u ON e.id = u.id\n"
             "WHEN NOT MATCHED",
         ),
         ("UPDATE e SET v = 'n',\n ts = array(1)", SchemaMismatchError, (2, 2), "UPDATE: column 'ts'"),
-        ("DELETE FROM e WHERE v = = 3", InvalidMergeError, (1, 13), "DELETE FROM"),
+        ("DELETE FROM e WHERE v =\n = 3", InvalidMergeError, (2, 2), "Syntax error"),
+        (ON + "WHEN MATCHED AND e.v = 'a' b THEN DELETE", InvalidMergeError, (2, 28), "Syntax error"),
         ("SELECT id,\n vv FROM e", SqlError, (2, 2), "vv"),
         ("SELECT id FROM e WHERE v + array(1) = 2", SqlError, None, "The query"),
     ],

@@ -287,6 +287,18 @@ def test_tables_of_a_query_are_found_where_they_stand_and_common_table_expressio
     assert [text[r.start : r.end].replace("`", "") for r in references] == QUERIES[text]
 
 
+def test_tables_of_queries_in_expressions_are_found_too():
+    text = (
+        f"{MERGE}WHEN MATCHED AND B.id IN (SELECT id FROM a JOIN b VERSION AS OF 1) THEN UPDATE SET v = (WITH c AS (TABLE d) "
+        "SELECT max((SELECT 1 FROM e)) FROM c) WHEN NOT MATCHED BY SOURCE AND EXISTS ((TABLE f)) THEN DELETE"
+    )
+    found = statement_of(text)
+    assert [r.name for r in found.inner] == ["a", "b", "d", "e", "f"]
+    assert [text[r.start : r.end] for r in found.inner] == ["a", "b VERSION AS OF 1", "d", "e", "f"]
+    assert found.clauses[0].condition == "B.id IN (SELECT id FROM a JOIN b VERSION AS OF 1)"
+    assert statement_of("DELETE FROM t WHERE f(`select`, table) AND trim(FROM x) = 'SELECT'").inner == ()
+
+
 @pytest.mark.parametrize(
     ("text", "version", "timestamp"),
     [
@@ -378,10 +390,9 @@ REFUSED = [
     (MERGE + "WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "(1)", "2 columns and 1 values"),
     (MERGE + "WHEN NOT MATCHED BY SOURCE THEN INSERT *", "INSERT", "insertExpr"),
     (MERGE + "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "UPDATE", "no source row"),
-    (MERGE + "WHEN MATCHED AND B.id IN (SELECT id FROM x) THEN DELETE", "SELECT", "cannot hold a query"),
     # UPDATE, DELETE, INSERT
     ("UPDATE t SET * WHERE a", "*", "Name them"),
-    ("UPDATE t SET a = (SELECT 1)", "SELECT", "cannot hold a query.*MERGE"),
+    ("UPDATE t SET a = (SELECT max(b c d) FROM x)", "c d", "cannot be read"),
     ("UPDATE t SET a = 1 FROM b WHERE t.x = b.x", "FROM", "MERGE"),
     ("UPDATE t JOIN b SET a = 1", "JOIN", "MERGE"),
     ("UPDATE t SET a = 1) WHERE b", ")", "complete before"),
@@ -390,7 +401,12 @@ REFUSED = [
     ("DELETE FROM t USING b WHERE a", "USING", "MERGE"),
     ("DELETE FROM t WHERE a = 1 LIMIT 3", "LIMIT", "WHERE"),
     ("DELETE FROM t WHERE", "", "condition is missing"),
-    ("WITH c AS (SELECT 1) DELETE FROM t", "DELETE", "cannot hold a query"),
+    ("WITH c AS (SELECT 1) DELETE FROM t", "DELETE", "Put it into the query"),
+    (
+        "WITH c AS (SELECT 1) MERGE INTO t USING c ON t.x IN (SELECT x FROM C) WHEN MATCHED THEN DELETE",
+        "C)",
+        "belong to the source",
+    ),
     ("INSERT INTO t", "", "missing"),
     ("INSERT INTO t PARTITION (a = 1) SELECT 1", "PARTITION", "no partitions"),
     ("INSERT INTO t REPLACE WHERE a = 1 SELECT 1", "REPLACE", "MERGE"),

@@ -6,9 +6,9 @@ Owns: their grammar, which is Spark's.
 from __future__ import annotations
 
 from trinitymerge.statements.cursor import Cursor, at_comma, at_words, either
-from trinitymerge.statements.forms import Column, DeleteFrom, InsertInto, UpdateTable
+from trinitymerge.statements.forms import Column, Ctes, DeleteFrom, InsertInto, UpdateTable
 from trinitymerge.statements.merging import alias_at, assignments_at
-from trinitymerge.statements.queries import query_in, reference_at
+from trinitymerge.statements.queries import inner_tables, query_in, reference_at
 from trinitymerge.statements.refused import ENDS, refuse_rest, refuse_statement
 
 
@@ -39,7 +39,7 @@ def update_at(cursor: Cursor) -> UpdateTable:
     values = assignments_at(cursor, _value_ends)
     condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
     refuse_rest(cursor, "UPDATE")
-    return UpdateTable(target, alias, values, condition)
+    return UpdateTable(target, alias, values, condition, inner_tables(cursor))
 
 
 def delete_at(cursor: Cursor) -> DeleteFrom:
@@ -54,15 +54,15 @@ def delete_at(cursor: Cursor) -> DeleteFrom:
     alias = alias_at(cursor, "WHERE", "USING", *_NO_ALIAS)
     condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
     refuse_rest(cursor, "DELETE")
-    return DeleteFrom(target, alias, condition)
+    return DeleteFrom(target, alias, condition, inner_tables(cursor))
 
 
-def insert_at(cursor: Cursor, ctes: tuple[int, int]) -> InsertInto:
+def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
     """Reads an insert.
 
     Args:
         cursor: at INSERT.
-        ctes: where the common table expressions before it are.
+        ctes: the common table expressions before it.
 
     Raises:
         SqlError: it cannot be read, or asks for what no insert can do.
@@ -84,7 +84,7 @@ def insert_at(cursor: Cursor, ctes: tuple[int, int]) -> InsertInto:
         refuse_rest(cursor, "INSERT INTO")
         raise cursor.error("What is to be inserted is missing: VALUES (...), or a query.")
     _refuse_in_rows(cursor)
-    return InsertInto(target, query_in(cursor.text, [ctes, cursor.rest]), columns, by_name)
+    return InsertInto(target, query_in(cursor.text, [(ctes.start, ctes.end), cursor.rest]), columns, by_name)
 
 
 def _refuse_in_rows(cursor: Cursor) -> None:

@@ -28,11 +28,21 @@ _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 
 @attrs.define
 class Cursor:
-    """A text, its tokens, and how far it has been read; the only thing here that changes."""
+    """A text, its tokens, and how far it has been read; the only thing here that changes.
+
+    Attributes:
+        text: the statement.
+        tokens: of the text.
+        at: the number of the token that comes next.
+        expressions: where those are that have been read.
+        queries: likewise queries inside of them.
+    """
 
     text: str
     tokens: tuple[Lexeme, ...]
     at: int = 0
+    expressions: list[tuple[int, int]] = attrs.field(factory=list)
+    queries: list[tuple[int, int]] = attrs.field(factory=list)
 
     @classmethod
     def of(cls, text: str) -> Cursor:
@@ -155,15 +165,17 @@ class Cursor:
         """The user's text of an expression, which ends where ``ends`` says, or where parentheses around it do.
 
         Raises:
-            SqlError: there is none, it is not closed, or it has a query in it.
+            SqlError: there is none, or it is not closed.
         """
-        first, opened = self.at, list[int]()
+        first, opened, query = self.at, list[int](), -1
         while not self.done and (opened or not (self.symbol() == ")" or ends(self))):
-            self._refuse_query()
             if self.symbol() in _CLOSING or (self.word() == "CASE" and self._is_case()):
+                query = self.at if query < 0 and self._opens_query() else query
                 opened.append(self.at)
             elif opened and self._closes(opened[-1]):
-                opened.pop()
+                if opened.pop() == query:
+                    self.queries.append((self.tokens[query].end, self.token().start))
+                    query = -1
             elif self.symbol() in _CLOSING.values():
                 raise self.error("Nothing that this could close is open here.")
             self.at += 1
@@ -174,6 +186,7 @@ class Cursor:
             )
         if self.at == first:
             raise self.error(f"{what} is missing here.")
+        self.expressions.append((self.tokens[first].start, self.tokens[self.at - 1].end))
         return self.since(first)
 
     def _is_case(self) -> bool:
@@ -185,13 +198,10 @@ class Cursor:
             return self.word() == "END" and self.symbol(-1) != "."
         return self.symbol() == _CLOSING[opening.value]
 
-    def _refuse_query(self) -> None:
-        if self.symbol() == "(" and self.word(1) in _QUERIES[:2]:
-            self.at += 1
-            raise self.error(
-                "A condition or value here cannot hold a query. Write a MERGE whose source is that query, and compare with its "
-                "columns."
-            )
+    def _opens_query(self) -> bool:
+        return self.symbol() == "(" and (
+            self.word(1) in ("SELECT", "WITH") or (self.word(1) == "TABLE" and self.token(2).kind in ("word", "name"))
+        )
 
     def after_operand(self) -> bool:
         """True if what stands before is a value: a word after it is no part of an expression, but for operators."""

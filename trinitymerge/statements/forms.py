@@ -59,6 +59,15 @@ class Reference:
 
 
 @attrs.frozen
+class Ctes:
+    """The common table expressions before a statement: where they are, and their names."""
+
+    start: int = 0
+    end: int = 0
+    names: tuple[str, ...] = ()
+
+
+@attrs.frozen
 class Query:
     """A query in a statement.
 
@@ -87,7 +96,18 @@ def _columns(values: Iterable[Column] | None) -> tuple[Column, ...] | None:
 
 @attrs.frozen
 class MergeInto:
-    """``MERGE INTO``."""
+    """``MERGE INTO``.
+
+    Attributes:
+        target: the table.
+        alias: its alias.
+        source: the query that gives the source.
+        condition: as it is written.
+        clauses: in their order.
+        evolves: ``WITH SCHEMA EVOLUTION``.
+        inner: tables that queries in conditions and values name.
+        places: where each clause begins.
+    """
 
     target: Reference
     alias: str | None
@@ -95,8 +115,8 @@ class MergeInto:
     condition: str
     clauses: tuple[Clause, ...]
     evolves: bool = False
+    inner: tuple[Reference, ...] = ()
     places: tuple[int, ...] = attrs.field(default=(), eq=False)
-    """Where each clause begins."""
 
 
 @attrs.frozen
@@ -107,6 +127,7 @@ class UpdateTable:
     alias: str | None
     values: Assignments
     condition: str | None = None
+    inner: tuple[Reference, ...] = ()
 
 
 @attrs.frozen
@@ -116,6 +137,7 @@ class DeleteFrom:
     target: Reference
     alias: str | None
     condition: str | None = None
+    inner: tuple[Reference, ...] = ()
 
 
 @attrs.frozen

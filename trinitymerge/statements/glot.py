@@ -113,6 +113,17 @@ def outline(text: str, statement: str) -> QueryOutline:
     return QueryOutline(tuple(tables), alias, bool(tree.args.get("joins") or tree.args.get("laterals")))
 
 
+def misread(expression: str) -> int | None:
+    """Where in an expression SQLGlot stops, if it cannot read it."""
+    glot, before = _glot(), "SELECT * FROM t WHERE "  # where no alias could follow
+    try:
+        glot.parse(f"{before}{expression}", read=DIALECT)
+    except glot.errors.ParseError as error:
+        stopped, _, _ = _stopped(f"{before}{expression}", error)
+        return min(max(stopped - len(before), 0), len(expression))
+    return None
+
+
 def _glot() -> Any:
     try:
         return import_module("sqlglot")

@@ -19,20 +19,20 @@ from trinitymerge.merge.clauses import (
     check_clauses,
 )
 from trinitymerge.statements.cursor import Cursor, Ends, at_comma, at_words, either
-from trinitymerge.statements.forms import MergeInto
-from trinitymerge.statements.queries import reference_at, source_in
+from trinitymerge.statements.forms import Ctes, MergeInto
+from trinitymerge.statements.queries import inner_tables, reference_at, source_in
 from trinitymerge.statements.refused import refuse_rest
 
 _MORE = ("RETURNING", "OUTPUT", "WHERE")
 """What other systems allow at the end of a merge or of its clauses."""
 
 
-def merge_at(cursor: Cursor, ctes: tuple[int, int]) -> MergeInto:
+def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
     """Reads a merge.
 
     Args:
         cursor: at MERGE.
-        ctes: where the common table expressions before it are.
+        ctes: the common table expressions before it.
 
     Raises:
         SqlError: it cannot be read, or asks for what no merge can do.
@@ -60,7 +60,8 @@ def merge_at(cursor: Cursor, ctes: tuple[int, int]) -> MergeInto:
     if not clauses:
         raise cursor.error("WHEN is expected here: WHEN MATCHED THEN ..., WHEN NOT MATCHED THEN ...")
     _check(cursor, tuple(clauses), places)
-    return MergeInto(target, alias, source, condition, tuple(clauses), evolves, tuple(places))
+    inner = inner_tables(cursor, ctes.names)
+    return MergeInto(target, alias, source, condition, tuple(clauses), evolves, inner, tuple(places))
 
 
 def alias_at(cursor: Cursor, *following: str) -> str | None:

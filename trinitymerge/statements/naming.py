@@ -1,13 +1,15 @@
 """The tables that statements name, and the rows of their queries.
 
 Owns: what a name stands for, at which version, and how a query gets to see tables that Spark's catalog does not know. Nothing is
-left behind in the session: PySpark registers the tables of a query under names nobody could guess, for as long as it takes to
-analyse it.
+left behind in the session: the tables of a query are views under names nobody could guess, for as long as it takes to analyse it,
+or, in a condition, to run the merge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -23,13 +25,14 @@ from trinitymerge.errors import (
     is_foreign_frame,
     kind_of,
 )
-from trinitymerge.expressions import find_name, is_case_sensitive, quote
+from trinitymerge.expressions import find_name, is_case_sensitive
 from trinitymerge.jvm import session_key
 from trinitymerge.sessions import analysed, can_write, is_dataframe
 from trinitymerge.spark_errors import quiet, spark_text
 from trinitymerge.statements.forms import Query, Reference
 from trinitymerge.statements.places import sql_error
 from trinitymerge.statements.placing import mentioned
+from trinitymerge.statements.queries import Edited, replaced
 from trinitymerge.table import TrinityTable
 
 
@@ -46,6 +49,8 @@ class Names:
     spark: SparkSession
     text: str
     tables: Mapping[str, TrinityTable | str | DataFrame]
+    _frames: list[DataFrame] = attrs.field(factory=list, init=False)
+    _known: dict[Any, int] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
@@ -110,25 +115,50 @@ class Names:
         Raises:
             SqlError: Spark cannot analyse the query.
         """
-        frames: dict[str, Any] = {}
-        known: dict[Any, str] = {}
-        pieces, end = list[str](), 0
-        for reference in query.references:
+        frames, names = dict[str, Any](), list[tuple[Reference, str]]()
+        for reference, number in self._read_for(query.references):
+            frames[f"t{number}"] = self._frames[number]
+            names.append((reference, f"{{t{number}}}"))
+        text = replaced(query.text, names).written(_escaped) if names else query.text
+        return self._analysed(query, text, frames)
+
+    @contextmanager
+    def views(self, references: Iterable[Reference]) -> Iterator[Edited]:
+        """The statement with views in place of tables that Spark does not know; they are there meanwhile.
+
+        Expressions are analysed again whenever a merge is tried, so what they name must last as long. The names cannot be guessed,
+        and nobody else sees the views but who lists them.
+
+        Args:
+            references: tables that queries in its conditions and values name.
+        """
+        views, names = dict[int, str](), list[tuple[Reference, str]]()
+        try:
+            for reference, number in self._read_for(references):
+                if number not in views:
+                    views[number] = f"trinitymerge_{uuid.uuid4().hex}"
+                    self._frames[number].createOrReplaceTempView(views[number])
+                names.append((reference, views[number]))
+            yield replaced(self.text, names)
+        finally:
+            for view in views.values():
+                self.spark.catalog.dropTempView(view)
+
+    def _read_for(self, references: Iterable[Reference]) -> list[tuple[Reference, int]]:
+        """Those of the names that stand for something, and the number of its rows: the same for the same table and version."""
+        numbers = list[tuple[Reference, int]]()
+        for reference in references:
             found = self._found(reference)
             if found is None:
                 continue  # Spark knows it, or will say that it does not
             found = TrinityTable.forPath(self.spark, found) if isinstance(found, str) else found
             what = str(found) if isinstance(found, TrinityTable) else id(found)
-            name = known.setdefault((what, reference.version, reference.timestamp), f"t{len(known)}")
-            if name not in frames:
-                frames[name] = self._frame(reference, found)
-            pieces += [_escaped(query.text[end : reference.start]), f"{{{name}}}"]
-            end = reference.end
-            if reference.alias_at is not None and reference.path is None:
-                pieces += [_escaped(query.text[end : reference.alias_at]), f" AS {quote(reference.parts[-1])}"]
-                end = reference.alias_at
-        text = "".join([*pieces, _escaped(query.text[end:])]) if frames else query.text
-        return self._analysed(query, text, frames)
+            key = (what, reference.version, reference.timestamp)
+            if key not in self._known:
+                self._known[key] = len(self._frames)
+                self._frames.append(self._frame(reference, found))
+            numbers.append((reference, self._known[key]))
+        return numbers
 
     def _frame(self, reference: Reference, found: TrinityTable | DataFrame) -> DataFrame:
         """The rows of a table or DataFrame, in this session: Spark looks names up in one."""

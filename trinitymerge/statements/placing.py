@@ -14,16 +14,20 @@ from trinitymerge.merge.analysis.names import name_parts
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.statements.glot import lexemes
 from trinitymerge.statements.places import place
+from trinitymerge.statements.queries import Edited
+from trinitymerge.statements.reading import misread_at
 
 _QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
 
 
 @contextmanager
-def placed(text: str, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0) -> Iterator[None]:
+def placed(
+    statement: Edited, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0
+) -> Iterator[None]:
     """Adds line and column to what is refused inside.
 
     Args:
-        text: the statement.
+        statement: what runs, and what it was before names were replaced, which is what places are about.
         clauses: of the merge it is.
         places: where each of them begins.
         start: where the error is if nobody knows better.
@@ -33,8 +37,8 @@ def placed(text: str, clauses: Sequence[Clause] = (), places: Sequence[int] = ()
     except (InvalidMergeError, SchemaMismatchError, InvalidDefinitionError) as error:
         if not hasattr(error, "line"):
             message = str(error)
-            found = _offset(text, message, tuple(clauses), places, getattr(error, "clause", None), start)
-            line, column = place(text, found)
+            found = _offset(statement.result, message, tuple(clauses), places, getattr(error, "clause", None), start)
+            line, column = place(statement.text, statement.original(found))
             vars(error).update(line=line, column=column)
             error.args = (f"Line {line}, column {column}: {message}", *error.args[1:])
         raise
@@ -43,6 +47,10 @@ def placed(text: str, clauses: Sequence[Clause] = (), places: Sequence[int] = ()
 def _offset(
     text: str, message: str, clauses: tuple[Clause, ...], places: Sequence[int], clause: int | None, start: int
 ) -> int:
+    if "PARSE_SYNTAX_ERROR" in message:
+        wrong = misread_at(text)
+        if wrong is not None:
+            return wrong
     shown = {i: describe(clauses, i) for i in range(len(places))}
     about = [i for i in shown if clause == i + 1] or sorted(
         (i for i in shown if shown[i] in message), key=lambda i: -len(shown[i])

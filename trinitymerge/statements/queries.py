@@ -6,12 +6,12 @@ name's place. SQLGlot says what is a table; what it does not know of Spark's gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
 from trinitymerge.statements.cursor import Cursor
-from trinitymerge.statements.forms import Query, Reference
+from trinitymerge.statements.forms import Ctes, Query, Reference
 from trinitymerge.statements.glot import Lexeme, NamedTable, outline
 
 _VERSION, _TIMESTAMP = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
@@ -50,7 +50,27 @@ def query_in(text: str, kept: Iterable[tuple[int, int]]) -> Query:
     return _query(blanked(text, kept), text)[0]
 
 
-def source_in(cursor: Cursor, ctes: tuple[int, int], words: int, relation: tuple[int, int]) -> Query:
+def inner_tables(cursor: Cursor, hidden: Iterable[str] = ()) -> tuple[Reference, ...]:
+    """The tables that queries in the expressions of a statement name.
+
+    Args:
+        cursor: that has read the expressions.
+        hidden: names of common table expressions before the statement, which are its source's.
+
+    Raises:
+        SqlError: a query cannot be read, or names one of these.
+    """
+    found = [r for place in cursor.queries for r in query_in(cursor.text, [place]).references]
+    for reference in found:
+        if reference.name.lower() in hidden:
+            cursor.at = _number(cursor, reference.start)
+            raise cursor.error(
+                "Names of WITH belong to the source. Put the WITH into this query: (WITH ... SELECT ...)."
+            )
+    return tuple(found)
+
+
+def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int]) -> Query:
     """The query that gives the rows of a relation: ``WITH ... SELECT * FROM relation``.
 
     Args:
@@ -62,7 +82,7 @@ def source_in(cursor: Cursor, ctes: tuple[int, int], words: int, relation: tuple
     Raises:
         SqlError: it cannot be read, or is more than one relation.
     """
-    text = blanked(cursor.text, [ctes, relation])
+    text = blanked(cursor.text, [(ctes.start, ctes.end), relation])
     text = f"{text[:words]}SELECT * FROM{text[words + 13 :]}"
     query, first, joins = _query(text, cursor.text)
     if joins:
@@ -85,14 +105,14 @@ def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference
     return reference
 
 
-def skip_ctes(cursor: Cursor) -> tuple[int, int]:
-    """Goes past ``WITH name AS (...), ...`` and says where it is; an empty place if there is none."""
-    start = cursor.token().start
+def skip_ctes(cursor: Cursor) -> Ctes:
+    """Goes past ``WITH name AS (...), ...``, if it is there."""
+    start, names = cursor.token().start, list[str]()
     if not cursor.accept("WITH"):
-        return (0, 0)
+        return Ctes()
     cursor.accept("RECURSIVE")
     while True:
-        cursor.name("The name of a common table expression")
+        names.append(cursor.name("The name of a common table expression").value.lower())
         if cursor.symbol() == "(" and not cursor.begins_query():
             cursor.skip_parentheses()
         cursor.accept("AS")
@@ -100,7 +120,67 @@ def skip_ctes(cursor: Cursor) -> tuple[int, int]:
             raise cursor.error("A query in parentheses is expected here.")
         cursor.skip_parentheses()
         if not cursor.accept(","):
-            return start, cursor.token(-1).end
+            return Ctes(start, cursor.token(-1).end, tuple(names))
+
+
+# Names replaced -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Edited:
+    """A text with other names in it.
+
+    Attributes:
+        text: as it was.
+        edits: what stands where in place of what: start, end and the new text, in their order.
+
+    Example:
+        >>> edited = Edited("SELECT * FROM t WHERE x", ((14, 15, "view"),))
+        >>> edited.result, edited.original(25)
+        ('SELECT * FROM view WHERE x', 22)
+    """
+
+    text: str
+    edits: tuple[tuple[int, int, str], ...]
+
+    @property
+    def result(self) -> str:
+        """The text as it is now."""
+        return self.written(lambda text: text)
+
+    def written(self, kept: Callable[[str], str]) -> str:
+        """The text as it is now, and what has remained as a function gives it."""
+        pieces, end = list[str](), 0
+        for start, behind, new in self.edits:
+            pieces += [kept(self.text[end:start]), new]
+            end = behind
+        return "".join([*pieces, kept(self.text[end:])])
+
+    def original(self, offset: int) -> int:
+        """Where something was."""
+        for start, end, new in reversed(self.edits):
+            moved = start + sum(len(n) - (e - s) for s, e, n in self.edits if s < start)
+            if offset >= moved + len(new):
+                return end + offset - (moved + len(new))
+            if offset >= moved:
+                return start
+        return offset
+
+
+def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> Edited:
+    """A text in which other names stand for some tables; their columns can be qualified as before.
+
+    Args:
+        text: the query or statement.
+        names: tables that it names, in its order, and what to write in their place.
+    """
+    edits = list[tuple[int, int, str]]()
+    for reference, name in names:
+        edits.append((reference.start, reference.end, name))
+        if reference.alias_at is not None and reference.path is None:
+            quoted = reference.parts[-1].replace("`", "``")
+            edits.append((reference.alias_at, reference.alias_at, f" AS `{quoted}`"))
+    return Edited(text, tuple(edits))
 
 
 # Tables in queries ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from trinitymerge.statements.altering import alter_at, comment_at, describe_at
 from trinitymerge.statements.changing import delete_at, insert_at, update_at
 from trinitymerge.statements.cursor import Cursor
 from trinitymerge.statements.forms import Select, Statement
+from trinitymerge.statements.glot import misread
 from trinitymerge.statements.merging import merge_at
 from trinitymerge.statements.queries import query_in, skip_ctes
 from trinitymerge.statements.refused import KNOWN, refuse_several, refuse_statement
@@ -40,7 +41,21 @@ def statement_of(text: str) -> Statement:
     """
     if not isinstance(text, str):
         raise InvalidMergeError(f"A statement is text, got {type(text).__name__}.")
+    return _statement(Cursor.of(text))
+
+
+def misread_at(text: str) -> int | None:
+    """Where an expression of a statement goes wrong, as far as SQLGlot can tell."""
     cursor = Cursor.of(text)
+    _statement(cursor)
+    for start, end in cursor.expressions:
+        wrong = misread(text[start:end])
+        if wrong is not None:
+            return start + wrong
+    return None
+
+
+def _statement(cursor: Cursor) -> Statement:
     if cursor.done:
         raise cursor.error(f"There is no statement. {KNOWN}")
     refuse_several(cursor)
@@ -54,9 +69,9 @@ def statement_of(text: str) -> Statement:
     if cursor.sees("INSERT"):
         return insert_at(cursor, ctes)
     if not cursor.begins_query():
-        if ctes[1] and cursor.word() in _SIMPLE:
+        if ctes.end and cursor.word() in _SIMPLE:
             raise cursor.error(
-                "WITH goes with MERGE INTO, INSERT INTO and queries: conditions here cannot hold a query."
+                "WITH goes with MERGE INTO, INSERT INTO and queries. Put it into the query that uses it: (WITH ... SELECT ...)."
             )
         refuse_statement(cursor)
-    return Select(query_in(text, [(start, cursor.rest[1])]))
+    return Select(query_in(cursor.text, [(start, cursor.rest[1])]))

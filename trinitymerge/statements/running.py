@@ -7,7 +7,7 @@ what they mean is none of this module's business.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,7 @@ from trinitymerge.statements.forms import (
 from trinitymerge.statements.naming import Names
 from trinitymerge.statements.places import sql_error
 from trinitymerge.statements.placing import mentioned, placed
+from trinitymerge.statements.queries import Edited
 from trinitymerge.statements.reading import statement_of
 from trinitymerge.table import TrinityTable
 
@@ -86,9 +87,11 @@ def sql(
         return names.target(statement.target).history()
     if isinstance(statement, AlterTable):
         return _altered(names, statement)
-    with placed(text, getattr(statement, "clauses", ()), getattr(statement, "places", ()), statement.target.start):
-        plan = merge_of(names, statement).build()
-    return plan.execute()
+    with names.views(getattr(statement, "inner", ())) as edited:
+        found = statement_of(edited.result) if edited.edits else statement
+        with placed(edited, getattr(found, "clauses", ()), getattr(found, "places", ()), statement.target.start):
+            plan = merge_of(names, cast(Changing, found)).build()
+        return plan.execute()
 
 
 # Merges ---------------------------------------------------------------------------------------------------------------
@@ -187,9 +190,9 @@ def _altered(names: Names, statement: AlterTable) -> AlterResult:
         call = getattr(altered, change.call, None)
         if call is None:
             raise _not_there(names, change.call, change.at)
-        with placed(names.text, start=change.at):
+        with placed(Edited(names.text, ()), start=change.at):
             altered = call(*change.arguments, **change.keywords)
-    with placed(names.text, start=statement.changes[0].at):
+    with placed(Edited(names.text, ()), start=statement.changes[0].at):
         return altered.execute()
 
 

@@ -31,6 +31,7 @@ LANE = {
     "test_segments.py": 8,
     "test_merge.py": 8,
     "test_reader.py": 8,
+    "test_sql.py": 4,
     "test_paths.py": 12,
 }
 """Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in

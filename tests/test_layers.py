@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
-          -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
-          -> properties -> columns -> sqltext -> definition -> errors
+    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers
+          -> staging -> storage -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors
+          -> jvm -> properties -> columns -> sqltext -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -58,6 +58,7 @@ LAYERS = [
     "lookback",
     "feeding",
     "table",
+    "statements",
     "__init__",
 ]
 WITHOUT_SPARK = [
@@ -89,6 +90,16 @@ WITHOUT_SPARK = [
     "merge.analysis.effects",
     "merge.clauses",
     "merge.result",
+    "statements.altering",
+    "statements.changing",
+    "statements.cursor",
+    "statements.forms",
+    "statements.glot",
+    "statements.merging",
+    "statements.places",
+    "statements.queries",
+    "statements.reading",
+    "statements.refused",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]

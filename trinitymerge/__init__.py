@@ -19,9 +19,11 @@ from trinitymerge.errors import (
     FilesVacuumedError,
     InvalidDefinitionError,
     InvalidMergeError,
+    MissingPackageError,
     NullKeyError,
     ReadOnlyTableError,
     SchemaMismatchError,
+    SqlError,
     StaleRowsError,
     StorageError,
     TableExistsError,
@@ -35,6 +37,7 @@ from trinitymerge.merge.result import MergeResult
 if TYPE_CHECKING:
     from trinitymerge.merge.builder import MergeBuilder
     from trinitymerge.merge.run.plan import MergePlan
+    from trinitymerge.statements.running import sql
     from trinitymerge.table import TrinityTable
 
 __version__ = "0.1.0.dev0"
@@ -51,9 +54,11 @@ __all__ = [
     "MergeBuilder",
     "MergePlan",
     "MergeResult",
+    "MissingPackageError",
     "NullKeyError",
     "ReadOnlyTableError",
     "SchemaMismatchError",
+    "SqlError",
     "StaleRowsError",
     "StorageError",
     "TableDefinition",
@@ -63,12 +68,14 @@ __all__ = [
     "TrinityMergeError",
     "TrinityTable",
     "UnsupportedStorageError",
+    "sql",
 ]
 
 _NEED_SPARK = {
     "MergeBuilder": "trinitymerge.merge.builder",
     "MergePlan": "trinitymerge.merge.run.plan",
     "TrinityTable": "trinitymerge.table",
+    "sql": "trinitymerge.statements.running",
 }
 
 if not TYPE_CHECKING:  # to a type checker every name would exist

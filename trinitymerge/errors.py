@@ -39,6 +39,10 @@ class InvalidMergeError(TrinityMergeError, ValueError):
     """A merge that can be refused before anything runs: clause order, names, conditions (S21-S23, S28, S30)."""
 
 
+class SqlError(InvalidMergeError):
+    """A SQL statement that cannot be read, or asks for what tables cannot do; has ``line`` and ``column``, counted from 1."""
+
+
 class SchemaMismatchError(TrinityMergeError, TypeError):
     """A value does not fit its column, by type or when the merge ran (S29, S34)."""
 
@@ -102,6 +106,10 @@ class StorageError(TrinityMergeError, OSError):
 
 class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
     """The storage cannot give a guarantee the table needs, or do what a call asks of it; the message names the remedy (S33)."""
+
+
+class MissingPackageError(TrinityMergeError, ImportError):
+    """A call needs a package that is not installed; the message says which extra brings it."""
 
 
 def counted(count: int, noun: str = "row", plural: str = "") -> str:

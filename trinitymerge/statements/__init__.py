@@ -1,0 +1,1 @@
+"""SQL text as calls of tables: read without Spark into frozen statements, then run."""

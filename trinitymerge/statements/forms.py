@@ -1,0 +1,190 @@
+"""Statements as frozen data, without Spark.
+
+Owns: what a statement says once it has been read. Its clauses are those of the chain (:mod:`trinitymerge.merge.clauses`), with
+expressions as the user wrote them; places are offsets in the user's text, for errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+from trinitymerge.merge.clauses import Assignments, Clause
+
+PATHS = "trinity"
+"""The word before a path in backticks."""
+
+
+@attrs.frozen
+class Reference:
+    """A table by its name, as a statement has it.
+
+    Attributes:
+        parts: of the name, without backticks.
+        start: offset of the name.
+        end: offset behind it, and behind the version that is asked for.
+        version: ``VERSION AS OF``.
+        timestamp: ``TIMESTAMP AS OF``.
+        alias_at: where an alias must be added to a query if something else takes the place of the name; None if it has one.
+    """
+
+    parts: tuple[str, ...]
+    start: int = attrs.field(default=0, eq=False)
+    end: int = attrs.field(default=0, eq=False)
+    version: int | None = None
+    timestamp: str | None = None
+    alias_at: int | None = attrs.field(default=None, eq=False)
+
+    @property
+    def name(self) -> str:
+        """All parts.
+
+        Example:
+            >>> Reference(("shop", "orders")).name
+            'shop.orders'
+        """
+        return ".".join(self.parts)
+
+    @property
+    def is_past(self) -> bool:
+        """True if a version is asked for."""
+        return self.version is not None or self.timestamp is not None
+
+    @property
+    def path(self) -> str | None:
+        """The path that it may be, as in ``trinity.`/tables/orders` ``."""
+        return self.parts[1] if len(self.parts) == 2 and self.parts[0].lower() == PATHS else None
+
+
+@attrs.frozen
+class Ctes:
+    """The common table expressions before a statement: where they are, and their names."""
+
+    start: int = 0
+    end: int = 0
+    names: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Query:
+    """A query in a statement.
+
+    Attributes:
+        text: as long as the statement: all that is no part of the query is blank, so that places are the statement's.
+        references: the tables it names.
+        alias: of its rows as the source of a merge; None if they have none.
+    """
+
+    text: str
+    references: tuple[Reference, ...] = ()
+    alias: str | None = None
+
+
+@attrs.frozen
+class Column:
+    """A column by its name, without backticks, and where it stands."""
+
+    name: str
+    at: int = attrs.field(default=0, eq=False)
+
+
+def _columns(values: Iterable[Column] | None) -> tuple[Column, ...] | None:
+    return None if values is None else tuple(values)
+
+
+@attrs.frozen
+class MergeInto:
+    """``MERGE INTO``.
+
+    Attributes:
+        target: the table.
+        alias: its alias.
+        source: the query that gives the source.
+        condition: as it is written.
+        clauses: in their order.
+        evolves: ``WITH SCHEMA EVOLUTION``.
+        inner: tables that queries in conditions and values name.
+        places: where each clause begins.
+    """
+
+    target: Reference
+    alias: str | None
+    source: Query
+    condition: str
+    clauses: tuple[Clause, ...]
+    evolves: bool = False
+    inner: tuple[Reference, ...] = ()
+    places: tuple[int, ...] = attrs.field(default=(), eq=False)
+
+
+@attrs.frozen
+class UpdateTable:
+    """``UPDATE``."""
+
+    target: Reference
+    alias: str | None
+    values: Assignments
+    condition: str | None = None
+    inner: tuple[Reference, ...] = ()
+
+
+@attrs.frozen
+class DeleteFrom:
+    """``DELETE FROM``."""
+
+    target: Reference
+    alias: str | None
+    condition: str | None = None
+    inner: tuple[Reference, ...] = ()
+
+
+@attrs.frozen
+class InsertInto:
+    """``INSERT INTO``.
+
+    Attributes:
+        columns: what the query's columns are, in this order; None for those of the table.
+        by_name: the query's columns go by their names.
+    """
+
+    target: Reference
+    source: Query
+    columns: tuple[Column, ...] | None = attrs.field(default=None, converter=_columns)
+    by_name: bool = False
+
+
+@attrs.frozen
+class Change:
+    """A call of an alteration: its name, what it is given, and where the statement says so."""
+
+    call: str
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = attrs.field(factory=dict)
+    at: int = attrs.field(default=0, eq=False)
+
+
+@attrs.frozen
+class AlterTable:
+    """``ALTER TABLE`` and ``COMMENT ON TABLE``."""
+
+    target: Reference
+    changes: tuple[Change, ...]
+
+
+@attrs.frozen
+class DescribeHistory:
+    """``DESCRIBE HISTORY``."""
+
+    target: Reference
+
+
+@attrs.frozen
+class Select:
+    """A query."""
+
+    query: Query
+
+
+Statement: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto | AlterTable | DescribeHistory | Select

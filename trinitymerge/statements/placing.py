@@ -1,0 +1,93 @@
+"""Where in a statement an error belongs that was found after it had been read.
+
+Owns: adding line and column to errors of a merge that know of clauses and names, and of no text they stand in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
+from trinitymerge.merge.analysis.names import name_parts
+from trinitymerge.merge.clauses import Clause, describe
+from trinitymerge.statements.glot import lexemes
+from trinitymerge.statements.places import place
+from trinitymerge.statements.queries import Edited
+from trinitymerge.statements.reading import misread_at
+
+_QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
+
+
+@contextmanager
+def placed(
+    statement: Edited, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0
+) -> Iterator[None]:
+    """Adds line and column to what is refused inside.
+
+    Args:
+        statement: what runs, and what it was before names were replaced, which is what places are about.
+        clauses: of the merge it is.
+        places: where each of them begins.
+        start: where the error is if nobody knows better.
+    """
+    try:
+        yield
+    except (InvalidMergeError, SchemaMismatchError, InvalidDefinitionError) as error:
+        if not hasattr(error, "line"):
+            message = str(error)
+            found = _offset(statement.result, message, tuple(clauses), places, getattr(error, "clause", None), start)
+            line, column = place(statement.text, statement.original(found))
+            vars(error).update(line=line, column=column)
+            error.args = (f"Line {line}, column {column}: {message}", *error.args[1:])
+        raise
+
+
+def _offset(
+    text: str, message: str, clauses: tuple[Clause, ...], places: Sequence[int], clause: int | None, start: int
+) -> int:
+    if "PARSE_SYNTAX_ERROR" in message:
+        wrong = misread_at(text)
+        if wrong is not None:
+            return wrong
+    shown = {i: describe(clauses, i) for i in range(len(places))}
+    about = [i for i in shown if clause == i + 1] or sorted(
+        (i for i in shown if shown[i] in message), key=lambda i: -len(shown[i])
+    )
+    if about:
+        start = places[about[0]]
+        message = message.replace(shown[about[0]], "")
+    found = mentioned(text, message, start)
+    return start if found is None else found
+
+
+def mentioned(text: str, message: str, start: int = 0) -> int | None:
+    """Where the first name stands that a message has in quotes, from an offset on; None if it has none of the statement's.
+
+    Example:
+        >>> mentioned("SELECT id, o.amuont FROM orders o", "A column with name `o`.`amuont` cannot be resolved.")
+        11
+    """
+    names = [(at, name) for at, name in _names(text) if at >= start]
+    for quoted in _QUOTED.finditer(message):
+        parts = [p.lower() for p in name_parts(quoted[1] or quoted[2])]
+        for known in (parts, parts[-1:]):  # as it is written, or with fewer parts than the message has
+            for at, name in names:
+                if name[-len(known) :] == known:
+                    return at
+    return None
+
+
+def _names(text: str) -> list[tuple[int, list[str]]]:
+    """The names in a statement, their parts in small letters, and where they begin."""
+    found: list[tuple[int, list[str]]] = []
+    goes_on = False
+    for token in lexemes(text):
+        is_name = token.kind in ("word", "name")
+        if is_name and goes_on and found:
+            found[-1][1].append(token.value.lower())
+        elif is_name:
+            found.append((token.start, [token.value.lower()]))
+        goes_on = token.value == "." and token.kind == "symbol"
+    return found

@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
+    table -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
           -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
           -> properties -> columns -> sqltext -> definition -> errors
 
@@ -49,6 +49,7 @@ LAYERS = [
     "history",
     "merge",
     "maintenance",
+    "unfinished",
     "opening",
     "upkeep",
     "lookback",
@@ -63,6 +64,7 @@ WITHOUT_SPARK = [
     "technical",
     "columns",
     "properties",
+    "storage.applying",
     "storage.attempts",
     "storage.directories",
     "storage.entries",
@@ -76,6 +78,7 @@ WITHOUT_SPARK = [
     "storage.log",
     "storage.logfiles",
     "storage.publish",
+    "storage.redo",
     "storage.storable",
     "storage.transactions",
     "merge.analysis.effects",

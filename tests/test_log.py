@@ -21,7 +21,8 @@ import pytest
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage import faults, filesystem, log
-from trinitymerge.storage.entries import Batch, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.applying import InapplicableCommit
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
@@ -625,16 +626,16 @@ def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> No
 
 def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    sealed_protocol(table, base, reader_protocol=4)
-    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 4.*Upgrade"):
+    sealed_protocol(table, base, reader_protocol=5)
+    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 5.*Upgrade"):
         table.latest()
 
 
 def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    newer = table.commit(base.next_commit("MERGE", writer_protocol=4), base)
+    newer = table.commit(base.next_commit("MERGE", writer_protocol=5), base)
     assert table.latest() == newer
-    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 4.*Upgrade"):
+    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 5.*Upgrade"):
         table.commit(newer.next_commit("MERGE"), newer)
 
 

@@ -28,6 +28,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TooManyDeletesError,
     TrinityMergeError,
+    UnfinishedMergeError,
     UnsupportedStorageError,
 )
 from trinitymerge.merge.result import MergeResult
@@ -62,6 +63,7 @@ __all__ = [
     "TooManyDeletesError",
     "TrinityMergeError",
     "TrinityTable",
+    "UnfinishedMergeError",
     "UnsupportedStorageError",
 ]
 

@@ -18,14 +18,14 @@ CLAUSE = column(
     "INT",
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
-    "merge.compile.settling merge.run.attempt merge.run.plan merge.run.refusals",
+    "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals",
 )
 EFFECT = column(
     "effect",
     "STRING",
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
-    "merge.run.attempt merge.run.observed merge.run.refusals",
+    "merge.compile.remembering merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals",
 )
 SINCE = column(
     "since",
@@ -228,7 +228,7 @@ MISFIT = column(
     "STRING",
     "the column and text of a value that does not fit; null if all do",
     "merge.compile.shaping",
-    "merge.compile.settling merge.run.observed",
+    "merge.compile.remembering merge.compile.settling merge.run.beside merge.run.observed",
 )
 LATE = column(
     "late",
@@ -356,6 +356,28 @@ DEAD_ROWS = column("dead", "BIGINT", "how many of these are tombstones", "merge.
 THEIR_KEY = family("k", "the key's", "a key column of the row that a stale one would replace", "merge.run.refusals")
 THEIR_WATERMARK = family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
 FORGET = column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.rewriting")
+
+# Rows for other tables -------------------------------------------------------------------------------------------------
+
+SIDES = column(
+    "sides",
+    "STRUCT",
+    "of a row that replaces another one, in a clause with history inserts: that row, and the source row beside it",
+    "merge.compile.shaping",
+    "merge.analysis.remembered merge.compile.remembering merge.compile.settling",
+)
+WRITTEN = column("written", "STRUCT", "all other columns, out of the way of the maps", "merge.compile.remembering")
+RAW_HISTORY = family("hv", "the value's", "a value of a row for another table", "merge.compile.remembering")
+HISTORY = family(
+    "history",
+    "STRUCT",
+    "a row for another table, with the key of the row it is about and what does not fit; null if there is none",
+    "merge.compile.remembering",
+)
+ABOUT = column("about", "STRUCT", "the key of that row", "merge.compile.remembering", "merge.run.beside")
+OWED = column(
+    "owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.beside", "unfinished"
+)
 
 # Names in SQL ---------------------------------------------------------------------------------------------------------
 

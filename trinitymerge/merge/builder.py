@@ -40,6 +40,7 @@ from trinitymerge.merge.clauses import (
     describe,
     heading,
 )
+from trinitymerge.merge.historical import RemembersRows
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options, nothing_more
@@ -48,7 +49,7 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.transactions import MicroBatch
 
-_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
+_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", "insertHistoryExpr", "insertHistoryTableExpr")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -369,8 +370,8 @@ class MatchedClause(TargetOnlyClause):
         return self._then(Update(All(names_of("updateAll", exceptColumns))), TargetActions)
 
 
-class TargetActions(MergeBuilder):
-    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21)."""
+class TargetActions(RemembersRows, MergeBuilder):
+    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
         """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).

@@ -174,7 +174,61 @@ class Insert(_Writes):
     name: ClassVar[str] = "insert"
 
 
-Action: TypeAlias = Update | Delete | Insert
+@attrs.frozen
+class OtherTable:
+    """Where the rows of a history insert go: a table of this library at a path, or a Spark table of a name.
+
+    Attributes:
+        path, name: one of them.
+        model: in the reference interpreter, the table itself.
+    """
+
+    path: str | None = None
+    name: str | None = None
+    model: Any = attrs.field(default=None, eq=_comparable)
+
+    def __str__(self) -> str:
+        return str(self.path or self.name or "a table")
+
+
+@attrs.frozen
+class InsertHistory(_ActionBase):
+    """Insert a row into another table for each target row that the clause's update or delete replaces (S27).
+
+    Attributes:
+        values: from columns of the other table to expressions; names without an alias are the row's before it is replaced.
+        table: the other table.
+    """
+
+    name: ClassVar[str] = "insertHistory"
+    values: Assignments
+    table: OtherTable
+
+    @property
+    def method(self) -> str:
+        """It takes a map."""
+        return f"{self.name}{self.values.suffix}"
+
+    @property
+    def outline(self) -> str:
+        """With the columns, and the table."""
+        return f"{self.method}({self.values.shown}; {self.table})"
+
+    @property
+    def explained(self) -> str:
+        """With the columns, and the table."""
+        return f"insert {self.values.explained} of the row before into {self.table}"
+
+    @property
+    def assignments(self) -> tuple[tuple[Any, Expression], ...]:
+        """Those of the map."""
+        return self.values.items
+
+
+Change: TypeAlias = Update | Delete | Insert
+"""What an action does to the table itself."""
+
+Action: TypeAlias = Change | InsertHistory
 
 
 def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
@@ -187,6 +241,16 @@ class _ClauseBase:
     actions: tuple[Action, ...] = attrs.field(default=(), converter=_actions)
     call: str | None = attrs.field(default=None, eq=False)
     """The shorthand that stands for this clause, if that is what the user wrote."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What it does to the table itself."""
+        return tuple(a for a in self.actions if not isinstance(a, InsertHistory))
+
+    @property
+    def histories(self) -> tuple[InsertHistory, ...]:
+        """What it inserts into other tables (S27)."""
+        return tuple(a for a in self.actions if isinstance(a, InsertHistory))
 
 
 @attrs.frozen
@@ -269,7 +333,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
         raise InvalidMergeError(f"{where}, has no action. Add {allowed_actions(clause)} after it.", clause=position + 1)
     replacing = [a for a in clause.actions if a.replaces_target]
     if isinstance(clause, WhenNotMatched):
-        if replacing or len(clause.actions) > 1:
+        if replacing or len(clause.actions) > 1 or not clause.changes:
             raise InvalidMergeError(
                 f"{where}, must have exactly one insert: there is no target row to update or delete.",
                 clause=position + 1,
@@ -278,6 +342,12 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
         raise InvalidMergeError(
             f"{where}, has {' and '.join(a.name for a in replacing)}; a clause may have at most one update or delete. "
             "Put the second one into a clause of its own, with a condition that tells them apart.",
+            clause=position + 1,
+        )
+    elif not replacing and clause.histories:
+        raise InvalidMergeError(
+            f"{where}, inserts into another table what an update or delete replaces, and has neither before it. Put "
+            "insertHistoryExpr after updateExpr({...}), updateAll() or delete().",
             clause=position + 1,
         )
     if isinstance(clause, WhenOnlyOnTarget) and any(a.from_source is not None for a in clause.actions):

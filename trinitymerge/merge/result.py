@@ -44,6 +44,7 @@ class MergeResult:
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged.
+        rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
         skipped: why nothing was committed, or an empty string.
@@ -68,6 +69,7 @@ class MergeResult:
     path: str = "none"
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
+    rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     skipped: str = ""
     hint: str = attrs.field(default="", eq=False)
@@ -99,6 +101,7 @@ class MergeResult:
             if self.rowsBelowHorizon
             else "",
             f"{counted(self.rowsPurged)} of purged keys left out" if self.rowsPurged else "",
+            f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,
             self.hint,
         ]

@@ -54,7 +54,7 @@ class Change:
 
 @attrs.frozen
 class Outcome:
-    """What one merge would commit, and its counts (S30a)."""
+    """What one merge would commit, and its counts (S30a); and the rows it has for other tables (S27)."""
 
     batch: tuple[Row, ...]
     inserted: int
@@ -62,3 +62,4 @@ class Outcome:
     deleted: int
     stale: int
     per_clause: tuple[int, ...]
+    remembered: tuple[tuple[Any, list[Row]], ...] = ()

@@ -14,7 +14,7 @@ from typing import Any, cast
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
+from trinitymerge.merge.clauses import Assignments, Change, Clause, Delete, Update, WhenOnlyOnTarget
 from trinitymerge.testing.changes import Key
 from trinitymerge.testing.checks import Names, assigned_watermark, check_merge, check_versions_are_kept
 from trinitymerge.testing.evaluation import Evaluation
@@ -22,6 +22,7 @@ from trinitymerge.testing.events import Event
 from trinitymerge.testing.expressions import KeyEquality, Row
 from trinitymerge.testing.feeding import Feeding
 from trinitymerge.testing.netchanges import Latest
+from trinitymerge.testing.remembered import merge_remembered
 from trinitymerge.testing.results import ModelResult
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
@@ -185,7 +186,7 @@ class ModelTable(Feeding):
     def _without_source(
         self,
         condition: Any,
-        action: Action,
+        action: Change,
         onStale: str = "skip",
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
@@ -228,7 +229,11 @@ class ModelTable(Feeding):
             at=assigned,
         )
         outcome = evaluation.run(max_delete_fraction)
+        for other, remembered in outcome.remembered:  # S27: all or nothing
+            merge_remembered(other.copy(), remembered)
         version = self._record(outcome.batch, transaction)
+        for other, remembered in outcome.remembered:
+            merge_remembered(other, remembered)
         return ModelResult(
             version=version,
             rowsInserted=outcome.inserted,
@@ -238,6 +243,7 @@ class ModelTable(Feeding):
             rowsAppended=len(outcome.batch),
             rowsSource=len(source or ()),
             perClause=outcome.per_clause,
+            rowsHistory=sum(len(remembered) for _, remembered in outcome.remembered),
             rows=tuple(self.live()),
             skipped="" if outcome.batch else "no clause applied to any row",
             appended=outcome.batch,

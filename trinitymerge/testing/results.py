@@ -23,6 +23,7 @@ class ModelResult:
         rowsAppended: rows of the batch.
         rowsSource: rows of the source.
         perClause: how often each clause fired, in the order of the chain.
+        rowsHistory: rows for other tables (S27).
         skipped: why nothing was written (S36, S37), or an empty string.
         rows: the live rows afterwards, in key order.
         appended: the batch, hidden tombstone column included.
@@ -36,6 +37,7 @@ class ModelResult:
     rowsAppended: int = 0
     rowsSource: int = 0
     perClause: tuple[int, ...] = ()
+    rowsHistory: int = 0
     skipped: str = ""
     rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
     appended: tuple[Row, ...] = attrs.field(default=(), repr=False)

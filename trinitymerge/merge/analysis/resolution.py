@@ -32,9 +32,9 @@ from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Assignments,
+    Change,
     Clause,
     Delete,
     Insert,
@@ -78,7 +78,8 @@ def analyse(
     if source is not None and not by_name:
         resolver.stable.append(("The merge condition", condition))
     inspector.check_deterministic(resolver.stable)
-    texts = [column_text(e) if isinstance(e, Column) else e for e in given]
+    beside = [expression(value) for c in clauses for h in c.histories for _, value in h.assignments]
+    texts = [column_text(e) if isinstance(e, Column) else e for e in (*given, *beside)]
     ignored = ignored_columns(source, target.definition, texts, clauses) if source is not None else ()
     return Analysis(target, source, joined, condition, by_name, plans, ignored)
 
@@ -87,7 +88,7 @@ def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | 
     """The conditions and values that the user gave."""
     yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
     for clause in clauses:
-        for action in clause.actions:
+        for action in clause.changes:
             yield from (expression(value) for _, value in action.assignments)
 
 
@@ -115,7 +116,7 @@ class _Resolver:
             where = f"The condition of {describe(self.clauses, position)}"
             self.inspector.check_boolean(where, clause.condition)
             self.stable.append((where, clause.condition))
-        rows = tuple(self._row(position, action) for action in clause.actions)
+        rows = tuple(self._row(position, action) for action in clause.changes)
         reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
         return ClausePlan(clause, clause.condition, reads_target, rows)
 
@@ -126,7 +127,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: Action) -> Kind:
+    def _row(self, position: int, action: Change) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)

@@ -32,7 +32,8 @@ from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run import refusals
+from trinitymerge.merge.run import beside, refusals
+from trinitymerge.merge.run.beside import Beside
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
@@ -81,7 +82,7 @@ def execute(plan: MergePlan) -> MergeResult:
 def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
-        snapshot = plan.backend.snapshot()
+        snapshot = plan.options.newest(plan.backend)
         if snapshot.definition != plan.definition:
             raise ConcurrentCommitError(
                 f"The definition of {plan.backend.path} has changed since the merge was built. Open the table again."
@@ -126,12 +127,13 @@ class _Attempt:
     path: Path
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
+    beside: list[Beside] = attrs.field(factory=list)
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
         with self._timed("source"), self._merge_errors():
-            compiled = self.plan.rows_on(self.path, self.snapshot)
+            compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), self._merge_errors():
@@ -141,12 +143,16 @@ class _Attempt:
         except OutcomeUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except Exception:
-            self.plan.backend.discard(staged)
+            self._discard(staged)
             raise
         except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
             if not self.committing:
-                self.plan.backend.discard(staged)
+                self._discard(staged)
             raise
+
+    def _discard(self, staged: Staged) -> None:
+        for one in (staged, *(b.staged for b in self.beside)):
+            self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
 
@@ -195,6 +201,10 @@ class _Attempt:
         with self._timed("validate"):
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
+        if self.plan.analysis.remembering is not None:
+            with self._timed("history"), self._merge_errors():
+                for one in beside.staged_beside(self.plan, compiled):
+                    self.beside.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -272,6 +282,7 @@ class _Attempt:
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
             path=self.path.name,
             rowsPurged=observed["purged"],
+            rowsHistory=sum(b.redo.rows for b in self.beside),
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
@@ -323,6 +334,7 @@ class _Attempt:
             added=batches,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
+            redo=[b.redo for b in self.beside],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
@@ -372,7 +384,7 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
-    return {n: getattr(result, n) for n in names}
+    return {n: getattr(result, n) for n in (*names, *(("rowsHistory",) if result.rowsHistory else ()))}
 
 
 def _why_nothing(observed: Observed) -> str:

@@ -37,6 +37,11 @@ def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
     return result
 
 
+def newest_of(store: Backend) -> Snapshot:
+    """The newest version as it is."""
+    return store.snapshot()
+
+
 @attrs.frozen
 class Options:
     """The settings of a merge that are not clauses.
@@ -54,6 +59,7 @@ class Options:
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
     """
 
     on_stale: str = "skip"
@@ -68,6 +74,7 @@ class Options:
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
+    newest: Callable[[Backend], Snapshot] = newest_of
 
 
 @attrs.frozen(eq=False)

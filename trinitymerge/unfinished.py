@@ -76,20 +76,21 @@ def newest(store: Backend) -> Snapshot:
     return store.snapshot()
 
 
-def finish(store: Backend, patience_ms: int = PATIENCE_MS, own_ms: int | None = None) -> None:
+def finish(store: Backend, patience_ms: int | None = None, own_ms: int | None = None) -> None:
     """Writes what merges into a table still owe to other tables, oldest first.
 
     Args:
         store: where the table is.
-        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them.
+        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them; :data:`PATIENCE_MS`.
         own_ms: when the caller's own merge was committed; its rows are written at once.
 
     Raises:
         UnfinishedMergeError: some cannot be written; says why, and what to do.
     """
     failed: list[UnfinishedMergeError] = []
+    due_ms = now_ms() - (PATIENCE_MS if patience_ms is None else patience_ms)
     for redo in store.snapshot().redo:
-        if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= now_ms() - patience_ms:
+        if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= due_ms:
             try:
                 _finish(store, redo)
             except UnfinishedMergeError as error:
@@ -145,7 +146,7 @@ def _write(store: Backend, redo: Redo) -> None:
     # What the other table owes itself has no part in this: two tables may owe each other rows.
     upkeep = partial(automatic.after_merge, other)
     merge = companions.upsert(MergeBuilder(other, "target", rows, None, afterwards=upkeep))
-    merge.withTransaction(redo.marker, 0).execute()
+    merge.withTransaction(redo.marker, redo.since_ms).execute()
 
 
 def _staged(store: Backend, redo: Redo) -> Staged:

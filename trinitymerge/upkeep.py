@@ -63,7 +63,7 @@ class MaintainedTable:
             )
         return self._backend
 
-    def _finished(self, call: str, patience_ms: int = unfinished.PATIENCE_MS) -> Maintained:
+    def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
         """The store, once what merges have left to be done is done (S27)."""
         store = self._maintained(call)
         unfinished.finish(store, patience_ms)

@@ -33,7 +33,7 @@ from trinitymerge.storage.fields import (
     tuples_or_none,
 )
 from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.redo import PROTOCOL_OF_REDO, Redo, owed_after, redo_of
+from trinitymerge.storage.redo import PROTOCOL_OF_REDO, Redo, owed_after, redo_of, without_old_markers
 
 PROTOCOL = 4
 """The newest reader and writer protocol this library understands."""
@@ -326,7 +326,8 @@ class Snapshot:
         if transaction is None:
             return self.transactions
         application, version = transaction
-        return {**self.transactions, application: max(version, self.transactions.get(application, version))}
+        last = max(version, self.transactions.get(application, version))
+        return without_old_markers({**self.transactions, application: last})
 
     def _with_stream(self, commit: Commit) -> Mapping[str, str]:
         if commit.stream is None or commit.transaction is None:

@@ -25,6 +25,9 @@ from trinitymerge.storage.fields import (
 REDO, ABANDON = "REDO", "ABANDON"
 """The operations that end what is owed: the rows are in the other table, or were given up."""
 
+_MARKER = "trinity-redo-"
+_MARKERS_KEPT = 1000
+
 PROTOCOL_OF_REDO = 4
 """What a writer must understand to go on after a merge that owes rows."""
 
@@ -71,7 +74,7 @@ class Redo:
     @property
     def marker(self) -> str:
         """By what the other table says, in its own log, that it has the rows (S36)."""
-        return f"trinity-redo-{self.id}"
+        return f"{_MARKER}{self.id}"
 
     def to_json(self) -> dict[str, Any]:
         """As entries and checkpoints hold it."""
@@ -111,3 +114,15 @@ def owed_after(
     done = set(redone)
     kept = [r for r in owed if r.id not in done]
     return (*kept, *(attrs.evolve(r, since_ms=timestamp_ms) for r in more))
+
+
+def without_old_markers(transactions: Mapping[str, int]) -> Mapping[str, int]:
+    """The markers of transactions without those of rows that came long ago, by when they were first owed.
+
+    Each merge leaves one, and they would fill the log. Nobody asks for one again but who has died between the other table's commit
+    and its own; whoever writes to that table first asks then. Should it be after a thousand others have written to this one, the
+    same rows are merged once more, which changes none of them.
+    """
+    markers = sorted((since, name) for name, since in transactions.items() if name.startswith(_MARKER))
+    old = {name for _, name in markers[:-_MARKERS_KEPT]}
+    return {name: version for name, version in transactions.items() if name not in old} if old else transactions

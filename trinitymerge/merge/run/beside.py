@@ -18,7 +18,6 @@ from pyspark.sql.types import StructField
 from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
-    ConcurrentCommitError,
     InvalidDefinitionError,
     InvalidMergeError,
     SchemaMismatchError,
@@ -128,7 +127,7 @@ def staged_beside(plan: MergePlan, compiled: Compiled) -> Iterator[Beside]:
 
     Raises:
         NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
-        ConcurrentCommitError: it is not what it was when the merge was built.
+        InvalidMergeError: it is not what it was when the merge was built.
     """
     remembering = plan.analysis.remembering
     for destination, owing in remembering.by_destination if remembering is not None else ():
@@ -144,7 +143,7 @@ def _check_unchanged(backend: Backend, destination: Destination) -> None:
         return
     now = store_of(backend.spark, str(destination.table.path)).snapshot().definition
     if now != destination.definition:
-        raise ConcurrentCommitError(
+        raise InvalidMergeError(
             f"The definition of {destination.table} has changed since the merge into {backend.path} was built. Nothing was "
             "written; build it again."
         )

@@ -95,7 +95,20 @@ def purge(spark, table):
 
 OPERATIONS: dict[str, Callable[..., None]] = {
     f.__name__: f
-    for f in (merge, remember, compact, split, fold, vacuum, restore, purge, compact_versions, fold_versions, extract, switch)
+    for f in (
+        merge,
+        remember,
+        compact,
+        split,
+        fold,
+        vacuum,
+        restore,
+        purge,
+        compact_versions,
+        fold_versions,
+        extract,
+        switch,
+    )
 }
 BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {"switch": "compacted"}
 """The table that an operation begins with, if it is not the ordinary one."""
@@ -209,7 +222,9 @@ class State:
         versions = opened.versions().collect() if opened.definition.history else []
         past = directory_of(table).with_name(f"{directory_of(table).name}-past")
         beside = live_rows(TrinityTable.forPath(table._backend.spark, str(past))) if past.exists() else []
-        return cls(live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts, beside)
+        return cls(
+            live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts, beside
+        )
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +312,9 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, noth
     assert process.exitcode == -signal.SIGKILL
     committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
     if operation == "remember" and committed:
-        TrinityTable.forPath(spark, table.path).deleteWhere("id = -1").execute()  # finds nothing, but finishes what is left
+        TrinityTable.forPath(spark, table.path).deleteWhere(
+            "id = -1"
+        ).execute()  # finds nothing, but finishes what is left
     expected = after[operation][1] if committed else nothing[BEGIN_AS.get(operation, "ordinary")]
     assert State.of(table) == expected
     staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]

@@ -1038,6 +1038,8 @@ def test_S27_maps_must_name_what_the_other_table_needs():
     for lacking in ("id", "was"):
         values = {k: v for k, v in keep(past).values.items if k != lacking}
         with pytest.raises(InvalidMergeError, match=f"does not assign {lacking}"):
-            table().merge(newer(1), [WhenMatched(None, [Delete(), InsertHistory(Assignments(values), OtherTable(model=past))])])
+            table().merge(
+                newer(1), [WhenMatched(None, [Delete(), InsertHistory(Assignments(values), OtherTable(model=past))])]
+            )
     with pytest.raises(InvalidMergeError, match="no column 'wy'"):
         table().merge(newer(1), [WhenMatched(None, [Delete(), keep(past, wy=1)])])

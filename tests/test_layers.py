@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    table -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history -> reader -> markers -> staging -> storage
-          -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors -> jvm
-          -> properties -> columns -> sqltext -> definition -> errors
+    table -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history -> reader -> markers
+          -> staging -> storage -> statistics -> tombstones -> expressions -> settings -> observation -> sessions
+          -> spark_errors -> jvm -> properties -> columns -> sqltext -> definition -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -231,7 +231,19 @@ def test_only_the_filesystem_talks_to_the_JVM(module):
 
 # merge/ ---------------------------------------------------------------------------------------------------------------
 
-MERGE = ["clauses", "result", "analysis", "compile", "paths", "run", "arguments", "builder", "feeds", "companions"]
+MERGE = [
+    "clauses",
+    "result",
+    "analysis",
+    "compile",
+    "paths",
+    "run",
+    "arguments",
+    "historical",
+    "builder",
+    "feeds",
+    "companions",
+]
 """The order inside merge/: what was asked; what it means; programs and steps; ways to read the target; running it; the chain."""
 
 

@@ -655,7 +655,7 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
 
 
 def test_markers_of_rows_that_were_owed_do_not_pile_up(tmp_path: Path) -> None:
-    table, snapshot = create(tmp_path)
+    _, snapshot = create(tmp_path)
     names = {f"trinity-redo-{n}": n for n in range(1200)} | {"a stream": 3}
     full = attrs.evolve(snapshot, transactions=names)
     after = full.apply(full.next_commit("MERGE", transaction=("trinity-redo-newest", 5000)))

@@ -375,9 +375,7 @@ HISTORY = family(
     "merge.compile.remembering",
 )
 ABOUT = column("about", "STRUCT", "the key of that row", "merge.compile.remembering", "merge.run.beside")
-OWED = column(
-    "owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.beside", "unfinished"
-)
+OWED = column("owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.beside", "unfinished")
 
 # Names in SQL ---------------------------------------------------------------------------------------------------------
 

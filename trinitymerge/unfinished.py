@@ -123,8 +123,8 @@ def _blocked(store: Backend, redo: Redo, error: Exception) -> UnfinishedMergeErr
     why = spark_text(error) if is_sparks(error) else str(error)
     return UnfinishedMergeError(
         f"A merge into {store.path} has replaced rows, and {counted(redo.rows)} made of them are still to be written into "
-        f"{redo.table}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not written. Make {redo.table} again what "
-        "it was, and write; or give these rows up with abandonRedo().",
+        f"{redo.table}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
+        f"written. Make {redo.table} again what it was, and write; or give these rows up with abandonRedo().",
         path=store.path,
         table=redo.table,
         rows=redo.rows,

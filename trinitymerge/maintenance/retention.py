@@ -98,7 +98,8 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
 def _is_needed_now(backend: Maintained, path: str) -> bool:
     """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
     now = backend.snapshot()
-    return path in {backend.batch_path(one.id) for one in (*now.batches, *now.redo)}
+    needed = [*(b.id for b in now.batches), *(r.id for r in now.redo)]
+    return path in map(backend.batch_path, needed)
 
 
 # Restore --------------------------------------------------------------------------------------------------------------

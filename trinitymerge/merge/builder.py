@@ -40,7 +40,7 @@ from trinitymerge.merge.clauses import (
     describe,
     heading,
 )
-from trinitymerge.merge.historical import RemembersRows
+from trinitymerge.merge.historical import HISTORY_CALLS, RemembersRows
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options, nothing_more
@@ -49,7 +49,7 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.transactions import MicroBatch
 
-_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", "insertHistoryExpr", "insertHistoryTableExpr")
+_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HISTORY_CALLS)
 
 
 @attrs.frozen(eq=False, repr=False)

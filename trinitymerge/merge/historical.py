@@ -11,6 +11,9 @@ from trinitymerge.merge.arguments import ExpressionMap, assignments_of, table_of
 from trinitymerge.merge.clauses import Action, InsertHistory
 
 _CALL = "insertHistoryExpr"
+HISTORY_CALLS = (_CALL, "insertHistoryTableExpr")
+"""Both names of the action."""
+
 _Chain = TypeVar("_Chain", bound="RemembersRows")
 
 

@@ -346,7 +346,8 @@ class ManagedBackend(BatchDirectories):
         of a vacuum beside it.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
-        for batch in (*commit.added, *commit.redo):
+        written: list[Batch | Redo] = [*commit.added, *commit.redo]
+        for batch in written:
             if batch.rows and batch.id not in looked_into and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}

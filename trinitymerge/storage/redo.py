@@ -64,7 +64,9 @@ class Redo:
 
     def __attrs_post_init__(self) -> None:
         if (self.path is None) == (self.name is None):
-            raise ValueError(f"rows for another table are for one at a path or of a name, not {self.path!r}, {self.name!r}")
+            raise ValueError(
+                f"rows for another table are for one at a path or of a name, not {self.path!r}, {self.name!r}"
+            )
 
     @property
     def table(self) -> str:

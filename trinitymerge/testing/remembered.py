@@ -31,7 +31,9 @@ def check_history(insert: InsertHistory, where: str) -> None:
         raise InvalidMergeError(f"{where}: no column '{unknown[0]}'." + did_you_mean(unknown[0], definition.names))
     twice = sorted({str(name) for name in columns if columns.count(name) > 1})
     required = [f.name for f in definition.fields if not f.nullable and f.name != definition.tombstoneKey]
-    missing = [n for n in dict.fromkeys([*definition.primaryKey, *definition.watermarkKey, *required]) if n not in columns]
+    missing = [
+        n for n in dict.fromkeys([*definition.primaryKey, *definition.watermarkKey, *required]) if n not in columns
+    ]
     if twice or missing:
         problem = f"assigns {', '.join(twice)} twice" if twice else f"does not assign {', '.join(missing)}"
         raise InvalidMergeError(f"{where}: the map {problem}.", columns=twice or missing)
@@ -50,7 +52,9 @@ def remembered(changes: Iterable[Change], clauses: Sequence[Clause]) -> list[tup
     """
     found: dict[int, tuple[Any, list[Row]]] = {}
     for change in changes:
-        if change.pre_image is None or change.stale or change.firing.clause is None:  # S11: what is stale replaces nothing
+        if (
+            change.pre_image is None or change.stale or change.firing.clause is None
+        ):  # S11: what is stale replaces nothing
             continue
         for insert in clauses[change.firing.clause].histories:
             model = insert.table.model

@@ -178,7 +178,9 @@ def remembering_of(
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     inspector = Inspector(target, source, seen, given)
     rows = [
-        RememberedRow(n, position, tables[insert.table], _values(inspector, where[n], insert, tables[insert.table], target))
+        RememberedRow(
+            n, position, tables[insert.table], _values(inspector, where[n], insert, tables[insert.table], target)
+        )
         for n, (position, insert) in enumerate(inserts)
     ]
     return Remembering(scope, tuple(rows))
@@ -273,7 +275,7 @@ def _assigned(
 
 def _check_complete(where: str, given: Mapping[str, str | Column], destination: Destination) -> None:
     """A row needs its key, its watermark, and every column that cannot be null."""
-    roles = {n: "watermark" for n in destination.watermarks} | {n: "primary key" for n in destination.keys}
+    roles = dict.fromkeys(destination.watermarks, "watermark") | dict.fromkeys(destination.keys, "primary key")
     alive = destination.definition.tombstoneKey if destination.definition else None
     needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != alive)]
     lacking = [n for n in needed if n not in given]

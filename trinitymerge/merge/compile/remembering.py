@@ -94,7 +94,9 @@ def _is_owed(row: RememberedRow) -> Sql:
 
 
 def _history(row: RememberedRow, remembering: Remembering) -> Sql:
-    values = ", ".join(f"{_stored(row, i, field)} AS {quote(field.name)}" for i, field in enumerate(row.destination.fields))
+    values = ", ".join(
+        f"{_stored(row, i, field)} AS {quote(field.name)}" for i, field in enumerate(row.destination.fields)
+    )
     key = remembering.scope.key(Sql(f"{WRITTEN}.{SIDES}"))
     whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {ABOUT}, {_misfit(row)} AS {MISFIT})")
     return opaque(case([(_is_owed(row), whole)]))

@@ -179,6 +179,10 @@ def test_S32_values_are_computed_once_for_both_tables(spark, tmp_path):
 # Engine and interpreter -----------------------------------------------------------------------------------------------
 
 
+PROGRAMS = [2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 16]
+"""Those in which rows are replaced."""
+
+
 def other_definition(own: TableDefinition) -> TableDefinition:
     """One row for each key that was replaced; the freshest by the source's ``n`` holds."""
     keys = [attrs.evolve(own.field(k), nullable=False) for k in own.primaryKey]
@@ -228,15 +232,15 @@ def modelled(cases):
 
 def remembering_program(number):
     """A program with an update or delete."""
-    numbers = (1000 * number + n for n in range(100))
-    cases = (program(n) for n in numbers)
+    cases = (program(1000 * number + number + 4 * n) for n in range(100))
     return next(c for c in cases if any(a.replaces_target for clause in c.clauses for a in clause.actions))
 
 
 @pytest.mark.generated
-@pytest.mark.parametrize("number", quickly(range(1, 13), {1, 2, 3, 4}))
+@pytest.mark.parametrize("number", quickly(PROGRAMS, {5, 12, 13}))
 def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, tmp_path):
     lanes = modelled(lanes_of(remembering_program(number), 40, number))
+    assert any(live for _, _, live in lanes)
     together = Together(tuple(case for case, _, _ in lanes))
     _, table, rows = prepared(spark, tmp_path, together)
     definition = led_by_lane(other_definition(together.program.definition))

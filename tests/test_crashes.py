@@ -40,6 +40,14 @@ def merge(spark, table):
     changed.whenNotMatched().insertAll().execute()
 
 
+def remember(spark, table):
+    """What is replaced goes into the table beside it."""
+    past, keep = TrinityTable.forPath(spark, f"{table.path}-past"), {"id": "id", "v": "v"}
+    changed = table.merge(frame(spark, ROWS, (1, 50, "merged", False), (2, 50, None, True)))
+    changed = changed.whenMatched("source.deleted").delete().insertHistoryExpr(keep, past)
+    changed.whenMatched().updateAll().insertHistoryExpr(keep, past).execute()
+
+
 def compact(spark, table):
     table.compact()
 
@@ -87,7 +95,20 @@ def purge(spark, table):
 
 OPERATIONS: dict[str, Callable[..., None]] = {
     f.__name__: f
-    for f in (merge, compact, split, fold, vacuum, restore, purge, compact_versions, fold_versions, extract, switch)
+    for f in (
+        merge,
+        remember,
+        compact,
+        split,
+        fold,
+        vacuum,
+        restore,
+        purge,
+        compact_versions,
+        fold_versions,
+        extract,
+        switch,
+    )
 }
 BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {"switch": "compacted"}
 """The table that an operation begins with, if it is not the ordinary one."""
@@ -106,6 +127,12 @@ COMMIT = [
 ]
 STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "remember": [
+        *[*STAGE, "replace.written", "validate.before", "validate.done"],
+        *[*STAGE, "beside.staged", *COMMIT, "redo.before"],
+        *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "redo.written"],
+        *[*COMMIT, "redo.committed", "redo.removed"],
+    ],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
     "split": [
         *STAGE,
@@ -138,6 +165,10 @@ STEPS = {
 
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
+    "remember": {
+        *["stage.written:2", "beside.staged", "create.published", "redo.before"],
+        *["create.written:3", "create.published:3", "redo.written", "create.published:5", "redo.committed"],
+    },
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
     "fold": {"fold.staged", "fold.committed"},
@@ -175,19 +206,25 @@ def cases() -> list:
 
 @attrs.frozen
 class State:
-    """What a table is to its users: its rows, what its history says, its versions, and the extracts that it has taken."""
+    """What a table is to its users: its rows, what its history says, its versions, the extracts that it has taken, and the rows
+    of the table beside it, if there is one."""
 
     rows: list
     history: list
     versions: list
     extracts: tuple
+    beside: list
 
     @classmethod
     def of(cls, table: TrinityTable) -> State:
         commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
         opened = TrinityTable.forPath(table._backend.spark, table.path)
         versions = opened.versions().collect() if opened.definition.history else []
-        return cls(live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts)
+        past = directory_of(table).with_name(f"{directory_of(table).name}-past")
+        beside = live_rows(TrinityTable.forPath(table._backend.spark, str(past))) if past.exists() else []
+        return cls(
+            live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts, beside
+        )
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +259,11 @@ def nothing(begun) -> dict[str, State]:
 
 
 def begin(begun: dict[str, TrinityTable], operation: str, spark) -> TrinityTable:
-    return copy_of(begun[BEGIN_AS.get(operation, "ordinary")], spark)
+    table = copy_of(begun[BEGIN_AS.get(operation, "ordinary")], spark)
+    if operation == "remember":
+        settings = {CHECKPOINT_INTERVAL: "1"}
+        TrinityTable.create(spark, f"{table.path}-past", "id INT, v STRING", primaryKey="id", properties=settings)
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +311,10 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, noth
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
+    if operation == "remember" and committed:
+        TrinityTable.forPath(spark, table.path).deleteWhere(
+            "id = -1"
+        ).execute()  # finds nothing, but finishes what is left
     expected = after[operation][1] if committed else nothing[BEGIN_AS.get(operation, "ordinary")]
     assert State.of(table) == expected
     staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]

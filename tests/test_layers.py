@@ -1,8 +1,8 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers
-          -> staging -> storage -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors
-          -> jvm -> properties -> columns -> sqltext -> definition -> errors
+    statements -> table -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history -> reader
+          -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings -> observation -> sessions
+          -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition -> field -> widening -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -53,6 +53,7 @@ LAYERS = [
     "history",
     "merge",
     "maintenance",
+    "unfinished",
     "opening",
     "upkeep",
     "lookback",
@@ -71,6 +72,7 @@ WITHOUT_SPARK = [
     "technical",
     "columns",
     "properties",
+    "storage.applying",
     "storage.attempts",
     "storage.directories",
     "storage.entries",
@@ -85,9 +87,11 @@ WITHOUT_SPARK = [
     "storage.logfiles",
     "storage.protocol",
     "storage.publish",
+    "storage.redo",
     "storage.storable",
     "storage.transactions",
     "merge.analysis.effects",
+    "merge.assigning",
     "merge.clauses",
     "merge.result",
     "statements.altering",
@@ -248,6 +252,7 @@ def test_only_the_filesystem_talks_to_the_JVM(module):
 # merge/ ---------------------------------------------------------------------------------------------------------------
 
 MERGE = [
+    "assigning",
     "clauses",
     "result",
     "analysis",
@@ -256,6 +261,7 @@ MERGE = [
     "run",
     "arguments",
     "configured",
+    "historical",
     "builder",
     "feeds",
     "companions",

@@ -100,6 +100,10 @@ class CorruptTableError(TrinityMergeError, OSError):
     """A file of the table is missing, torn or foreign; the message names the file."""
 
 
+class UnfinishedMergeError(TrinityMergeError, RuntimeError):
+    """Rows that a merge owes to another table cannot be written there: until they are, nothing else is (S27)."""
+
+
 class StorageError(TrinityMergeError, OSError):
     """A file could not be read or written: a full disk, a missing permission, a file that is gone or rotten (S34)."""
 

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge import opening
+from trinitymerge import opening, unfinished
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.lookback import TableWithAPast
-from trinitymerge.maintenance import automatic
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.calls import apply_changes, derived
 from trinitymerge.merge.feeds.events import Feed
 from trinitymerge.merge.feeds.extracts import Extract
+from trinitymerge.merge.run.plan import Options
 from trinitymerge.storage.stores import time_travel
 
 _DEFAULT_ALIAS = "target"
@@ -68,8 +68,8 @@ class FedTable(TableWithAPast):
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
-        upkeep = partial(automatic.after_merge, store)
-        return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
+        upkeep, options = partial(unfinished.after_merge, store), Options(newest=unfinished.newest)
+        return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=upkeep)
 
     def upsert(
         self,

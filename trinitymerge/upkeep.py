@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge import unfinished
 from trinitymerge.errors import ReadOnlyTableError
 from trinitymerge.maintenance import compaction, health, purge, retention
 from trinitymerge.maintenance.altering import TableAlteration
@@ -62,6 +63,12 @@ class MaintainedTable:
             )
         return self._backend
 
+    def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
+        """The store, once what merges have left to be done is done (S27)."""
+        store = self._maintained(call)
+        unfinished.finish(store, patience_ms)
+        return store
+
     def compact(self, full: bool = False) -> CompactionResult:
         """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
 
@@ -89,7 +96,7 @@ class MaintainedTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        return compaction.compact(self._maintained("compact()"), full)
+        return compaction.compact(self._finished("compact()"), full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
@@ -134,7 +141,7 @@ class MaintainedTable:
             >>> orders.restore(1).version, orders.toDF().count()
             (3, 2)
         """
-        return retention.restore(self._maintained("restore()"), version)
+        return retention.restore(self._finished("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         """Erases keys: every stored version of them, from all files, history included (a legal erasure).
@@ -164,7 +171,7 @@ class MaintainedTable:
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """
-        return purge.purge(self._maintained("purge()"), keys)
+        return purge.purge(self._maintained("purge()"), keys, lambda: self._finished("purge()", patience_ms=0))
 
     def alter(self) -> TableAlteration:
         """Begins to change the table's definition: properties, the comment, and whether versions are kept.
@@ -178,7 +185,25 @@ class MaintainedTable:
             >>> orders.versions().select("order_id", "amount", "validTo").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00'), validTo=None), Row(order_id='2', amount=Decimal('9.50'), validTo=None)]
         """
-        return TableAlteration(self._maintained("alter()"))
+        return TableAlteration(self._finished("alter()"))
+
+    def abandonRedo(self) -> tuple[dict[str, Any], ...]:
+        """Gives up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
+
+        For a table that ``insertHistoryExpr`` has named and that is gone since, or has changed so that it cannot take them. What
+        can be written is. The rows stay in their directories until ``vacuum()``.
+
+        Returns:
+            For each table: what it is called, how many rows it does not get, and their batch, by which their directory is found.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.abandonRedo()
+            ()
+        """
+        return unfinished.abandon(self._writable())
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.

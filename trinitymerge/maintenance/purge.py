@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -146,8 +146,15 @@ class _Purge:
                 self.backend.remove(self.backend.batch_path(batch.id))
 
 
-def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+def purge(
+    backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
+) -> PurgeResult:
     """Removes every stored version of some keys, history included, and keeps them from coming back.
+
+    Args:
+        backend: where the table is.
+        keys: to remove.
+        finish: writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
 
     Raises:
         SchemaMismatchError, NullKeyError: the keys are not keys of this table.
@@ -157,10 +164,10 @@ def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     with held(backend.spark, LITERAL_NAMES):
-        return _purge(backend, keys)
+        return _purge(backend, keys, finish)
 
 
-def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
     found = _evaluated(soughtkeys.as_columns(backend.spark, snapshot.definition, keys, _CALL))
@@ -171,7 +178,7 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
     if not count:
         return PurgeResult(snapshot.version, 0, 0, 0, 0)
     try:
-        before, after = _commit(work, count, start)
+        before, after = _commit(work, count, start, finish)
     except OutcomeUnknown:
         raise  # the replacements may be part of the table: they must stay
     except Exception:  # after Ctrl-C, which may come right after the commit, they stay for vacuum()
@@ -200,10 +207,11 @@ def _evaluated(keys: DataFrame) -> DataFrame:
     return found
 
 
-def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:
+def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
     backend, attempts = work.backend, Attempts()
     while True:
+        finish()
         snapshot = backend.snapshot()
         work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
@@ -233,7 +241,7 @@ def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
-    backend, needed = work.backend, {b.id for b in after.batches}
+    backend, needed = work.backend, {b.id for b in after.batches} | {r.id for r in after.redo}
     others = [i for i in backend.directories() if i not in needed]
     readable = [i for i in others if backend.data_files(i)]
     deleted = 0

@@ -84,6 +84,7 @@ def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
 def _needed(backend: Maintained, first: int, latest: Snapshot) -> set[str]:
     """The batches of all versions from ``first`` to the latest."""
     needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot_at(first).batches}
+    needed.update(r.id for r in latest.redo)  # rows that other tables are still to get (S27)
     for commit in backend.commits(first + 1, latest.version):
         needed.update(b.id for b in commit.added)
     return needed
@@ -97,7 +98,9 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
 
 def _is_needed_now(backend: Maintained, path: str) -> bool:
     """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
-    return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
+    now = backend.snapshot()
+    needed = [*(b.id for b in now.batches), *(r.id for r in now.redo)]
+    return path in map(backend.batch_path, needed)
 
 
 # Restore --------------------------------------------------------------------------------------------------------------

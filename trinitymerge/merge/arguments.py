@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import InvalidMergeError, kind_of
 from trinitymerge.merge.analysis.names import column_text, key_text
-from trinitymerge.merge.clauses import All, Assignments, Clause
+from trinitymerge.merge.clauses import All, Assignments, Clause, OtherTable
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
@@ -65,6 +65,20 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
         return tuple(values.items())
     pairs = tuple(values) if isinstance(values, (list, tuple)) else ()
     return pairs if all(isinstance(p, tuple) and len(p) == 2 for p in pairs) else ()
+
+
+def table_of(method: str, table: Any) -> OtherTable:
+    """The other table that a call names.
+
+    Raises:
+        InvalidMergeError: it is neither a table nor the name of one; begins with the method's name.
+        ReadOnlyTableError: it is a past version.
+    """
+    if isinstance(table, str) and table:
+        return OtherTable(name=table)
+    if hasattr(type(table), "_writable"):  # of itself a Connect DataFrame has anything, as a column
+        return OtherTable(path=table._writable().path)
+    raise InvalidMergeError(f"{method} takes a TrinityTable or the name of a Spark table, got {kind_of(table)}.")
 
 
 def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ignoreNulls: Any = False) -> All:

@@ -39,6 +39,7 @@ from trinitymerge.merge.clauses import (
     heading,
 )
 from trinitymerge.merge.configured import ConfiguredMerge
+from trinitymerge.merge.historical import HISTORY_CALLS, RemembersRows
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, nothing_more
@@ -47,7 +48,7 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.transactions import MicroBatch
 
-_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
+_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HISTORY_CALLS)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -334,8 +335,8 @@ class MatchedClause(TargetOnlyClause):
         return self._then(Update(values, bool(onlyIfChanged)), TargetActions)
 
 
-class TargetActions(MergeBuilder):
-    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21)."""
+class TargetActions(RemembersRows, MergeBuilder):
+    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
         """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).

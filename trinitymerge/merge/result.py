@@ -45,6 +45,7 @@ class MergeResult:
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
+        rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
         columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
@@ -71,6 +72,7 @@ class MergeResult:
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
     rowsUnchanged: int = 0
+    rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
     skipped: str = ""
@@ -105,6 +107,7 @@ class MergeResult:
             else "",
             f"{counted(self.rowsPurged)} of purged keys left out" if self.rowsPurged else "",
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
+            f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,
             self.hint,
         ]

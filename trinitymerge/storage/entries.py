@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.storage.applying import InapplicableCommit, check_applies
 from trinitymerge.storage.fields import (
     as_tuple,
     check_batch_id,
@@ -33,6 +34,7 @@ from trinitymerge.storage.fields import (
 )
 from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.protocol import FIRST, protocol_of
+from trinitymerge.storage.redo import PROTOCOL_OF_REDO, Redo, owed_after, redo_of, without_old_markers
 
 COMPACT, FOLD = "COMPACT", "FOLD"
 """Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
@@ -42,10 +44,6 @@ RESTORE = "RESTORE"
 
 LOOSE, SETTLED = "loose", "settled"
 """The two kinds of archives, see :attr:`Batch.archive`."""
-
-
-class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
-    """A commit that does not fit the snapshot it is applied to: it removes a batch that is gone, say."""
 
 
 # Data -------------------------------------------------------------------------------------------------------
@@ -129,6 +127,7 @@ class Commit:
             not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
         extract, extracts: the moment of the full extract that was compared (H11); set by a restore, all those of its version.
+        redo, redone: rows owed to other tables from now on (S27); ids of those that are not owed any more.
         metrics: counts, for people.
         user: who did it, as far as known.
         duration_ms: how long the operation took, until the commit.
@@ -155,6 +154,8 @@ class Commit:
     purged: Purged | None = None
     extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(default=None, converter=tuples_or_none)
+    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
+    redone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
@@ -170,6 +171,7 @@ class Commit:
         data["added"] = [b.to_json() for b in self.added]
         data["definition"] = self.definition.to_json() if self.definition else None
         data["purged"] = self.purged.to_json() if self.purged else None
+        data["redo"] = [r.to_json() for r in self.redo]
         return data
 
     @classmethod
@@ -183,6 +185,7 @@ class Commit:
         values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
         values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
         values["purged"] = Purged.from_json(values.get("purged"))
+        values["redo"] = redo_of(values)
         return cls(**values)
 
 
@@ -202,6 +205,7 @@ class Snapshot:
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
         extracts: the moments of all full extracts that were taken (H11).
+        redo: rows that merges up to here owe to other tables (S27).
         writer_protocol: what a writer of this table must understand.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
     """
@@ -216,6 +220,7 @@ class Snapshot:
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
+    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
     reader_protocol: int = FIRST
     writer_protocol: int = FIRST
     checksum: str = attrs.field(default="", repr=False)
@@ -243,6 +248,8 @@ class Snapshot:
         """
         now = max(self.timestamp_ms + 1, now_ms())
         needed = {"reader_protocol": protocol_of(fields.get("definition") or self.definition), **fields}
+        if fields.get("redo"):
+            needed["writer_protocol"] = max(PROTOCOL_OF_REDO, needed.get("writer_protocol", FIRST))
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **needed)
 
     def rebase(self, commit: Commit) -> Commit:
@@ -270,7 +277,7 @@ class Snapshot:
         Raises:
             InapplicableCommit: saying what was expected and what was found.
         """
-        self._check(commit)
+        check_applies(commit, self)
         removed = set(commit.removed)
         added = [attrs.evolve(b, version=commit.version) if b.version is None else b for b in commit.added]
         batches = sorted((*(b for b in self.batches if b.id not in removed), *added), key=_commit_order)
@@ -286,29 +293,11 @@ class Snapshot:
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
             extracts=self._extracts_after(commit),
+            redo=owed_after(self.redo, commit.redo, commit.redone, commit.timestamp_ms),
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
             checksum="",
         )
-
-    def _check(self, commit: Commit) -> None:
-        if commit.version != self.version + 1:
-            raise InapplicableCommit(f"expected version {self.version + 1}, found {commit.version}")
-        if commit.timestamp_ms <= self.timestamp_ms:
-            raise InapplicableCommit(
-                f"expected a timestamp after {self.timestamp_ms}, found {commit.timestamp_ms} (milliseconds)"
-            )
-        here = {b.id for b in self.batches}
-        gone = [i for i in commit.removed if i not in here]
-        if gone:
-            raise InapplicableCommit(f"removes batch '{gone[0]}', which version {self.version} does not have")
-        added = [b.id for b in commit.added]
-        twice = (here - set(commit.removed)).intersection(added) or {i for i in added if added.count(i) > 1}
-        if twice:
-            raise InapplicableCommit(f"adds batch '{min(twice)}', which is part of the table already")
-        future = [b for b in commit.added if b.version is not None and b.version > commit.version]
-        if future:
-            raise InapplicableCommit(f"batch '{future[0].id}' is from version {future[0].version}, after its commit")
 
     def _horizon_after(self, commit: Commit) -> tuple[Any, ...] | None:
         if commit.resets_horizon:
@@ -323,7 +312,8 @@ class Snapshot:
         if transaction is None:
             return self.transactions
         application, version = transaction
-        return {**self.transactions, application: max(version, self.transactions.get(application, version))}
+        last = max(version, self.transactions.get(application, version))
+        return without_old_markers({**self.transactions, application: last})
 
     def _with_stream(self, commit: Commit) -> Mapping[str, str]:
         if commit.stream is None or commit.transaction is None:
@@ -338,6 +328,7 @@ class Snapshot:
             "definition": self.definition.to_json(),
             "batches": [b.to_json() for b in self.batches],
             "purged": self.purged.to_json() if self.purged else None,
+            "redo": [r.to_json() for r in self.redo],
         }
 
     @classmethod
@@ -359,6 +350,7 @@ class Snapshot:
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
         values["purged"] = Purged.from_json(values.get("purged"))
+        values["redo"] = redo_of(values)
         return cls(**values)
 
 

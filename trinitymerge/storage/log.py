@@ -25,7 +25,8 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.properties import checkpoint_interval
 from trinitymerge.storage import faults
-from trinitymerge.storage.entries import Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.applying import InapplicableCommit
+from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.envelope import seal
 from trinitymerge.storage.files import FileSystem
 from trinitymerge.storage.logfiles import HINT, Entry, LogFiles, too_new

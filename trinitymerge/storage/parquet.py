@@ -37,6 +37,7 @@ from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, f
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.ranges import KeptRanges
+from trinitymerge.storage.redo import Redo
 from trinitymerge.storage.storable import check_storable
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
@@ -200,7 +201,7 @@ class ManagedBackend(BatchDirectories):
                 return [path for some in files for path in some]
         return directories
 
-    def _what_is_wrong(self, batch: Batch) -> str:
+    def _what_is_wrong(self, batch: Batch | Redo) -> str:
         """How the files of a batch differ from what the log says; an empty string if they do not.
 
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
@@ -359,7 +360,8 @@ class ManagedBackend(BatchDirectories):
         of a vacuum beside it.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
-        for batch in commit.added:
+        written: list[Batch | Redo] = [*commit.added, *commit.redo]
+        for batch in written:
             if batch.rows and batch.id not in looked_into and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}

@@ -58,7 +58,7 @@ class Change:
 
 @attrs.frozen
 class Outcome:
-    """What one merge would commit, and its counts (S30a)."""
+    """What one merge would commit, and its counts (S30a); and the rows it has for other tables (S27)."""
 
     batch: tuple[Row, ...]
     inserted: int
@@ -67,3 +67,4 @@ class Outcome:
     stale: int
     per_clause: tuple[int, ...]
     unchanged: int = 0
+    remembered: tuple[tuple[Any, list[Row]], ...] = ()

@@ -13,9 +13,9 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Assignments,
+    Change,
     Clause,
     Delete,
     Insert,
@@ -23,6 +23,7 @@ from trinitymerge.merge.clauses import (
     check_clauses,
     describe,
 )
+from trinitymerge.testing.remembered import check_history
 
 
 @attrs.frozen
@@ -89,7 +90,9 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
     """
     check_clauses(clauses)
     for position, clause in enumerate(clauses):
-        for action in clause.actions:
+        for insert in clause.histories:
+            check_history(insert, f"{describe(clauses, position)}, {insert.name}")
+        for action in clause.changes:
             where = f"{describe(clauses, position)}, {action.name}"
             if isinstance(action, Delete):
                 continue
@@ -100,7 +103,7 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
                 _check_required(names, clause, assigned, where)
 
 
-def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str]:
+def _assigned_columns(names: Names, action: Change, where: str) -> frozenset[str]:
     """The columns that the action's map, or its *all*, assigns (S22, S23)."""
     assert not isinstance(action, Delete)
     if isinstance(action.values, Assignments):
@@ -170,7 +173,7 @@ def check_versions_are_kept(names: Names, clauses: tuple[Clause, ...], at: Mappi
     for position, clause in enumerate(clauses):
         has_source = not isinstance(clause, WhenOnlyOnTarget)
         by_source = {n for n in names.definition.watermarkKey if has_source and names.source_column(n) is not None}
-        for action in clause.actions:
+        for action in clause.changes:
             if isinstance(action, Insert):
                 continue
             where = f"{describe(clauses, position)}, {action.name}"

@@ -16,7 +16,6 @@ import attrs
 from trinitymerge.definition import HIDDEN_TOMBSTONE
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Clause,
     Delete,
@@ -26,11 +25,13 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
+from trinitymerge.merge.clauses import Change as ChangeOfTable
 from trinitymerge.testing.changes import Change, Firing, Key, Outcome
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.counting import Counting, stale_changes
 from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
 from trinitymerge.testing.refusals import Refusals
+from trinitymerge.testing.remembered import remembered
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, is_tombstone, store, tombstone_value, zero
 
@@ -88,7 +89,7 @@ class Evaluation:
             self.refusals.stale(stale_changes(changes, batch))
         outcome = self.counting.outcome(firings, changes, batch, len(self.clauses))
         self.refusals.too_many_deletes(outcome.deleted, len(self.live), max_delete_fraction)
-        return outcome
+        return attrs.evolve(outcome, remembered=tuple(remembered(changes, self.clauses)))
 
     # Who fires (S17-S20) ------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Evaluation:
                 if clause.condition is not None and reads_target(clause.condition):
                     return None
                 if self.holds(clause, None, source):
-                    return Firing(None, None, source) if clause.actions == (Delete(),) else None
+                    return Firing(None, None, source) if clause.changes == (Delete(),) else None
         return None
 
     def source_key(self, source: Row) -> Key:
@@ -134,12 +135,12 @@ class Evaluation:
         columns = [by_column[name] for name in self.rules.definition.primaryKey]
         return tuple(source[self.names.source_column(column) or column] for column in columns)
 
-    def actions(self, firing: Firing) -> tuple[Action, ...]:
-        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].actions
+    def actions(self, firing: Firing) -> tuple[ChangeOfTable, ...]:
+        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
     # What is assigned (S10, S22, S23, S29) ------------------------------------------------------------------
 
-    def assign(self, firing: Firing, action: Action) -> Row:
+    def assign(self, firing: Firing, action: ChangeOfTable) -> Row:
         """The stored values of the columns that the action or the source decides; misfits are collected."""
         definition, values = self.rules.definition, self.assigned_by(firing, action)
         for name in definition.watermarkKey:  # S10.1 before S10.2
@@ -162,7 +163,7 @@ class Evaluation:
             return stored
         return {name: stored[name] if name in stored else self.store(name, value) for name, value in values.items()}
 
-    def assigned_by(self, firing: Firing, action: Action) -> Row:
+    def assigned_by(self, firing: Firing, action: ChangeOfTable) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
         if isinstance(action, Delete):
             key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
@@ -210,7 +211,7 @@ class Evaluation:
 
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
-    def write(self, firing: Firing, action: Action, values: Row) -> Change:
+    def write(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
         """The change as it would be stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
         change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
@@ -226,7 +227,7 @@ class Evaluation:
         blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.stored_fields}
         return {name: row[name] if name in self.rules.of_tombstones else blank[name] for name in row}
 
-    def change(self, firing: Firing, action: Action, values: Row) -> Change:
+    def change(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
         if isinstance(action, Insert):
             return self.write_insert(firing, values)
         if firing.target is None:

@@ -73,7 +73,7 @@ def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
 
 
 def _only_updates(plan: ClausePlan) -> bool:
-    return len(plan.clause.actions) == 1 and isinstance(plan.clause.actions[0], Update)
+    return len(plan.clause.changes) == 1 and isinstance(plan.clause.changes[0], Update)
 
 
 def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
@@ -83,7 +83,7 @@ def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Reco
 
 def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
     """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
-    if plan.clause.actions != (Delete(),):
+    if plan.clause.changes != (Delete(),):
         return None
     (delete,) = plan.rows
     keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))

@@ -33,9 +33,9 @@ from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Assignments,
+    Change,
     Clause,
     Delete,
     Insert,
@@ -93,7 +93,8 @@ def analyse(
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
     """The text of every expression of a merge."""
-    given = (*_expressions(condition, clauses), *map(expression, at))
+    beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
+    given = (*_expressions(condition, clauses), *map(expression, at), *beside)
     return [column_text(e) if isinstance(e, Column) else e for e in given]
 
 
@@ -101,7 +102,7 @@ def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | 
     """The conditions and values that the user gave."""
     yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
     for clause in clauses:
-        for action in clause.actions:
+        for action in clause.changes:
             yield from (expression(value) for _, value in action.assignments)
 
 
@@ -131,7 +132,7 @@ class _Resolver:
             where = f"The condition of {describe(self.clauses, position)}"
             self.inspector.check_boolean(where, clause.condition)
             self.stable.append((where, clause.condition))
-        rows = tuple(self._row(position, action) for action in clause.actions)
+        rows = tuple(self._row(position, action) for action in clause.changes)
         reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
         return ClausePlan(clause, clause.condition, reads_target, rows)
 
@@ -142,7 +143,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: Action) -> Kind:
+    def _row(self, position: int, action: Change) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)

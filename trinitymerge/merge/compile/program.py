@@ -143,6 +143,14 @@ class Program:
         return any(s.row.brings_tombstone(self.definition) for s in self.slots)
 
     @cached_property
+    def replaced(self) -> tuple[int, ...]:
+        """The slots of rows that replace one, of which something is written into another table (S27)."""
+        remembering = self.analysis.remembering
+        clauses = remembering.clauses if remembering is not None else frozenset()
+        changing = (n for n, s in enumerate(self.slots) if s.row.changes_pre_image and s.row.clause in clauses)
+        return tuple(changing) if self.knows_target else ()
+
+    @cached_property
     def unknown(self) -> tuple[int, ...]:
         """The slots whose rows must be told what their key holds."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)

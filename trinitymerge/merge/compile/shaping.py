@@ -22,6 +22,7 @@ from trinitymerge.columns import (
     NEW_KEY,
     OLD_KEY,
     RAW,
+    SIDES,
     SLOT,
     STANDS_FOR,
     UNCHANGED,
@@ -174,7 +175,16 @@ def _known_of(program: Program) -> dict[str, Sql]:
         known[LATE] = _late(program)
     if program.compared:
         known[UNCHANGED] = _unchanged(program)
+    if program.replaced:
+        known[SIDES] = _sides(program)
     return known
+
+
+def _sides(program: Program) -> Sql:
+    """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
+    remembering = program.analysis.remembering
+    assert remembering is not None
+    return opaque(by_slot(dict.fromkeys(program.replaced, remembering.scope.sides)))
 
 
 def _stands_for(program: Program) -> Sql:

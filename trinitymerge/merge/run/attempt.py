@@ -28,7 +28,8 @@ from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run import refusals
+from trinitymerge.merge.run import beside, refusals
+from trinitymerge.merge.run.beside import Beside
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.following import planned_again
@@ -75,7 +76,7 @@ def execute(plan: MergePlan) -> MergeResult:
 def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
-        snapshot = plan.backend.snapshot()
+        snapshot = plan.options.newest(plan.backend)
         if snapshot.definition != plan.batches.definition:
             plan = planned_again(plan, snapshot)
             path = plan.chosen
@@ -132,12 +133,13 @@ class _Attempt:
     base: Snapshot
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
+    beside: list[Beside] = attrs.field(factory=list)
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend.path):
-            compiled = self.plan.rows_on(self.path, self.snapshot)
+            compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.backend.path):
@@ -147,12 +149,16 @@ class _Attempt:
         except OutcomeUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except Exception:
-            self.plan.backend.discard(staged)
+            self._discard(staged)
             raise
         except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
             if not self.committing:
-                self.plan.backend.discard(staged)
+                self._discard(staged)
             raise
+
+    def _discard(self, staged: Staged) -> None:
+        for one in (staged, *(b.staged for b in self.beside)):
+            self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
 
@@ -201,6 +207,10 @@ class _Attempt:
         with self._timed("validate"):
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
+        if self.plan.analysis.remembering is not None:
+            with self._timed("history"), merge_errors(self.plan.backend.path):
+                for one in beside.staged_beside(self.plan, compiled):
+                    self.beside.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -280,6 +290,7 @@ class _Attempt:
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
+            rowsHistory=sum(b.redo.rows for b in self.beside),
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
@@ -333,6 +344,7 @@ class _Attempt:
             definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
+            redo=[b.redo for b in self.beside],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
@@ -361,7 +373,7 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
-    return {n: getattr(result, n) for n in names}
+    return {n: getattr(result, n) for n in (*names, *(("rowsHistory",) if result.rowsHistory else ()))}
 
 
 def _why_nothing(observed: Observed) -> str:

@@ -51,16 +51,16 @@ def followed(
         for f in source.schema.fields
     ]
     new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
-    assigned = {key_text(key).casefold() for c in clauses for a in c.actions for key, _ in a.assignments}
-    listed = [a.from_source.columns for c in clauses for a in c.actions if a.from_source and a.from_source.columns]
+    assigned = {key_text(key).casefold() for c in clauses for a in c.changes for key, _ in a.assignments}
+    listed = [a.from_source.columns for c in clauses for a in c.changes if a.from_source and a.from_source.columns]
     assigned |= {name.casefold() for names in listed for name in names}
     named = [
         f.name
         for f in brought
         if f.name.casefold() in assigned and find_name(f.name, own.names, case_sensitive=False) is None
     ]
-    taken = brought if any(a.from_source is not None for c in clauses for a in c.actions) else []
-    excepted = {n.casefold() for c in clauses for a in c.actions if a.from_source for n in a.from_source.exceptColumns}
+    taken = brought if any(a.from_source is not None for c in clauses for a in c.changes) else []
+    excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}
     wanted = [f for f in taken if f.name.casefold() not in excepted]
     wanted += [f for f in brought if f.name in named and f not in wanted]
     definition = following(own, wanted, {*new, *named})
@@ -93,11 +93,11 @@ def planned_again(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
 
 def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:
     changed = not_the_same(before, after)
-    if any(a.from_source is not None for c in plan.clauses for a in c.actions):
+    if any(a.from_source is not None for c in plan.clauses for a in c.changes):
         return list(changed.values())
     keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}
     texts = [
         *texts_of(plan.analysis.condition, plan.clauses, plan.options.at),
-        *(key_text(key) for c in plan.clauses for a in c.actions for key, _ in a.assignments),
+        *(key_text(key) for c in plan.clauses for a in c.changes for key, _ in a.assignments),
     ]
     return [why for name, why in changed.items() if name in keys or any(mentions(text, name) for text in texts)]

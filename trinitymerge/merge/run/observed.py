@@ -16,18 +16,26 @@ from pyspark.sql import functions as F
 from trinitymerge.columns import (
     EFFECT,
     KEEP,
-    KEY_CHANGES,
     KEY_ROWS,
     MISFIT,
     RANK,
     SCATTER,
     STANDS_FOR,
-    UNCHANGED,
 )
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
-from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
+from trinitymerge.merge.analysis.effects import (
+    COUNTS,
+    DUPLICATE,
+    EFFECTS,
+    STALE,
+    STALE_MOVE,
+    TORN,
+    UNCHANGED,
+    WITHHELD,
+)
 from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.unchanged import scattered
 from trinitymerge.merge.paths.base import Compiled
 from trinitymerge.statistics import watermark_metrics
 
@@ -46,9 +54,6 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
-    Where updates are compared with what is there, those that change nothing are left out here (S22b): not if another row of their
-    key changes something, for they may be fresher than that.
-
     Args:
         compiled: what the rows are; those without a key that are not written must not all meet in one place.
         rows: its rows, arranged.
@@ -56,16 +61,10 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """
     keys = [quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        scattered = f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SCATTER}"
-        rows, keys = rows.selectExpr("*", scattered), [*keys, SCATTER]
-    of_key = f"OVER (PARTITION BY {', '.join(keys)})"
-    counted = f"{count_where(KEEP)} {of_key} AS {KEY_ROWS}"
-    if not compiled.is_compared:
-        return rows.selectExpr("*", counted)
-    rows = rows.selectExpr("*", counted, f"max({KEEP} AND NOT {UNCHANGED}) {of_key} AS {KEY_CHANGES}")
-    is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
-    others = [quote(n) for n in rows.columns if n not in (KEEP, UNCHANGED, KEY_CHANGES)]
-    return rows.selectExpr(*others, f"{KEEP} AND NOT ({is_left_out}) AS {KEEP}", f"{is_left_out} AS {UNCHANGED}")
+        if SCATTER not in rows.columns:
+            rows = rows.selectExpr("*", scattered())
+        keys = [*keys, SCATTER]
+    return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
 
 
 def observed_metrics(
@@ -89,7 +88,7 @@ def observed_metrics(
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
-        **({"unchanged": count_where(UNCHANGED)} if compiled.is_compared else {}),
+        **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }

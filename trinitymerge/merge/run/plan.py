@@ -21,10 +21,10 @@ from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.compile import pipeline
 from trinitymerge.merge.compile.purged import without_purged
+from trinitymerge.merge.compile.unchanged import without_unchanged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
 from trinitymerge.merge.paths.choice import cheaper, cheapest
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run.observed import with_key_counts
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Snapshot
@@ -37,6 +37,11 @@ Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
 def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Leaves it at that."""
     return result
+
+
+def newest_of(store: Backend) -> Snapshot:
+    """The newest version as it is."""
+    return store.snapshot()
 
 
 @attrs.frozen
@@ -57,6 +62,7 @@ class Options:
         is_sequenced: each row that is written must say when.
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
         follows_source: the table gets what columns the source has and it has not (S44).
+        newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
     """
 
     on_stale: str = "skip"
@@ -72,6 +78,7 @@ class Options:
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
     follows_source: bool = False
+    newest: Callable[[Backend], Snapshot] = newest_of
 
 
 @attrs.frozen(eq=False)
@@ -141,10 +148,7 @@ class MergePlan:
         with held(self.backend.spark, LITERAL_NAMES):
             compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
             stored = [quote(f.name) for f in self.definition.stored_fields]
-            rows = compiled.rows
-            if compiled.is_compared:
-                rows = with_key_counts(compiled, rows, self.definition)
-            rows = rows.filter(KEEP)
+            rows = compiled.rows.filter(KEEP)
             return rows.selectExpr(*stored, ACTION, CLAUSE)
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
@@ -158,6 +162,9 @@ class MergePlan:
         """
         merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
         compiled = path.compile(merge, Batches.of(snapshot))
+        if compiled.is_compared:
+            rows = without_unchanged(compiled.rows, self.definition, compiled.all_have_keys)
+            compiled = attrs.evolve(compiled, rows=rows)
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
 
     def sql(self) -> str:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from trinitymerge import columns
-from trinitymerge.technical import TechnicalColumn
+from trinitymerge.technical import DECLARED, TechnicalColumn
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
@@ -320,7 +320,7 @@ def test_the_page_lists_modules_in_the_order_in_which_imports_run():
 
 def test_columns_are_used_by_those_they_are_declared_for():
     declared = {name: c for name, c in vars(columns).items() if isinstance(c, TechnicalColumn)}
-    assert len(declared) == len(columns.DECLARED) == len(set(columns.DECLARED)), "each name is declared once"
+    assert len(declared) == len(DECLARED) == len(set(DECLARED)), "each name is declared once"
     used = {name: set() for name in declared}
     for module in MODULES:
         for found in imports(module):

@@ -79,7 +79,11 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
     store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
     batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
-    how = {"parameters": {"clauses": _CLAUSES}, "metrics": _metrics(own, rows), "user": current_user()}
+    how = {
+        "parameters": {"clauses": _CLAUSES, "sourceColumns": own.names},
+        "metrics": _metrics(own, rows),
+        "user": current_user(),
+    }
     commit = before.next_commit("MERGE", added=(batch,), **how)
     publish(store, commit, before, ())
 

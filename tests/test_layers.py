@@ -1,8 +1,9 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history -> reader
-          -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings -> observation -> sessions
-          -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition -> field -> widening -> errors
+    statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history
+          -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings -> observation
+          -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition -> notebook -> field
+          -> widening -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -28,6 +29,7 @@ LAYERS = [
     "errors",
     "widening",
     "field",
+    "notebook",
     "definition",
     "evolving",
     "sqltext",
@@ -58,6 +60,7 @@ LAYERS = [
     "upkeep",
     "lookback",
     "feeding",
+    "copying",
     "table",
     "statements",
     "__init__",
@@ -66,6 +69,7 @@ WITHOUT_SPARK = [
     "errors",
     "widening",
     "field",
+    "notebook",
     "definition",
     "evolving",
     "sqltext",
@@ -74,6 +78,8 @@ WITHOUT_SPARK = [
     "properties",
     "storage.applying",
     "storage.attempts",
+    "storage.batches",
+    "storage.clock",
     "storage.directories",
     "storage.entries",
     "storage.envelope",

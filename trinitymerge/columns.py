@@ -51,7 +51,7 @@ BATCH = column(
     "STRING",
     "the id of the row's batch: the name of its directory",
     "storage.parquet",
-    "history.explanation storage.directories maintenance.purge",
+    "history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,8 @@ KEY_TO_FIND = family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "history.changes history.versions keyrange maintenance.archiving maintenance.purge merge.analysis.keymatch "
+    "history.changes history.versions keyrange maintenance.archiving maintenance.purge maintenance.purgewhere "
+    "merge.analysis.keymatch "
     "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
@@ -135,7 +136,13 @@ ORIGIN = column(
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
-ASKED = column("nothing", "INT", "a column to ask the analyzer about expressions with", "merge.analysis.inspection")
+ASKED = column(
+    "nothing",
+    "INT",
+    "a column to ask the analyzer about expressions with",
+    "merge.analysis.inspection",
+    "maintenance.purgewhere",
+)
 IN_SOURCE = column(
     "source",
     "BOOLEAN",
@@ -355,15 +362,13 @@ KEY_CHANGES = column(
     "key_changes", "BOOLEAN", "some row of the key is written that changes something", "merge.compile.unchanged"
 )
 KEY_ROWS = column(
-    "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
-)
-SCATTER = column(
-    "scatter",
+    "key_rows",
     "BIGINT",
-    "spreads rows without a key over the tasks",
-    "merge.compile.unchanged",
+    "how many rows of the batch have the row's key",
     "merge.run.observed",
+    "maintenance.converting merge.run.refusals",
 )
+SCATTER = column("scatter", "BIGINT", "spreads rows without a key", "merge.compile.unchanged", "merge.run.observed")
 METRICS = column("metrics", "STRING", "aggregates, as one JSON text", "observation")
 DIFFERENT = column("different", "BIGINT", "how many different rows a key and watermark have", "merge.run.refusals")
 DEAD_ROWS = column("dead", "BIGINT", "how many of these are tombstones", "merge.run.refusals")

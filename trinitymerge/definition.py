@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trinitymerge import notebook
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.field import Field as Field
 from trinitymerge.field import check_name, check_type
@@ -249,6 +250,19 @@ class TableDefinition:
     def field(self, name: str) -> Field:
         """The stored field called ``name``, exactly as spelled in the definition."""
         return next(f for f in self.stored_fields if f.name == name)
+
+    def _repr_html_(self) -> str:
+        roles = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
+        columns = [
+            (f.name, f.text, f.nullable, [r for r, names in roles.items() if f.name in names]) for f in self.fields
+        ]
+        facts = {
+            "fileFormat": self.fileFormat,
+            "history": self.history,
+            "comment": self.comment or "",
+            **self.properties,
+        }
+        return notebook.grid(("column", "type", "nullable", "key"), columns) + notebook.pairs(facts.items())
 
     def to_json(self) -> dict[str, Any]:
         """The definition as the log stores it (S7)."""

@@ -1,6 +1,6 @@
 """Feeding a table: the calls that begin a merge, which a ``TrinityTable`` inherits.
 
-Owns: the names of these calls, and the table's alias in expressions. What a merge is stands in :mod:`trinitymerge.merge`.
+Owns: the names of these calls. What a merge is stands in :mod:`trinitymerge.merge`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from trinitymerge.merge.feeds.events import Feed
 from trinitymerge.merge.feeds.extracts import Extract
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.storage.stores import time_travel
-
-_DEFAULT_ALIAS = "target"
+from trinitymerge.upkeep import DEFAULT_ALIAS
 
 _Table = TypeVar("_Table", bound="FedTable")
 
@@ -32,8 +31,6 @@ _Table = TypeVar("_Table", bound="FedTable")
 @attrs.frozen(eq=False, repr=False)
 class FedTable(TableWithAPast):
     """A stored table that rows can be merged into."""
-
-    _alias: str = _DEFAULT_ALIAS
 
     def alias(self: _Table, name: str) -> _Table:
         """The same table under an alias, for merge expressions (default: ``target``).
@@ -58,7 +55,7 @@ class FedTable(TableWithAPast):
             InvalidMergeError: the arguments are of the wrong kind.
         """
         if isinstance(source, FedTable):
-            source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
+            source = source.toDF() if source._alias == DEFAULT_ALIAS else source.toDF().alias(source._alias)
         source = opening.check_source(self._backend.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(

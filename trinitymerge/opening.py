@@ -1,7 +1,7 @@
 """What the calls that create, open and show a table make of their arguments.
 
 Owns: a definition from what users write, points in time from text and datetimes, the rows of ``history()``, and what can be
-the source of a merge. No table is touched here.
+the source of a merge or of a table. No table is touched here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,20 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.ddl import fields_of
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
+from trinitymerge.errors import (
+    InvalidMergeError,
+    StorageError,
+    TrinityMergeError,
+    how_to_convert,
+    kind_of,
+)
 from trinitymerge.expressions import quote, text_literal
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
+from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage.entries import Commit, Snapshot
+from trinitymerge.storage.files import escape_glob
+from trinitymerge.storage.formats import reader_of
 from trinitymerge.widening import contains
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -154,6 +163,22 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
 
 
 # Sources --------------------------------------------------------------------------------------------------------------
+
+
+def parquet_files(spark: SparkSession, path: str) -> DataFrame:
+    """The rows of a directory of Parquet files, by the columns of the files.
+
+    Raises:
+        StorageError: there are none, or they cannot be read.
+    """
+    try:
+        rows = reader_of(spark, "parquet").load(escape_glob(path))
+        rows.schema  # noqa: B018 - Spark Connect looks at the files now
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise StorageError(f"There are no Parquet files to read at {path}: {spark_text(error)}", path=path) from None
+    return rows
 
 
 def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:

@@ -2,8 +2,9 @@
 
 Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
 :mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
-:mod:`trinitymerge.merge`; the calls that feed a table are inherited from :mod:`trinitymerge.feeding`, those that look back from
-:mod:`trinitymerge.lookback`, those for maintenance from :mod:`trinitymerge.upkeep`.
+:mod:`trinitymerge.merge`; the calls that make one of what exists are inherited from :mod:`trinitymerge.copying`, those that feed
+a table from :mod:`trinitymerge.feeding`, those that look back from :mod:`trinitymerge.lookback`, those for maintenance from
+:mod:`trinitymerge.upkeep`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import opening
+from trinitymerge.copying import CopiedTable
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import TableExistsError
 from trinitymerge.expressions import quote
-from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.intervals import Intervals
@@ -33,7 +34,7 @@ from trinitymerge.storage.stores import store_of, time_travel
 
 
 @attrs.frozen(eq=False, repr=False)
-class TrinityTable(FedTable):
+class TrinityTable(CopiedTable):
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
     Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a

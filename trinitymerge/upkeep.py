@@ -1,21 +1,22 @@
 """Keeping a table small, fast and healthy: the calls for its upkeep, which a ``TrinityTable`` inherits.
 
-Owns: what a table object works on, whether it may write, and the names of these calls. Holds no logic of its own: what they
-do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
+Owns: what a table object works on, whether it may write, its alias in expressions, and the names of these calls. Holds no logic
+of its own: what they do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
 :mod:`trinitymerge.storage.stores`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from trinitymerge import unfinished
 from trinitymerge.errors import ReadOnlyTableError
-from trinitymerge.maintenance import compaction, health, purge, retention
+from trinitymerge.maintenance import compaction, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
@@ -26,6 +27,8 @@ from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
 from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.stores import maintained, time_travel
 
+DEFAULT_ALIAS = "target"
+
 
 @attrs.frozen(eq=False, repr=False)
 class MaintainedTable:
@@ -33,6 +36,7 @@ class MaintainedTable:
 
     _backend: Backend
     _pinned: int | None = None
+    _alias: str = DEFAULT_ALIAS
 
     @property
     def path(self) -> str:
@@ -149,7 +153,7 @@ class MaintainedTable:
         Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
         cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
         keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
-        rows, but the conditions and values of merges as they were written in the code.
+        rows, and conditions of merges without the values in them (S36b).
 
         Args:
             keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
@@ -172,6 +176,39 @@ class MaintainedTable:
             1
         """
         return purge.purge(self._maintained("purge()"), keys, lambda: self._finished("purge()", patience_ms=0))
+
+    def purgeWhere(self, condition: str | Column) -> PurgeResult:
+        """Erases every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
+
+        All files below the table are looked into: those of past versions and of writers that died too, tombstones and archives. So
+        a key goes whose current row does not fulfil the condition, if an earlier one does that is still stored. It is evaluated
+        again until nothing is found: on what lands meanwhile, too.
+
+        A row counts as it is stored. A tombstone holds its key, its watermark and nothing else; what a compaction has dropped and
+        a vacuum removed cannot be found, and need not be. The condition does not get into the log.
+
+        Args:
+            condition: boolean SQL text or Column over the table's columns; null is not true. At most 100,000 keys may be found.
+
+        Returns:
+            What was rewritten, deleted and removed, and how many keys were found. If none was, nothing is committed.
+
+        Raises:
+            InvalidMergeError: the condition is None, or not boolean, or not deterministic, or cannot be evaluated.
+            ValueError: it is true of too many keys.
+            ConcurrentCommitError: rows that fulfil it are written faster than they can be erased.
+            CorruptTableError: as :meth:`purge`.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.updateWhere("order_id = '1'", {"amount": "6"}).execute().rowsUpdated
+            1
+            >>> result = orders.purgeWhere("amount = 5")  # what the row was before
+            >>> result.keys, [row["order_id"] for row in orders.toDF().collect()]
+            (1, ['2'])
+        """
+        finish = partial(self._finished, "purgeWhere()", patience_ms=0)
+        return purgewhere.purge_where(self._maintained("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
         """Begins to change the table's definition: properties, the comment, and whether versions are kept.

@@ -5,11 +5,9 @@ Owns: the figures and the advice. Changes nothing.
 
 from __future__ import annotations
 
-import html
-
 import attrs
 
-from trinitymerge import reader
+from trinitymerge import notebook, reader
 from trinitymerge.errors import counted, sized
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -88,11 +86,7 @@ class TableHealth:
         return f"{segments}{self.pendingBatches:,} pending{folded}"
 
     def _repr_html_(self) -> str:
-        rows = (
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._lines()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        return notebook.pairs(self._lines())
 
 
 def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:

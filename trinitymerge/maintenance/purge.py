@@ -88,8 +88,7 @@ class _Purge:
 
     def holding(self, ids: Sequence[str]) -> set[str]:
         """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
-        ever = (c.definition for c in self.backend.history() if c.definition is not None)
-        readable = for_reading(self.definition, ever)
+        readable = of_all_files(self.backend, self.definition)
         fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
         found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
@@ -146,6 +145,11 @@ class _Purge:
                 self.backend.remove(self.backend.batch_path(batch.id))
 
 
+def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefinition:
+    """A definition by which the files of any version can be read (S43)."""
+    return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
+
+
 def purge(
     backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
@@ -174,9 +178,20 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callabl
     count = found.count()
     if count > MOST_KEYS:
         raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
-    work = _Purge(backend, snapshot.definition, found)
-    if not count:
-        return PurgeResult(snapshot.version, 0, 0, 0, 0)
+    return erase(backend, found, count, start, finish) if count else PurgeResult(snapshot.version, 0, 0, 0, 0)
+
+
+def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish: Callable[[], object]) -> PurgeResult:
+    """Removes every stored version of some keys, as :func:`purge` does.
+
+    Args:
+        backend: where the table is.
+        keys: columns :data:`~trinitymerge.columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
+        count: how many there are.
+        start: when the call began, by :func:`time.perf_counter`.
+        finish: see :func:`purge`.
+    """
+    work = _Purge(backend, backend.snapshot().definition, keys)
     try:
         before, after = _commit(work, count, start, finish)
     except OutcomeUnknown:
@@ -186,7 +201,7 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callabl
         raise
     faults.fault("purge.committed")
     deleted = _delete_holding(work, after)
-    unverified = _verify(work)
+    doubtful = _verify(work)
     replaced = [b for b in before.batches if b.id in work.rewritten]
     return PurgeResult(
         version=after.version,
@@ -194,7 +209,7 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callabl
         rowsRemoved=sum(b.rows for b in before.batches) - sum(b.rows for b in after.batches),
         filesRewritten=sum(b.files for b in replaced),
         filesDeleted=deleted,
-        unverified=unverified,
+        unverified=doubtful,
         seconds=time.perf_counter() - start,
     )
 
@@ -245,15 +260,24 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     others = [i for i in backend.directories() if i not in needed]
     readable = [i for i in others if backend.data_files(i)]
     deleted = 0
-    for batch_id in [*work.holding(readable), *(i for i in others if _is_dead(backend, i))]:
-        files = backend.all_files(batch_id)
-        deleted += sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
-        backend.remove(backend.batch_path(batch_id))
-        faults.fault("purge.deleted")
+    for batch_id in [*work.holding(readable), *(i for i in others if is_dead(backend, i))]:
+        deleted += delete(backend, batch_id)
     return deleted
 
 
-def _is_dead(backend: Maintained, batch_id: str) -> bool:
+def delete(backend: Maintained, batch_id: str) -> int:
+    """Deletes a directory that no version needs.
+
+    Returns:
+        How many files of rows were in it.
+    """
+    files = backend.all_files(batch_id)
+    backend.remove(backend.batch_path(batch_id))
+    faults.fault("purge.deleted")
+    return sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
+
+
+def is_dead(backend: Maintained, batch_id: str) -> bool:
     """True if the writer of a directory has died: it has touched nothing for an hour."""
     files = backend.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
@@ -281,4 +305,9 @@ def _verify(work: _Purge) -> tuple[str, ...]:
             "written there; call purge again.",
             path=backend.path,
         )
-    return tuple(backend.batch_path(i) for i in here if backend.unfinished_files(i))
+    return unverified(backend)
+
+
+def unverified(backend: Maintained) -> tuple[str, ...]:
+    """The directories that could not be looked into, for a writer is at work there."""
+    return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))

@@ -87,3 +87,31 @@ class ConfiguredMerge(Generic[_Merge]):
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
             raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
         return self._with(max_delete_fraction=float(fraction))
+
+    def withCounts(self) -> _Merge:
+        """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
+
+        Example:
+            >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
+            True
+            >>> orders.upsert(orders.toDF()).withCounts().execute().rowsUpdated
+            2
+        """
+        return self._with(counts=True)
+
+    def withComment(self, text: str) -> _Merge:
+        """A note that stands in the parameters of the merge in ``history()`` (S36b).
+
+        It is part of the log for good, whatever is purged: name no people in it.
+
+        Args:
+            text: why the merge is made, or by which run of which job.
+
+        Example:
+            >>> _ = orders.deleteWhere("amount < 6").withComment("ticket 17").execute()
+            >>> orders.history().selectExpr("get_json_object(parameters, '$.comment') AS comment").first()
+            Row(comment='ticket 17')
+        """
+        if not isinstance(text, str) or not text:
+            raise InvalidMergeError(f"withComment takes text, got {text!r}.")
+        return self._with(comment=text)

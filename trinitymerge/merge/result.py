@@ -5,11 +5,11 @@ Owns: the counts, and how they print in a terminal and in a notebook. Plain data
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 
 import attrs
 
+from trinitymerge import notebook
 from trinitymerge.errors import counted
 
 
@@ -119,10 +119,4 @@ class MergeResult:
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["columnsAdded"] = "; ".join(self.columnsAdded)
         shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td>{html.escape('unknown' if value is None else str(value))}</td></tr>"
-            for name, value in shown.items()
-            if value != ""
-        )
-        return f"<table>{rows}</table>"
+        return notebook.pairs((name, value) for name, value in shown.items() if value != "")

@@ -105,7 +105,7 @@ class LogFiles:
             CorruptTableError: the entry is torn or garbled.
         """
         try:
-            content = self.fs.read(self.entry_path(snapshot.version))
+            content = self.fs.read(self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version))
         except (FileNotFoundError, NotADirectoryError):
             return False
         try:

@@ -23,7 +23,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.expressions import empty_frame, quote, text_literal
+from trinitymerge.expressions import empty_frame, quote
 from trinitymerge.jvm import count_input_files
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
@@ -32,7 +32,7 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
-from trinitymerge.storage.filecolumns import as_declared, as_stored, in_files
+from trinitymerge.storage.filecolumns import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
@@ -76,13 +76,25 @@ class ManagedBackend(BatchDirectories):
             InvalidDefinitionError: the files cannot keep a column.
         """
         check_storable(definition)
+        return self.begin(
+            Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+        )
+
+    def require_free(self) -> None:
+        """Checks that nothing is at the path."""
         if self.log.files.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
         self._refuse_foreign_files()
-        commit = Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+
+    def begin(self, commit: Commit) -> Snapshot:
+        """Creates the table by its first commit, with what batches that brings."""
+        self.require_free()
+        for batch in commit.begins.snapshot.batches if commit.begins else ():
+            if batch.rows and self._what_is_wrong(batch):
+                raise self._vacuumed(batch.id)
         try:
             self._latest = self.log.create(commit)
         except FileExistsError:
@@ -128,7 +140,11 @@ class ManagedBackend(BatchDirectories):
 
     def committed_at(self, version: int) -> int:
         """When a version was committed, milliseconds since the epoch."""
-        return next(self.log.commits(version, version)).timestamp_ms
+        return self.log.committed_at(version)
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time."""
+        return self.log.version_of(timestamp_ms)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """The commits of versions ``first`` to ``last``, oldest first."""
@@ -159,7 +175,7 @@ class ManagedBackend(BatchDirectories):
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.require_whole(readable)
             raise self._gone("a batch", "changed while it was opened")
-        return as_declared(rows, fields, oldest, f"{_version_of(readable)} AS {VERSION}")
+        return as_declared(rows, fields, oldest, f"{version_of_batch(readable)} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
@@ -320,9 +336,7 @@ class ManagedBackend(BatchDirectories):
         reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
             rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
-            return as_declared(
-                rows, _found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout
-            )
+            return as_declared(rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout)
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
@@ -367,27 +381,3 @@ class ManagedBackend(BatchDirectories):
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
         self._latest = self.log.commit(commit, base)
         return self._latest
-
-
-def _found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
-    """What the columns of a file are: those of the table by what they are stored as, and the library's."""
-    known = {f.stored_as: f for f in declared}
-    return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
-
-
-def _version_of(batches: Sequence[Batch]) -> str:
-    """The commit version of a row's batch, as SQL.
-
-    Looking into a map compares key after key, for every row. So there are several maps, by how the id begins; not one of
-    maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
-    """
-    if len(batches) == 1:
-        return f"{batches[0].version}L"
-    by_start: dict[str, list[Batch]] = {}
-    for batch in batches:
-        by_start.setdefault(batch.id[0], []).append(batch)
-    whens = (
-        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
-        for start, some in by_start.items()
-    )
-    return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"

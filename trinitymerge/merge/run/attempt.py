@@ -25,7 +25,6 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.merge.analysis import ignored
-from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run import beside, refusals
@@ -33,6 +32,7 @@ from trinitymerge.merge.run.beside import Beside
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.following import planned_again
+from trinitymerge.merge.run.noted import parameters_of
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -339,7 +339,7 @@ class _Attempt:
         base = self.base
         commit = base.next_commit(
             "MERGE",
-            parameters=self._parameters(),
+            parameters=parameters_of(self.plan),
             added=batches,
             definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
@@ -352,13 +352,6 @@ class _Attempt:
         )
         self.committing = True
         return publish(self.plan.backend, commit, base, requirements(self.plan.options, dependence))
-
-    def _parameters(self) -> dict[str, Any]:
-        """What was asked, for people: clauses, or the call that stands for them."""
-        clauses = self.plan.clauses
-        if self.plan.options.call:
-            return {"call": self.plan.options.call}
-        return {"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(clauses, 1)]}
 
     # Around ---------------------------------------------------------------------------------------------------------
 

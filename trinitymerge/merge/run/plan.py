@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge import notebook
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import counted, sized
@@ -60,6 +61,8 @@ class Options:
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
+        counts: every count of the result is to be known (S30b).
+        comment: of the user's, for ``history()`` (S36b).
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
         follows_source: the table gets what columns the source has and it has not (S44).
         newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
@@ -79,6 +82,8 @@ class Options:
     at: tuple[Any, ...] = ()
     follows_source: bool = False
     newest: Callable[[Backend], Snapshot] = newest_of
+    counts: bool = False
+    comment: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -204,6 +209,11 @@ class MergePlan:
         text = "\n".join([self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines()])
         print(text)
         return text
+
+    def _repr_html_(self) -> str:
+        clauses, source = self._clause_lines(), self._source_lines()
+        lines = [("merge", self._headline()), ("clauses", clauses), ("source", source), ("path", self._path_lines())]
+        return notebook.pairs((name, told) for name, told in lines if told)
 
     def _headline(self) -> str:
         name = self.backend.path.rstrip("/").rsplit("/", 1)[-1]

@@ -123,4 +123,4 @@ def _needs_counts(options: Options, has_watermark: bool, remembering: Rememberin
         return f'onStale("{options.on_stale}") compares watermarks with the target\'s'
     if options.max_delete_fraction is not None:
         return "maxDeleteFraction counts the rows that are deleted"
-    return None
+    return "withCounts() asks for all counts" if options.counts else None

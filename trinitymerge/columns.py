@@ -343,7 +343,7 @@ KEEP = column(
     "BOOLEAN",
     "the row is written",
     "merge.compile.settling",
-    "merge.compile.purged merge.run.attempt merge.run.observed merge.run.plan",
+    "merge.compile.purged merge.compile.unchanged merge.run.attempt merge.run.observed merge.run.plan",
 )
 PURGED = column(
     "purged", "BOOLEAN", "the row would be written but for its purged key", "merge.compile.purged", "merge.run.attempt"

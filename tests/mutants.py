@@ -626,6 +626,62 @@ MUTANTS = (
         "any_of([said, said or is_tombstone(own, ",
         ["test_history_unusual.py::test_H10_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
     ),
+    Mutant(
+        "an expression ends at a comma inside of parentheses (S32a)",
+        "statements/cursor.py",
+        'not self.done and (opened or not (self.symbol() == ")" or ends(self))):',
+        'not self.done and not ends(self) and (opened or self.symbol() != ")"):',
+        ["test_statements.py::test_expressions_are_the_users_text_wherever_they_stand"],
+    ),
+    Mutant(
+        "a common table expression hides no table (S32a)",
+        "statements/glot.py",
+        "if any(e.alias.lower() == name.lower() for e in seen):",
+        "if False:",
+        ["test_statements.py::test_tables_of_a_query_are_found_where_they_stand_and_common_table_expressions_are_none"],
+    ),
+    Mutant(
+        "a common table expression sees itself, not the table it is called like (S32a)",
+        "statements/glot.py",
+        'place + bool(node.args.get("recursive"))',
+        "place + 1",
+        ["test_statements.py::test_tables_of_a_query_are_found_where_they_stand_and_common_table_expressions_are_none"],
+    ),
+    Mutant(
+        "a version that a query asks for is passed over (S32a)",
+        "statements/naming.py",
+        "        if not reference.is_past:\n",
+        "        if reference.version != -1:\n",
+        ["test_sql.py::test_S32a_queries_see_past_versions"],
+    ),
+    Mutant(
+        "one table is read once for each of its names, each time at the newest version (S32a)",
+        "statements/naming.py",
+        "if key not in self._known:",
+        "if key:",
+        ["test_sql.py::test_nothing_is_left_in_the_catalog_and_one_table_is_read_once"],
+    ),
+    Mutant(
+        "the tables of queries in conditions stay behind as views (S32a)",
+        "statements/naming.py",
+        "self.spark.catalog.dropTempView(view)",
+        "view.strip()",
+        ["test_sql.py::test_S32a_queries_in_conditions_and_values_see_the_tables_of_the_statement"],
+    ),
+    Mutant(
+        "an insert takes columns by name where a list says otherwise (S32a)",
+        "statements/running.py",
+        "rows = rows.toDF(*wanted)",
+        "rows = rows.toDF(*sorted(wanted))",
+        ["test_sql.py::test_S32a_inserts_go_by_position_by_a_list_or_by_name"],
+    ),
+    Mutant(
+        "a delete without WHERE deletes nothing (S32a)",
+        "statements/running.py",
+        'table.deleteWhere("true" if statement.condition is None',
+        'table.deleteWhere("false" if statement.condition is None',
+        ["test_sql.py::test_S32a_updates_and_deletes_are_shorthands_of_the_chain"],
+    ),
 )
 
 

@@ -502,6 +502,8 @@ def with_text(draw, clause, action):
 
     if action.assignments:
         action = type(action)(Assignments([(name, text(value)) for name, value in action.assignments]))
+    elif action.from_source is not None:
+        action = type(action)(All(action.from_source.exceptColumns))  # SQL has no words for its other options
     return type(clause)(None if clause.condition is None else text(clause.condition), [action])
 
 

@@ -183,7 +183,7 @@ def test_schema_evolution_is_asked_of_the_builder_where_it_can(spark, events, up
     )
     merge = builder(spark, text, {"e": events})
     assert asked == [merge._clauses]
-    monkeypatch.delattr(MergeBuilder, "withSchemaEvolution")
+    monkeypatch.setattr(MergeBuilder, "withSchemaEvolution", None)
     with refused(SqlError, "Line 1, column 12", "SCHEMA", "Leave WITH SCHEMA EVOLUTION out"):
         builder(spark, text, {"e": events})
 

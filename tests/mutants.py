@@ -626,6 +626,34 @@ MUTANTS = (
         "any_of([said, said or is_tombstone(own, ",
         ["test_history_unusual.py::test_H10_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
     ),
+    Mutant(
+        "what comes too late is remembered (S27)",
+        "merge/compile/remembering.py",
+        "_REPLACE_NOTHING = (STALE, STALE_MOVE,",
+        "_REPLACE_NOTHING = (",
+        ["test_remembered.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
+    ),
+    Mutant(
+        "rows for another table are merged without their marker (S27)",
+        "unfinished.py",
+        "    merge.withTransaction(redo.marker, redo.since_ms).execute()",
+        "    merge.execute()",
+        ["test_remembered.py::test_S36_two_that_finish_at_once_write_the_rows_once"],
+    ),
+    Mutant(
+        "a merge commits what another table could not take (S27, S34)",
+        "merge/run/beside.py",
+        "            _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)\n",
+        "",
+        ["test_remembered.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
+    ),
+    Mutant(
+        "rows for another table are forgotten with their merge's process (S27)",
+        "unfinished.py",
+        "    if not snapshot.redo:\n        return snapshot",
+        "    if snapshot.redo:\n        return snapshot",
+        ["test_remembered.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left"],
+    ),
 )
 
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from helpers import assertRows, quickly
 from lanes import Together, beside, lanes_of, led_by_lane, prepared, program, rows_of, traces_of
+from processes import fork
 from pyspark.sql import functions as F
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
 
@@ -381,6 +382,34 @@ def test_S27_rows_that_cannot_be_written_block_writes_and_never_reads(spark, tab
     assertRows(past.toDF(), REPLACED)
 
 
+def test_S27_health_says_what_is_owed(table, changes, past, at_point):
+    left_owing(table, changes, past, at_point)
+    health = table.health()
+    assert (health.action, health.reason) == ("any write", f"2 rows for {past.path} are still to be written there")
+
+
+def count_up(spark, table, rounds):
+    """Adds one to every counter, and keeps what it was."""
+    past = TrinityTable.forPath(spark, f"{table.path}-past")
+    for _ in range(rounds):
+        merge = table.merge(frame(spark, "id INT", 0, 1)).whenMatched("target.n >= 0").updateExpr({"n": "target.n + 1"})
+        merge.insertHistoryExpr({"id": "id", "n": "n"}, past).execute()
+
+
+@pytest.mark.classic("processes share its JVM")
+def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(0, 0), (1, 0)])
+    past = TrinityTable.create(spark, f"{table.path}-past", "id INT, n INT", primaryKey=["id", "n"])
+    processes = [fork(count_up, table.path, spark, 3) for _ in range(2)]
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert live_rows(table) == [(0, 6), (1, 6)]
+    assertRows(past.toDF(), [(i, n) for i in (0, 1) for n in range(6)])
+    assert sum(b.rows for c in past._backend.history() for b in c.added if c.operation == "MERGE") == 12
+    assert table._snapshot().redo == ()
+
+
 def test_S27_rows_can_be_given_up(spark, table, changes, past, at_point):
     left_owing(table, changes, past, at_point)
     shutil.rmtree(directory_of(past))
@@ -512,7 +541,7 @@ def test_S27_into_a_Spark_table_at_least_once(spark, table, changes, catalog_tab
         ({**KEEP, "ID": "1"}, "assigns 'id' twice"),
         ({**KEEP, "v": "why"}, r"column 'v': .*`why`"),
         ({**KEEP, "v": "C.v"}, "There is no alias 'C'"),
-        ({**KEEP, "v": "max(v)"}, "column 'v'.*aggregates"),
+        ({**KEEP, "v": "max(v)"}, "insertHistoryExpr into .*aggregates"),
         ({**KEEP, "ts": "array(1)"}, "column 'ts' is int, and a value of type array"),
     ],
 )
@@ -550,6 +579,12 @@ def test_S30_an_alias_that_is_also_a_column_is_refused(table, changes, past):
     assert merge.insertHistoryExpr({"id": "id", "ts": "ts", "v": "v"}, past).build()
     with pytest.raises(InvalidMergeError, match="'v' is an alias and a column"):
         merge.insertHistoryExpr({"id": "v.id", "ts": "ts", "v": "v"}, past).build()
+
+
+def test_S22a_what_a_map_mentions_is_not_left_out(table, changes, past):
+    merge = table.alias("A").merge(changes.alias("B"), "A.id = B.id").whenMatched().updateAll()
+    assert merge.build().analysis.ignored == ("why",)
+    assert merge.insertHistoryExpr(KEEP, past).build().analysis.ignored == ()
 
 
 def test_it_is_explained(table, changes, past):

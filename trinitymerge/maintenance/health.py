@@ -39,7 +39,8 @@ class TableHealth:
         bytes: their size.
         reclaimableBytes: size of the files that this version does not need: past versions and leftovers. What
             ``vacuum()`` frees, once its retention has passed.
-        action: what to do next: ``"compact()"``, ``"vacuum()"`` or ``"nothing"``.
+        action: what to do next: ``"compact()"``, ``"vacuum()"``, ``"any write"`` (of rows that other tables are still to get, S27)
+            or ``"nothing"``.
         reason: why.
 
     Example:
@@ -98,7 +99,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
     amplification = stored / live if live else float(stored or 1)
-    action, reason = _advice(to_read, amplification, size, reclaimable)
+    action, reason = _debts(snapshot) or _advice(to_read, amplification, size, reclaimable)
     return TableHealth(
         version=snapshot.version,
         liveRows=live,
@@ -122,6 +123,14 @@ def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
     needed = {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
     unused = [i for i in backend.directories() if i not in needed]
     return sum(f.size_bytes for i in unused for f in backend.all_files(i))
+
+
+def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
+    """What merges have left to be done; whoever writes next does it."""
+    if not snapshot.redo:
+        return None
+    first, rows = snapshot.redo[0], sum(r.rows for r in snapshot.redo)
+    return "any write", f"{counted(rows)} for {first.table} are still to be written there"
 
 
 def _advice(batches: Batches, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:

@@ -237,7 +237,7 @@ def _values(
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
     _check_complete(where, given, destination)
-    types = inspector.types(where, given)
+    types = inspector.types(f"{where} (a name without an alias is the table's)", given)
     values: dict[str, Value] = {f.name: Null() for f in destination.fields}
     if destination.definition is not None and destination.definition.tombstoneKey is not None:
         values[destination.definition.tombstoneKey] = Alive()

@@ -11,7 +11,6 @@ from trinitymerge import (
     DuplicateKeyError,
     InvalidDefinitionError,
     InvalidMergeError,
-    MergeBuilder,
     ReadOnlyTableError,
     SchemaMismatchError,
     SqlError,
@@ -175,17 +174,29 @@ def test_S32a_without_aliases_both_sides_go_by_their_names_and_paths_as_in_the_c
     assertRows(events.toDF().select("id", "v"), [(2, "b"), (3, "y")])
 
 
-def test_schema_evolution_is_asked_of_the_builder_where_it_can(spark, events, updates, monkeypatch):
-    text = "MERGE WITH SCHEMA EVOLUTION INTO e USING updates s ON e.id = s.id WHEN MATCHED THEN UPDATE SET *"
-    asked = []
-    monkeypatch.setattr(
-        MergeBuilder, "withSchemaEvolution", lambda self: asked.append(self._clauses) or self, raising=False
-    )
-    merge = builder(spark, text, {"e": events})
-    assert asked == [merge._clauses]
-    monkeypatch.setattr(MergeBuilder, "withSchemaEvolution", None)
-    with refused(SqlError, "Line 1, column 12", "SCHEMA", "Leave WITH SCHEMA EVOLUTION out"):
-        builder(spark, text, {"e": events})
+def test_S44_a_statement_may_let_the_table_follow_its_source(spark, events, updates):
+    text = "MERGE WITH SCHEMA EVOLUTION INTO e USING (SELECT *, 'web' AS channel FROM updates) s ON e.id = s.id"
+    result = sql(spark, f"{text} WHEN MATCHED THEN UPDATE SET *", {"e": events})
+    assert result.columnsAdded == ("column channel string is added",)
+    assert "channel" in events.toDF().columns
+
+
+def test_S43_a_statement_alters_columns(spark, events):
+    text = "ALTER TABLE e ADD COLUMNS (n INT COMMENT 'how many', `of what` STRING)"
+    assert len(sql(spark, text, {"e": events}).changes) == 2
+    for change in (
+        "RENAME COLUMN `of what` TO of",
+        "ALTER COLUMN n TYPE BIGINT",
+        "ALTER COLUMN n COMMENT 'a lot'",
+        "DROP COLUMN of",
+    ):
+        assert len(sql(spark, f"ALTER TABLE e {change}", {"e": events}).changes) == 1
+    field = events.definition.field("n")
+    assert (field.text, field.comment, "of" in events.definition.names) == ("bigint", "a lot", False)
+    with refused(InvalidDefinitionError, "Line 1", "no column 'nope'"):
+        sql(spark, "ALTER TABLE e DROP COLUMN nope", {"e": events})
+    with refused(SqlError, "Line 1, column 27", "alter().setDefault()"):
+        sql(spark, "ALTER TABLE e ALTER COLUMN n SET DEFAULT 5", {"e": events})
 
 
 # Queries in conditions and values -------------------------------------------------------------------------------------

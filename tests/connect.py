@@ -30,6 +30,7 @@ LANE = {
     "test_maintenance.py": 8,
     "test_segments.py": 8,
     "test_merge.py": 8,
+    "test_remembered.py": 12,
     "test_reader.py": 8,
     "test_sql.py": 4,
     "test_paths.py": 12,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
+import attrs
 import pytest
 from helpers import assertRows
 from pyspark.sql import SparkSession
@@ -17,10 +18,16 @@ from tables import frame
 
 from trinitymerge.columns import BATCH, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import CorruptTableError, FilesVacuumedError, TableExistsError, TableNotFoundError
+from trinitymerge.errors import (
+    CorruptTableError,
+    FilesVacuumedError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedStorageError,
+)
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.storage.backend import Backend, Batches, Maintained, Staged, TimeTravel
-from trinitymerge.storage.entries import Batch, Commit, Snapshot
+from trinitymerge.storage.entries import Batch, Beginning, Commit, Snapshot
 from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
 
 FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
@@ -152,6 +159,59 @@ def check_versions_are_found_by_their_times(store: TimeTravel) -> None:
     times = [store.committed_at(v) for v in range(4)]
     assert times == sorted(set(times))
     assert [store.version_at(t) for t in times] == [0, 1, 2, 3]
+
+
+def check_a_version_is_known_by_its_exact_time(store: TimeTravel) -> None:
+    for n in range(3):
+        append(store, (n, 1, "a"))
+    assert [store.version_of(store.committed_at(v)) for v in range(4)] == [0, 1, 2, 3]
+
+
+def check_a_table_begins_with_batches_or_not_at_all(store: Maintained) -> None:
+    before = append(store, (1, 1, "a"), (2, 1, "b"))
+    kind: Any = type(store)
+    other: Maintained = kind(store.spark, f"{store.path}-other")
+    copied, lost = (other.copied_from(store, before.batches[0].id) for _ in range(2))
+    assert set(other.directories()) == {copied, lost}
+    other.remove(other.batch_path(lost))
+    commits = []
+    for id in (lost, copied):
+        snapshot = attrs.evolve(before, batches=[attrs.evolve(before.batches[0], id=id)])
+        begins = Beginning(snapshot=snapshot, commit_times={})
+        commits.append(
+            Commit(
+                version=0, timestamp_ms=before.timestamp_ms, operation="T", definition=before.definition, begins=begins
+            )
+        )
+    other.require_free()
+    with pytest.raises(FilesVacuumedError):
+        other.begin(commits[0])
+    assert not other.exists()
+    after = other.begin(commits[1])
+    assert (after, rows_of(other, after)) == (other.snapshot(), rows_of(store, before))
+    for begin in (other.require_free, lambda: other.begin(commits[1]), lambda: store.begin(commits[1])):
+        with pytest.raises(TableExistsError):
+            begin()
+    with pytest.raises(UnsupportedStorageError):
+        other.copied_from(object(), copied)
+    assert rows_of(store, append(store, (3, 1, "c"))) == [(1, "a", 1), (2, "b", 1), (3, "c", 2)]
+    assert rows_of(other, append(other, (4, 1, "d"))) == [(1, "a", 1), (2, "b", 1), (4, "d", 2)]
+
+
+def check_what_was_made_for_a_table_that_is_none_goes(store: Maintained) -> None:
+    kind: Any = type(store)
+    other: Maintained = kind(store.spark, f"{store.path}-none")
+    rows = frame(store.spark, "id INT, ts BIGINT, v STRING", (1, 1, "a")).selectExpr("*", "false AS _tm_deleted")
+
+    def fail() -> None:
+        with other.nothing_left():
+            other.discard(other.stage(rows, store.snapshot().definition))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (other.exists(), dict(other.directories())) == (False, {})
+    other.require_free()
 
 
 def check_lost_files_are_named_not_read_over(store: Maintained) -> None:

@@ -52,6 +52,7 @@ def is_plain(table: TrinityTable, rows: Sequence[tuple[Any, ...]]) -> bool:
     keys = {RowRules(own).key(row) for row in _named(own, rows)}
     return (
         bool(rows)
+        and not own.is_rearranged
         and len(keys) == len(rows)
         and all(len(row) == len(own.fields) for row in rows)
         and all(str(f.type) in _PLAIN and (f.nullable or f.name in told) for f in own.fields)
@@ -78,7 +79,11 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
     store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
     batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
-    how = {"parameters": {"clauses": _CLAUSES}, "metrics": _metrics(own, rows), "user": current_user()}
+    how = {
+        "parameters": {"clauses": _CLAUSES, "sourceColumns": own.names},
+        "metrics": _metrics(own, rows),
+        "user": current_user(),
+    }
     commit = before.next_commit("MERGE", added=(batch,), **how)
     publish(store, commit, before, ())
 
@@ -97,7 +102,7 @@ def _staged(
         id = uuid.uuid4().hex
         store.files.mkdirs(f"{store.path}/data")
         _copied(_kept[what], _directory(store, id))
-        return store._staged(id, schema, own.fileFormat)
+        return store._staged(id, schema, own)
     staged = store.stage(spark.createDataFrame(values, schema).coalesce(1), own)
     if what[-1] is not None:
         _kept[what] = _copied(_directory(store, staged.id), Path(_home()) / staged.id)

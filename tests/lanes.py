@@ -29,7 +29,17 @@ from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.expressions import physical_schema, quote
 from trinitymerge.maintenance.folding import fold
-from trinitymerge.merge.clauses import All, Assignments, Clause, Delete, Insert, Update, WhenMatched, WhenOnlyOnTarget
+from trinitymerge.merge.clauses import (
+    All,
+    Assignments,
+    Clause,
+    Delete,
+    Insert,
+    InsertHistory,
+    Update,
+    WhenMatched,
+    WhenOnlyOnTarget,
+)
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import PATHS
 from trinitymerge.storage.backend import Batches
@@ -219,6 +229,8 @@ def _in_lane(clause: Clause) -> Clause:
     for n, action in enumerate(actions):
         if isinstance(action, Insert) and not isinstance(action.values, All):
             actions[n] = Insert(Assignments([(LANE, lane), *action.values.items]))
+        if isinstance(action, InsertHistory):
+            actions[n] = attrs.evolve(action, values=Assignments([(LANE, "lane"), *action.values.items]))
     return attrs.evolve(clause, actions=actions)
 
 
@@ -321,7 +333,7 @@ def _encoded(value: Any) -> Any:
 
 # Comparing ------------------------------------------------------------------------------------------------------------
 
-COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource")
+COUNTS = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "rowsUnchanged")
 
 
 def difference(

@@ -13,6 +13,8 @@ from trinitymerge.merge.clauses import (
     Assignments,
     Delete,
     Insert,
+    InsertHistory,
+    OtherTable,
     Update,
     WhenMatched,
     WhenNotMatched,
@@ -24,6 +26,7 @@ from trinitymerge.merge.clauses import (
 UPDATE = Update(Assignments({"v": "B.v"}))
 INSERT = Insert(All())
 INSERT_ONE = Insert(Assignments({"id": "1"}))
+KEEP = InsertHistory(Assignments({"id": "id"}), OtherTable(name="past"))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,8 @@ def test_describe_names_a_clause_by_position_kind_and_text(spark):
         [WhenMatched(None, [UPDATE, INSERT, INSERT])],
         [WhenMatched(None, [INSERT, Delete()])],
         [WhenOnlyOnTarget(None, [UPDATE, INSERT_ONE])],
+        [WhenMatched(None, [UPDATE, KEEP, INSERT, KEEP])],
+        [WhenOnlyOnTarget(None, [Delete(), KEEP])],
         [WhenNotMatched(None, [INSERT])],
         [WhenMatched("a", [UPDATE]), WhenNotMatched(None, [INSERT]), WhenMatched(None, [Delete()])],
         [WhenNotMatched("a", [INSERT]), WhenNotMatched(None, [INSERT]), WhenOnlyOnTarget(None, [Delete()])],
@@ -106,6 +111,8 @@ def test_S21_S28_clause_lists_that_are_allowed(clauses):
         ([WhenNotMatched(None, [UPDATE])], "exactly one insert: there is no target row"),
         ([WhenNotMatched(None, [Delete()])], "exactly one insert"),
         ([WhenNotMatched(None, [INSERT, INSERT])], "exactly one insert"),
+        ([WhenNotMatched(None, [KEEP])], "exactly one insert"),
+        ([WhenMatched(None, [INSERT, KEEP])], "what an update or delete replaces, and has neither"),
     ],
 )
 def test_S21_clauses_that_are_refused(clauses, message):
@@ -225,7 +232,8 @@ def test_types_offer_only_what_may_follow():
     assert offered(TargetOnlyClause) == {"updateExpr", "delete", "insertExpr"}
     assert offered(MatchedClause) == {"updateExpr", "updateAll", "delete", "insertExpr"}
     assert not offered(MergeBuilder) & {"updateExpr", "updateAll", "delete", "insertExpr", "insertAll"}
-    assert offered(TargetActions) - offered(MergeBuilder) == {"updateExpr", "delete", "insertExpr"}
+    remembering = {"insertHistoryExpr", "insertHistoryTableExpr"}
+    assert offered(TargetActions) - offered(MergeBuilder) == {"updateExpr", "delete", "insertExpr", *remembering}
 
 
 def test_steps_return_the_types_that_carry_the_grammar(merge):
@@ -246,6 +254,8 @@ def test_hasattr_can_probe_every_step(merge):
 CHAINS = {
     "m.whenMatched().delete().execute()": None,
     "m.whenMatched().updateExpr({'v': 'B.v'}).insertExpr({'id': 'B.id'}).whenNotMatched().insertAll()": None,
+    "m.whenMatched().delete().insertHistoryExpr({'id': 'id'}, 'past').insertHistoryTableExpr({'id': 'id'}, 'past').execute()": None,
+    "m.whenMatched().insertHistoryExpr({'id': 'id'}, 'past')": "insertHistoryExpr",
     "m.whenMatched().execute()": "execute",
     "m.whenNotMatched().delete()": "delete",
     "m.whenNotMatchedBySource().updateAll()": "updateAll",

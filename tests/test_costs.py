@@ -95,6 +95,20 @@ def test_keyed_lookup_evaluates_the_source_finds_the_keys_and_writes(spark, tabl
     assert jobs.count == 6
 
 
+def test_S7b_converting_evaluates_the_source_once_and_writes(spark, table, changes, tmp_path):
+    rows = changes().drop("op")
+    with jobs_of(spark) as jobs:
+        made = TrinityTable.convert(spark, rows, str(tmp_path / "converted"), "id", "ts")
+    assert made.version == 1
+    assert jobs.count == 2  # the shuffle; the write
+
+
+def test_S40a_cloning_runs_no_job(spark, table, tmp_path):
+    with jobs_of(spark) as jobs:
+        assert table.clone(str(tmp_path / "clone")).version == table.version
+    assert jobs.count == 0
+
+
 def test_merge_that_was_committed_before_runs_no_job(spark, table, changes):
     target = copy_of(table, spark)
     cdc(target, changes()).withTransaction("daily", 1).execute()

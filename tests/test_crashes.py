@@ -23,7 +23,7 @@ from processes import fork, kill, start
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
-from trinitymerge import TrinityTable, properties
+from trinitymerge import TableNotFoundError, TrinityTable, properties
 from trinitymerge.maintenance import folding
 from trinitymerge.properties import CHECKPOINT_INTERVAL
 from trinitymerge.storage import faults
@@ -38,6 +38,14 @@ def merge(spark, table):
     source = frame(spark, ROWS, (1, 50, "merged", False), (2, 50, None, True), (7, 50, "new", False))
     changed = table.merge(source).whenMatched("source.deleted").delete().whenMatched("target.v <> 'x'").updateAll()
     changed.whenNotMatched().insertAll().execute()
+
+
+def remember(spark, table):
+    """What is replaced goes into the table beside it."""
+    past, keep = TrinityTable.forPath(spark, f"{table.path}-past"), {"id": "id", "v": "v"}
+    changed = table.merge(frame(spark, ROWS, (1, 50, "merged", False), (2, 50, None, True)))
+    changed = changed.whenMatched("source.deleted").delete().insertHistoryExpr(keep, past)
+    changed.whenMatched().updateAll().insertHistoryExpr(keep, past).execute()
 
 
 def compact(spark, table):
@@ -85,10 +93,49 @@ def purge(spark, table):
     table.purge([1])
 
 
+def purge_where(spark, table):
+    table.purgeWhere("id = 1")
+
+
+def clone(spark, table):
+    table.clone(made_by("clone", table))
+
+
+def convert(spark, table):
+    rows = frame(spark, ROWS, (1, 10, "a", False), (2, 10, None, True))
+    TrinityTable.convert(spark, rows, made_by("convert", table), "id", **KEYS, properties={CHECKPOINT_INTERVAL: "1"})
+
+
+def made_by(operation: str, table: TrinityTable) -> str:
+    """The path of the table that an operation makes beside the one it begins with."""
+    return f"{table.path}-{operation}"
+
+
 OPERATIONS: dict[str, Callable[..., None]] = {
     f.__name__: f
-    for f in (merge, compact, split, fold, vacuum, restore, purge, compact_versions, fold_versions, extract, switch)
+    for f in (
+        *(
+            merge,
+            remember,
+            compact,
+            split,
+            fold,
+            vacuum,
+            restore,
+            purge,
+            compact_versions,
+            fold_versions,
+            extract,
+            switch,
+        ),
+        *(purge_where, clone, convert),
+    )
 }
+MAKES = {
+    "clone": [(0, 10, "a", False), (1, 30, "c", False), (2, 10, "a", False), (3, 30, "c", False)],
+    "convert": [(1, 10, "a", False)],
+}
+"""The operations that make another table, and its rows."""
 BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {"switch": "compacted"}
 """The table that an operation begins with, if it is not the ordinary one."""
 
@@ -106,6 +153,12 @@ COMMIT = [
 ]
 STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "remember": [
+        *[*STAGE, "replace.written", "validate.before", "validate.done"],
+        *[*STAGE, "beside.staged", *COMMIT, "redo.before"],
+        *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "redo.written"],
+        *[*COMMIT, "redo.committed", "redo.removed"],
+    ],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
     "split": [
         *STAGE,
@@ -133,11 +186,18 @@ STEPS = {
     "fold_versions": [*[*STAGE, "replace.written"] * 2, "fold.staged", *COMMIT, "fold.committed"],
     "extract": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "switch": ["alter.prepared", *COMMIT, "alter.committed"],
+    "clone": [*["clone.batch"] * 2, "clone.copied", *COMMIT],
+    "convert": [*STAGE, "replace.written", "convert.staged", *COMMIT],
 }
+STEPS["purge_where"] = ["purge.found", *STEPS["purge"], "purge.found"]
 """What each operation comes to on the table below, in order."""
 
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
+    "remember": {
+        *["stage.written:2", "beside.staged", "create.published", "redo.before"],
+        *["create.written:3", "create.published:3", "redo.written", "create.published:5", "redo.committed"],
+    },
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
     "fold": {"fold.staged", "fold.committed"},
@@ -148,6 +208,9 @@ QUICK = {
     "fold_versions": {"fold.staged", "create.published"},
     "extract": {"validate.done", "create.published"},
     "switch": {"alter.prepared", "create.published", "alter.committed"},
+    "purge_where": {"purge.found", "purge.found:2"},
+    "clone": {"clone.batch:2", "clone.copied", "create.written", "create.published"},
+    "convert": {"stage.written", "convert.staged", "create.published"},
 }
 """What is tried every time; all points when there is more time. Inside a commit, `test_log.py` kills everywhere, without Spark."""
 
@@ -175,19 +238,25 @@ def cases() -> list:
 
 @attrs.frozen
 class State:
-    """What a table is to its users: its rows, what its history says, its versions, and the extracts that it has taken."""
+    """What a table is to its users: its rows, what its history says, its versions, the extracts that it has taken, and the rows
+    of the table beside it, if there is one."""
 
     rows: list
     history: list
     versions: list
     extracts: tuple
+    beside: list
 
     @classmethod
     def of(cls, table: TrinityTable) -> State:
         commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
         opened = TrinityTable.forPath(table._backend.spark, table.path)
         versions = opened.versions().collect() if opened.definition.history else []
-        return cls(live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts)
+        past = directory_of(table).with_name(f"{directory_of(table).name}-past")
+        beside = live_rows(TrinityTable.forPath(table._backend.spark, str(past))) if past.exists() else []
+        return cls(
+            live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts, beside
+        )
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +291,11 @@ def nothing(begun) -> dict[str, State]:
 
 
 def begin(begun: dict[str, TrinityTable], operation: str, spark) -> TrinityTable:
-    return copy_of(begun[BEGIN_AS.get(operation, "ordinary")], spark)
+    table = copy_of(begun[BEGIN_AS.get(operation, "ordinary")], spark)
+    if operation == "remember":
+        settings = {CHECKPOINT_INTERVAL: "1"}
+        TrinityTable.create(spark, f"{table.path}-past", "id INT, v STRING", primaryKey="id", properties=settings)
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +329,20 @@ def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
-    assert {f"{v:020d}.json" for v in range(version + 2)} <= log_files(table)
+    begun = table._snapshot().begins_at
+    assert {f"{v:020d}.json" for v in (0, *range(begun + 1, version + 2))} <= log_files(table)
     assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, (9, 99, "next", False)], key=repr)
+
+
+def check_made_or_not(spark, operation: str, table: TrinityTable, made: bool) -> None:
+    """There is a whole table, or none, and then the call can be repeated; a vacuum removes what the first one left."""
+    path = made_by(operation, table)
+    assert TrinityTable.isTrinityTable(spark, path) == made
+    if not made:
+        with pytest.raises(TableNotFoundError):
+            TrinityTable.forPath(spark, path)
+        OPERATIONS[operation](spark, table)
+    check_next_writer_and_vacuum(spark, TrinityTable.forPath(spark, path), MAKES[operation])
 
 
 # Killed at every point ------------------------------------------------------------------------------------------------
@@ -270,10 +355,16 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, noth
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
+    if operation == "remember" and committed:
+        TrinityTable.forPath(spark, table.path).deleteWhere(
+            "id = -1"
+        ).execute()  # finds nothing, but finishes what is left
     expected = after[operation][1] if committed else nothing[BEGIN_AS.get(operation, "ordinary")]
     assert State.of(table) == expected
     staged = [s for s in steps[: steps.index(step) + 1] if s.startswith("stage.written")]
-    if staged and not committed:
+    if operation in MAKES:
+        check_made_or_not(spark, operation, table, committed)
+    elif staged and not committed:
         left = len([name for name in leftovers(table) if name.startswith("_tm_batch")])
         assert left == len(staged) or ("split.moved" in steps and left > 0)
     check_next_writer_and_vacuum(spark, table, expected.rows)

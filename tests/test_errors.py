@@ -476,8 +476,8 @@ def test_path_below_a_file(spark, tmp_path):
 def test_createIfNotExists_with_another_definition(spark, orders):
     with refused(TableExistsError, "another definition", "primaryKey is ('id',), not ('n',)", "forPath"):
         TrinityTable.createIfNotExists(spark, orders.path, ORDERS, primaryKey="n", watermarkKey="ts")
-    with refused(TableExistsError, "its columns are id int", "not id int, ts int"):
-        TrinityTable.createIfNotExists(spark, orders.path, "id INT, ts INT", primaryKey="id", watermarkKey="ts")
+    with refused(TableExistsError, "its column ts is", "not date"):
+        TrinityTable.createIfNotExists(spark, orders.path, "id INT, ts DATE", primaryKey="id", watermarkKey="ts")
 
 
 def test_schema_that_does_not_parse(spark, tmp_path):

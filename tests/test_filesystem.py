@@ -120,6 +120,33 @@ def test_delete_is_recursive_and_idempotent(storage: tuple[FileSystem, str]) -> 
     assert not fs.exists(f"{root}/d")
 
 
+def test_files_are_copied_to_where_they_are_told_also_elsewhere(
+    storage: tuple[FileSystem, str], tmp_path: Path
+) -> None:
+    fs, root = storage
+    elsewhere = f"file:{tmp_path}/elsewhere"
+    for directory in (f"{root}/a", f"{root}/b", elsewhere):
+        (fs if directory.startswith(root) else LocalFileSystem()).mkdirs(directory)
+    fs.create_exclusive(f"{root}/a/x", b"\x00bytes\xff")
+    fs.copy(f"{root}/a/x", f"{root}/b/per%20cent ü")
+    fs.copy(f"{root}/a/x", f"{elsewhere}/x")
+    fs.copy(f"{elsewhere}/x", f"{root}/b/y")
+    copies = [fs.read(f"{root}/b/per%20cent ü"), LocalFileSystem().read(f"{elsewhere}/x"), fs.read(f"{root}/b/y")]
+    assert copies == [b"\x00bytes\xff"] * 3
+    with pytest.raises(FileNotFoundError):
+        fs.copy(f"{root}/a/none", f"{root}/b/none")
+    assert fs.read(f"{root}/a/x") == copies[0]
+
+
+def test_only_an_empty_directory_is_removed_as_one(storage: tuple[FileSystem, str]) -> None:
+    fs, root = storage
+    fs.create_exclusive(f"{root}/full/x", b"")
+    fs.mkdirs(f"{root}/empty")
+    for name in ("full", "empty", "none", "full/x/below"):
+        fs.remove_empty(f"{root}/{name}")
+    assert [fs.exists(f"{root}/{name}") for name in ("full", "full/x", "empty")] == [True, True, False]
+
+
 def test_qualified_paths_name_the_same_file(storage: tuple[FileSystem, str]) -> None:
     fs, root = storage
     fs.create_exclusive(f"{root}/x y", b"1")

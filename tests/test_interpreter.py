@@ -27,6 +27,8 @@ from trinitymerge.merge.clauses import (
     Assignments,
     Delete,
     Insert,
+    InsertHistory,
+    OtherTable,
     Update,
     WhenMatched,
     WhenNotMatched,
@@ -985,3 +987,59 @@ def test_the_order_of_clauses_can_matter_for_refusals():
     (found,) = clauseOrderDependence(ModelMerge(model, [src(1, 2, op="D")], clauses))
     assert isinstance(found.reordered, DuplicateKeyError)
     assert "DuplicateKeyError" in found.report
+
+
+# S27 ------------------------------------------------------------------------------------------------------------------
+
+
+def past_table(watermark=None):
+    fields = [Field("id", "integer"), Field("ts", "integer"), Field("was", "integer"), Field("why", "string")]
+    return ModelTable(TableDefinition.of(fields, ["id", "ts"], watermark))
+
+
+def keep(model, **values):
+    maps = {"id": lambda t, s: t["id"], "ts": lambda t, s: t["ts"], "was": lambda t, s: t["v"]}
+    return InsertHistory(Assignments(maps | values), OtherTable(model=model))
+
+
+def newer(*ids, ts=20):
+    return [row(id, ts, 7) for id in ids]
+
+
+def test_S27_a_row_for_each_target_row_that_is_replaced():
+    model, past = table([(1, 10, 1), (2, 30, 2), (3, 10, 3)]), past_table()
+    clauses = [
+        WhenMatched(lambda t, s: t["id"] == 3, [Delete(), keep(past, why=lambda t, s: "deleted")]),
+        WhenMatched(None, [Update(All()), keep(past, why=lambda t, s: f"now {s['v']}")]),
+        WhenNotMatched(None, [Insert(All())]),
+    ]
+    result = model.merge(newer(1, 2, 3, 4), clauses)
+    assert (result.rowsHistory, result.rowsStale) == (2, 1), "what comes late replaces nothing"
+    assertRows(past, [(1, 10, 1, "now 7"), (3, 10, 3, "deleted")])
+
+
+def test_S27_S18_a_delete_that_is_recorded_replaces_nothing():
+    model, past = table((1, 10, 1)), past_table()
+    result = model.merge(newer(9), [WhenMatched(None, [Delete(), keep(past)])])
+    assert (result.rowsAppended, result.rowsHistory, past.version) == (1, 0, 0)
+
+
+def test_S27_both_tables_or_neither():
+    model, past = table([(1, 10, 1), (2, 10, 2)]), past_table()
+    same = keep(past, id=lambda t, s: 1, ts=lambda t, s: 1)
+    for refused, error in ((same, AmbiguousMergeError), (keep(past, id=lambda t, s: None), NullKeyError)):
+        with pytest.raises(error):
+            model.merge(newer(1, 2), [WhenMatched(None, [Update(All()), refused])])
+        assert (model.version, past.version) == (1, 0)
+
+
+def test_S27_maps_must_name_what_the_other_table_needs():
+    past = past_table(watermark="was")
+    for lacking in ("id", "was"):
+        values = {k: v for k, v in keep(past).values.items if k != lacking}
+        with pytest.raises(InvalidMergeError, match=f"does not assign {lacking}"):
+            table().merge(
+                newer(1), [WhenMatched(None, [Delete(), InsertHistory(Assignments(values), OtherTable(model=past))])]
+            )
+    with pytest.raises(InvalidMergeError, match="no column 'wy'"):
+        table().merge(newer(1), [WhenMatched(None, [Delete(), keep(past, wy=1)])])

@@ -1,8 +1,9 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> feeding -> lookback -> upkeep -> opening -> maintenance -> merge -> history -> reader -> markers
-          -> staging -> storage -> statistics -> tombstones -> expressions -> settings -> observation -> sessions -> spark_errors
-          -> jvm -> properties -> columns -> sqltext -> definition -> errors
+    statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history
+          -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings -> observation
+          -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition -> notebook -> field
+          -> widening -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -20,13 +21,17 @@ from typing import NamedTuple
 import pytest
 
 from trinitymerge import columns
-from trinitymerge.technical import TechnicalColumn
+from trinitymerge.technical import DECLARED, TechnicalColumn
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
 LAYERS = [
     "errors",
+    "widening",
+    "field",
+    "notebook",
     "definition",
+    "evolving",
     "sqltext",
     "technical",
     "columns",
@@ -37,6 +42,7 @@ LAYERS = [
     "observation",
     "settings",
     "expressions",
+    "ddl",
     "tombstones",
     "statistics",
     "keyrange",
@@ -49,22 +55,31 @@ LAYERS = [
     "history",
     "merge",
     "maintenance",
+    "unfinished",
     "opening",
     "upkeep",
     "lookback",
     "feeding",
+    "copying",
     "table",
     "statements",
     "__init__",
 ]
 WITHOUT_SPARK = [
     "errors",
+    "widening",
+    "field",
+    "notebook",
     "definition",
+    "evolving",
     "sqltext",
     "technical",
     "columns",
     "properties",
+    "storage.applying",
     "storage.attempts",
+    "storage.batches",
+    "storage.clock",
     "storage.directories",
     "storage.entries",
     "storage.envelope",
@@ -76,10 +91,13 @@ WITHOUT_SPARK = [
     "storage.local",
     "storage.log",
     "storage.logfiles",
+    "storage.protocol",
     "storage.publish",
+    "storage.redo",
     "storage.storable",
     "storage.transactions",
     "merge.analysis.effects",
+    "merge.assigning",
     "merge.clauses",
     "merge.result",
     "statements.altering",
@@ -239,7 +257,21 @@ def test_only_the_filesystem_talks_to_the_JVM(module):
 
 # merge/ ---------------------------------------------------------------------------------------------------------------
 
-MERGE = ["clauses", "result", "analysis", "compile", "paths", "run", "arguments", "builder", "feeds", "companions"]
+MERGE = [
+    "assigning",
+    "clauses",
+    "result",
+    "analysis",
+    "compile",
+    "paths",
+    "run",
+    "arguments",
+    "configured",
+    "historical",
+    "builder",
+    "feeds",
+    "companions",
+]
 """The order inside merge/: what was asked; what it means; programs and steps; ways to read the target; running it; the chain."""
 
 
@@ -294,7 +326,7 @@ def test_the_page_lists_modules_in_the_order_in_which_imports_run():
 
 def test_columns_are_used_by_those_they_are_declared_for():
     declared = {name: c for name, c in vars(columns).items() if isinstance(c, TechnicalColumn)}
-    assert len(declared) == len(columns.DECLARED) == len(set(columns.DECLARED)), "each name is declared once"
+    assert len(declared) == len(DECLARED) == len(set(DECLARED)), "each name is declared once"
     used = {name: set() for name in declared}
     for module in MODULES:
         for found in imports(module):

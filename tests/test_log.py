@@ -21,12 +21,14 @@ import pytest
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage import faults, filesystem, log
-from trinitymerge.storage.entries import Batch, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.applying import InapplicableCommit
+from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
+from trinitymerge.storage.redo import Redo
 
 ROOT = Path(__file__).parent.parent
 START_MS = 1_700_000_000_000
@@ -625,17 +627,45 @@ def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> No
 
 def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    sealed_protocol(table, base, reader_protocol=4)
-    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 4.*Upgrade"):
+    sealed_protocol(table, base, reader_protocol=5)
+    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 5.*Upgrade"):
         table.latest()
 
 
 def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    newer = table.commit(base.next_commit("MERGE", writer_protocol=4), base)
+    newer = table.commit(base.next_commit("MERGE", writer_protocol=5), base)
     assert table.latest() == newer
-    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 4.*Upgrade"):
+    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 5.*Upgrade"):
         table.commit(newer.next_commit("MERGE"), newer)
+
+
+def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    owed = Redo(id="b1", rows=2, files=1, bytes=9, path="/past", fields=(Field("id", "long"),), keys=("id",))
+    other = Redo(id="b2", rows=1, files=1, bytes=9, name="db.past", fields=(Field("v", {"type": "array"}),))
+    first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)
+    assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
+    assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
+    assert (first.writer_protocol, first.reader_protocol) == (4, 1)
+    assert reopened(table).latest() == first
+    second = table.commit(first.next_commit("REDO", redone=["b1", "of another time"]), first)
+    assert [r.id for r in reopened(table).latest().redo] == [r.id for r in second.redo] == ["b2"]
+    assert Snapshot.from_json(second.to_json()) == second
+
+
+def test_markers_of_rows_that_were_owed_do_not_pile_up(tmp_path: Path) -> None:
+    _, snapshot = create(tmp_path)
+    names = {f"trinity-redo-{n}": n for n in range(1200)} | {"a stream": 3}
+    full = attrs.evolve(snapshot, transactions=names)
+    after = full.apply(full.next_commit("MERGE", transaction=("trinity-redo-newest", 5000)))
+    assert len(after.transactions) == 1001
+    assert {"a stream", "trinity-redo-newest", "trinity-redo-1199"} < set(after.transactions)
+    assert "trinity-redo-200" not in after.transactions
+
+
+def reopened(table: CommitLog) -> CommitLog:
+    return CommitLog(table.files.fs, table.files.table_path)
 
 
 def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -> None:

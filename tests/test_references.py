@@ -117,7 +117,7 @@ def test_files_that_a_page_mentions_are_there(path):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (":class:`Batch`, :mod:`trinitymerge.storage.log`, :func:`now_ms` and :data:`PROTOCOL`", 0),
+        (":class:`Batch`, :mod:`trinitymerge.storage.log`, :func:`now_ms` and :data:`RESTORE`", 0),
         ("class Batch:\n    ':meth:`to_json`, :attr:`Batch.rows` and :attr:`rows`'", 0),
         ("':meth:`to_json`'", 1),
         ("':class:`Bunch`, :class:`now_ms`, :mod:`trinitymerge.storage.lock`, :data:`Batch`'", 4),

@@ -6,6 +6,7 @@ import datetime as dt
 
 import pytest
 from helpers import assertRows
+from pyspark.sql import functions as F
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
@@ -107,6 +108,38 @@ def test_CarbonData_chain_of_the_merge_guide(spark, target, changes):
     assert "id9" not in rows
     assert rows["id4"][3] == 40
     assert len(rows) == 12
+
+
+def test_CarbonData_history_table(spark, tmp_path, target, changes):
+    """As in MergeTestCase: what is updated and what is deleted goes into a history table, in the same merge."""
+    schema = TARGET + ", why STRING"
+    history = TrinityTable.create(spark, str(tmp_path / "history"), schema, primaryKey=["id", "why"])
+    names = ["id", "name", "c_name", "quantity", "price", "state"]
+    update_map = [
+        (F.col("id"), F.col("A.id")),
+        (F.col("price"), F.expr("B.price + 1")),
+        (F.col("state"), F.col("B.state")),
+    ]
+    insert_map = [(F.col(name), F.col(f"B.{name}")) for name in names]
+    history_map = [(F.col(name), F.col(name)) for name in names]
+    result = (
+        target.alias("A")
+        .merge(changes.alias("B"), F.col("A.id") == F.col("B.id"))
+        .whenMatched(F.col("A.state") != F.col("B.state"))
+        .updateExpr(update_map)
+        .insertHistoryTableExpr([*history_map, (F.col("why"), F.lit("U"))], history)
+        .whenNotMatched()
+        .insertExpr(insert_map)
+        .whenNotMatchedAndExistsOnlyOnTarget()
+        .delete()
+        .insertHistoryTableExpr([*history_map, (F.col("why"), F.lit("D"))], history)
+        .execute()
+    )
+    assert (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsHistory) == (2, 2, 2, 4)
+    before = {f"id{i}": (f"id{i}", f"order{i}", f"customer{i}", i * 10, i * 75, 1) for i in range(10)}
+    assertRows(
+        history.toDF(), [(*before[id], why) for id, why in [("id0", "U"), ("id1", "U"), ("id4", "D"), ("id9", "D")]]
+    )
 
 
 def test_CarbonData_update_changes_only_the_specified_columns(spark, target, changes):

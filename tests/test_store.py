@@ -58,6 +58,8 @@ REFUSED = {
     "vacuum()": lambda spark, t: t.vacuum(),
     "restore()": lambda spark, t: t.restore(0),
     "purge()": lambda spark, t: t.purge([1]),
+    "purgeWhere()": lambda spark, t: t.purgeWhere("id = 1"),
+    "clone()": lambda spark, t: t.clone(f"{t.path}-clone"),
     "health()": lambda spark, t: t.health(),
     "changes()": lambda spark, t: t.changes(0),
     "why()": lambda spark, t: t.why(1),

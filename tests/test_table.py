@@ -130,7 +130,7 @@ def test_history_has_one_row_per_commit_newest_first(travelled):
     rows = travelled.history().collect()
     assert [(row.version, row.operation) for row in rows] == [(3, "MERGE"), (2, "MERGE"), (1, "MERGE"), (0, "CREATE")]
     deleted = rows[0]
-    assert json.loads(deleted.parameters)["clauses"] == ['clause 1, whenNotMatchedAndExistsOnlyOnTarget("id < 3")']
+    assert json.loads(deleted.parameters)["clauses"] == ['clause 1, whenNotMatchedAndExistsOnlyOnTarget("id < ?")']
     assert (deleted.metrics["rowsDeleted"], deleted.metrics["rowsAppended"]) == ("2", "2")
     assert (deleted.batchesAdded, deleted.batchesRemoved, deleted.rowsAdded) == (1, 0, 2)
     assert deleted.bytesAdded > 0

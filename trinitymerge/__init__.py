@@ -30,6 +30,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TooManyDeletesError,
     TrinityMergeError,
+    UnfinishedMergeError,
     UnsupportedStorageError,
 )
 from trinitymerge.merge.result import MergeResult
@@ -67,6 +68,7 @@ __all__ = [
     "TooManyDeletesError",
     "TrinityMergeError",
     "TrinityTable",
+    "UnfinishedMergeError",
     "UnsupportedStorageError",
     "sql",
 ]

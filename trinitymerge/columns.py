@@ -6,9 +6,7 @@ makes up such a name, and none uses one that it is not entitled to here. Knows n
 
 from __future__ import annotations
 
-import re
-
-from trinitymerge.technical import DECLARED, ColumnFamily, column, family
+from trinitymerge.technical import column, family
 
 # Stored in the files of a batch ---------------------------------------------------------------------------------------
 
@@ -18,14 +16,14 @@ CLAUSE = column(
     "INT",
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
-    "merge.compile.settling merge.run.attempt merge.run.plan merge.run.refusals",
+    "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals",
 )
 EFFECT = column(
     "effect",
     "STRING",
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
-    "merge.run.attempt merge.run.observed merge.run.refusals",
+    "merge.compile.remembering merge.compile.unchanged merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals",
 )
 SINCE = column(
     "since",
@@ -53,7 +51,7 @@ BATCH = column(
     "STRING",
     "the id of the row's batch: the name of its directory",
     "storage.parquet",
-    "history.explanation storage.directories maintenance.purge",
+    "history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -78,7 +76,8 @@ KEY_TO_FIND = family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "history.changes history.versions keyrange maintenance.archiving maintenance.purge merge.analysis.keymatch "
+    "history.changes history.versions keyrange maintenance.archiving maintenance.purge maintenance.purgewhere "
+    "merge.analysis.keymatch "
     "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
@@ -137,7 +136,13 @@ ORIGIN = column(
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
-ASKED = column("nothing", "INT", "a column to ask the analyzer about expressions with", "merge.analysis.inspection")
+ASKED = column(
+    "nothing",
+    "INT",
+    "a column to ask the analyzer about expressions with",
+    "merge.analysis.inspection",
+    "maintenance.purgewhere",
+)
 IN_SOURCE = column(
     "source",
     "BOOLEAN",
@@ -150,7 +155,7 @@ SOURCE_COPY = family(
     "the source's",
     "a copy of a source column, whatever the source's alias",
     "merge.analysis.frames",
-    "merge.analysis.keymatch merge.analysis.pairing merge.analysis.resolution",
+    "merge.analysis.byname merge.analysis.keymatch merge.analysis.pairing",
 )
 SOURCE_ROW = column("row", "BIGINT", "the number of the source row", "merge.compile.sides")
 PAIRED_ROW = column(
@@ -228,7 +233,7 @@ MISFIT = column(
     "STRING",
     "the column and text of a value that does not fit; null if all do",
     "merge.compile.shaping",
-    "merge.compile.settling merge.run.observed",
+    "merge.compile.remembering merge.compile.settling merge.run.beside merge.run.observed",
 )
 LATE = column(
     "late",
@@ -338,7 +343,7 @@ KEEP = column(
     "BOOLEAN",
     "the row is written",
     "merge.compile.settling",
-    "merge.compile.purged merge.run.attempt merge.run.observed merge.run.plan",
+    "merge.compile.purged merge.compile.unchanged merge.run.attempt merge.run.observed merge.run.plan",
 )
 PURGED = column(
     "purged", "BOOLEAN", "the row would be written but for its purged key", "merge.compile.purged", "merge.run.attempt"
@@ -346,10 +351,24 @@ PURGED = column(
 
 # Observing and checking -----------------------------------------------------------------------------------------------
 
-KEY_ROWS = column(
-    "key_rows", "BIGINT", "how many rows of the batch have the row's key", "merge.run.observed", "merge.run.refusals"
+UNCHANGED = column(
+    "unchanged",
+    "BOOLEAN",
+    "of an update that asks for it: it is not stale, and nothing of the target row would change",
+    "merge.compile.shaping",
+    "merge.compile.settling merge.compile.unchanged",
 )
-SCATTER = column("scatter", "BIGINT", "spreads rows without a key over the tasks", "merge.run.observed")
+KEY_CHANGES = column(
+    "key_changes", "BOOLEAN", "some row of the key is written that changes something", "merge.compile.unchanged"
+)
+KEY_ROWS = column(
+    "key_rows",
+    "BIGINT",
+    "how many rows of the batch have the row's key",
+    "merge.run.observed",
+    "maintenance.converting merge.run.refusals",
+)
+SCATTER = column("scatter", "BIGINT", "spreads rows without a key", "merge.compile.unchanged", "merge.run.observed")
 METRICS = column("metrics", "STRING", "aggregates, as one JSON text", "observation")
 DIFFERENT = column("different", "BIGINT", "how many different rows a key and watermark have", "merge.run.refusals")
 DEAD_ROWS = column("dead", "BIGINT", "how many of these are tombstones", "merge.run.refusals")
@@ -357,18 +376,22 @@ THEIR_KEY = family("k", "the key's", "a key column of the row that a stale one w
 THEIR_WATERMARK = family("t", "the watermark's", "a watermark column of that row", "merge.run.refusals")
 FORGET = column("forget", "BOOLEAN", "the tombstone is not kept any longer", "maintenance.rewriting")
 
-# Names in SQL ---------------------------------------------------------------------------------------------------------
+# Rows for other tables -------------------------------------------------------------------------------------------------
 
-_NAMED = re.compile(
-    rf"(?<!\w)(?:{'|'.join(f'{c}[0-9_]+' if isinstance(c, ColumnFamily) else c for c in DECLARED)})(?!\w)", re.ASCII
+SIDES = column(
+    "sides",
+    "STRUCT",
+    "of a row that replaces another one, in a clause with history inserts: that row, and the source row beside it",
+    "merge.compile.shaping",
+    "merge.analysis.remembered merge.compile.remembering merge.compile.settling",
 )
-
-
-def mentioned(*texts: str) -> tuple[str, ...]:
-    """The library's columns that SQL of ours names, each once.
-
-    Example:
-        >>> mentioned("_tm_changed AND NOT _tm_is_stale", "_tm_changed AND `_tm_deleted`")
-        ('_tm_changed', '_tm_is_stale')
-    """
-    return tuple(dict.fromkeys(name for text in texts for name in _NAMED.findall(text)))
+WRITTEN = column("written", "STRUCT", "all other columns, out of the way of the maps", "merge.compile.remembering")
+RAW_HISTORY = family("hv", "the value's", "a value of a row for another table", "merge.compile.remembering")
+HISTORY = family(
+    "history",
+    "STRUCT",
+    "a row for another table, with the key of the row it is about and what does not fit; null if there is none",
+    "merge.compile.remembering",
+)
+ABOUT = column("about", "STRUCT", "the key of that row", "merge.compile.remembering", "merge.run.beside")
+OWED = column("owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.beside", "unfinished")

@@ -1,6 +1,6 @@
 """What a table is: its columns, keys and properties, validated (S1-S5, S7).
 
-Owns: :class:`TableDefinition`, :class:`Field` and the rules for which types may be keys. It is plain data: no Spark is
+Owns: :class:`TableDefinition`, and the rules for which types may be keys. It is plain data: no Spark is
 imported until :attr:`TableDefinition.schema` is asked for, so that definitions can be read, compared and generated
 without a JVM. Column types are kept in the JSON form of Spark's ``StructType``, which is also how the log stores them.
 """
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trinitymerge import notebook
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+from trinitymerge.field import Field as Field
+from trinitymerge.field import check_name, check_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,16 +28,7 @@ HIDDEN_PREFIX = "_tm_"
 HIDDEN_TOMBSTONE = "_tm_deleted"
 """The boolean tombstone of tables that declare none (S5)."""
 
-_STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))\Z")
-_ATOMIC = re.compile(
-    r"^(boolean|byte|short|integer|long|float|double|decimal\(\d+,-?\d+\)|string|char\(\d+\)|varchar\(\d+\)|binary"
-    r"|date|timestamp|timestamp_ntz|time\(\d+\)|interval (?!.*calendar)[a-z ]+)\Z"
-)
 _NOT_A_KEY = re.compile(r"^(float|double)\Z")
-_NOT_ATOMIC = re.compile(
-    r"variant|interval|interval calendar|void|string collate \w+|geo(metry|graphy)(\([\w ,:-]*\))?"
-)
-_VARIABLE = re.compile(r"\$\{\S+?\}")
 
 
 class TombstoneForm(enum.Enum):
@@ -43,60 +37,6 @@ class TombstoneForm(enum.Enum):
     BOOLEAN = "boolean"
     STRING_VALUE = "string value"
     NOT_NULL = "not null"
-
-
-@attrs.frozen
-class Field:
-    """One column of a table.
-
-    Attributes:
-        name: as declared; compared case-insensitively unless Spark is told otherwise.
-        type: Spark's JSON form: ``"long"``, ``"decimal(10,2)"``, or a dict for nested types.
-        nullable: whether the column may hold nulls.
-        metadata: Spark's field metadata, kept as it is.
-    """
-
-    name: str
-    type: Any = attrs.field(eq=repr)
-    nullable: bool = True
-    metadata: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
-
-    @property
-    def is_atomic(self) -> bool:
-        """True if the type is one value (not an array, map, struct or variant)."""
-        return isinstance(self.type, str) and bool(_ATOMIC.match(self.type))
-
-    @property
-    def is_string(self) -> bool:
-        """True if the type is string, char or varchar."""
-        return isinstance(self.type, str) and bool(_STRING.match(self.type))
-
-    @property
-    def text(self) -> str:
-        """The type as a user would write it."""
-        return _type_text(self.type)
-
-    def to_json(self) -> dict[str, Any]:
-        """The field in the JSON form of Spark's ``StructField``."""
-        return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": dict(self.metadata)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Field:
-        """The inverse of :meth:`to_json`."""
-        return cls(data["name"], data["type"], bool(data.get("nullable", True)), dict(data.get("metadata") or {}))
-
-
-def _type_text(kind: Any) -> str:
-    if isinstance(kind, str):
-        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
-    if kind.get("type") == "array":
-        return f"array<{_type_text(kind['elementType'])}>"
-    if kind.get("type") == "map":
-        return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
-    if kind.get("type") == "struct":
-        fields = (f"{f['name']}:{_type_text(f['type'])}" for f in kind["fields"])
-        return f"struct<{','.join(fields)}>"
-    return str(kind.get("type", kind))
 
 
 def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -121,6 +61,8 @@ class TableDefinition:
         properties: free text settings; those of the library start with ``trinitymerge.``.
         comment: for people.
         history: whether rows that were replaced remain, as versions (H1).
+        layout: how often the type of a column has become wider: files say by it which columns they have (S43).
+        retired: names in files of columns that are no more: no other column may be stored under them.
 
     Example:
         >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
@@ -137,6 +79,8 @@ class TableDefinition:
     properties: Mapping[str, str] = attrs.field(factory=dict, eq=lambda p: tuple(sorted(p.items())))
     comment: str | None = None
     history: bool = False
+    layout: int = 0
+    retired: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -150,6 +94,8 @@ class TableDefinition:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         history: bool = False,
+        layout: int = 0,
+        retired: Iterable[str] = (),
     ) -> TableDefinition:
         """Validates and returns a definition (S1-S5).
 
@@ -163,6 +109,8 @@ class TableDefinition:
             properties: string to string.
             comment: for people.
             history: keep the rows that were replaced.
+            layout: see :class:`TableDefinition`.
+            retired: likewise.
 
         Returns:
             The definition, with key names spelled as the columns are.
@@ -186,6 +134,8 @@ class TableDefinition:
             properties={str(k): str(v) for k, v in (properties or {}).items()},
             comment=comment,
             history=bool(history),
+            layout=int(layout),
+            retired=tuple(retired),
         )
         definition._check_keys()
         return definition
@@ -265,7 +215,7 @@ class TableDefinition:
         """The user's columns as a Spark ``StructType``, char and varchar included."""
         from pyspark.sql.types import StructType
 
-        return StructType.fromJson({"type": "struct", "fields": [f.to_json() for f in self.fields]})
+        return StructType.fromJson({"type": "struct", "fields": [f.to_spark() for f in self.fields]})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -292,9 +242,27 @@ class TableDefinition:
         hidden = () if self.tombstoneKey else (Field(HIDDEN_TOMBSTONE, "boolean"),)
         return (*self.fields, *hidden)
 
+    @property
+    def is_rearranged(self) -> bool:
+        """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
+        return bool(self.retired) or any(f.physical is not None or f.earlier for f in self.fields)
+
     def field(self, name: str) -> Field:
         """The stored field called ``name``, exactly as spelled in the definition."""
         return next(f for f in self.stored_fields if f.name == name)
+
+    def _repr_html_(self) -> str:
+        roles = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
+        columns = [
+            (f.name, f.text, f.nullable, [r for r, names in roles.items() if f.name in names]) for f in self.fields
+        ]
+        facts = {
+            "fileFormat": self.fileFormat,
+            "history": self.history,
+            "comment": self.comment or "",
+            **self.properties,
+        }
+        return notebook.grid(("column", "type", "nullable", "key"), columns) + notebook.pairs(facts.items())
 
     def to_json(self) -> dict[str, Any]:
         """The definition as the log stores it (S7)."""
@@ -308,6 +276,8 @@ class TableDefinition:
             "properties": dict(self.properties),
             "comment": self.comment,
             **({"history": True} if self.history else {}),
+            **({"layout": self.layout} if self.layout else {}),
+            **({"retired": list(self.retired)} if self.retired else {}),
         }
 
     @classmethod
@@ -331,39 +301,9 @@ def _check_columns(fields: tuple[Field, ...]) -> None:
                 f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
                 column=field.name,
             )
-        _check_name(field.name, field.name)
-        _check_type(field.name, field.type)
+        check_name(field.name, field.name)
+        check_type(field.name, field.type)
         seen.add(field.name.lower())
-
-
-def _check_name(column: str, name: str) -> None:
-    """Refuses what Spark's parser would put something else in place of, quoted or not."""
-    if _VARIABLE.search(name):
-        raise InvalidDefinitionError(
-            f"Column '{column}': the name '{name}' holds '${{...}}', which Spark would replace by a setting; rename it.",
-            column=column,
-        )
-
-
-def _check_type(column: str, kind: Any) -> None:
-    """Refuses what is no type of Spark's own: building a user-defined one would run the code that it names (S7)."""
-    parts = []
-    if isinstance(kind, Mapping):
-        if kind.get("type") == "struct":
-            parts = [f["type"] for f in kind["fields"]]
-            for f in kind["fields"]:
-                _check_name(column, str(f["name"]))
-        elif kind.get("type") in ("array", "map"):
-            parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-        if parts or kind == {"type": "struct", "fields": []}:
-            for part in parts:
-                _check_type(column, part)
-            return
-    elif isinstance(kind, str) and (_ATOMIC.match(kind) or _NOT_ATOMIC.fullmatch(kind)):
-        return
-    raise InvalidDefinitionError(
-        f"Column '{column}' ({_type_text(kind)}) is of no type a table can store. Use Spark's own types.", column=column
-    )
 
 
 class _Finder:

@@ -8,7 +8,7 @@ Each leaf also inherits the nearest builtin, so that ``except FileNotFoundError`
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -100,6 +100,10 @@ class CorruptTableError(TrinityMergeError, OSError):
     """A file of the table is missing, torn or foreign; the message names the file."""
 
 
+class UnfinishedMergeError(TrinityMergeError, RuntimeError):
+    """Rows that a merge owes to another table cannot be written there: until they are, nothing else is (S27)."""
+
+
 class StorageError(TrinityMergeError, OSError):
     """A file could not be read or written: a full disk, a missing permission, a file that is gone or rotten (S34)."""
 
@@ -120,6 +124,21 @@ def counted(count: int, noun: str = "row", plural: str = "") -> str:
         ('1 row', '2,500 rows', '0 batches')
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def in_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Texts in rows, one below the other.
+
+    Example:
+        >>> print(in_columns(("column", "type"), [("amount", "int"), ("at", "date")]))
+          column  type
+          amount  int
+          at      date
+    """
+    lines = [tuple(head), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(f"  {line}".rstrip() for line in padded)
 
 
 def sized(size_bytes: int) -> str:

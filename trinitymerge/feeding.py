@@ -1,6 +1,6 @@
 """Feeding a table: the calls that begin a merge, which a ``TrinityTable`` inherits.
 
-Owns: the names of these calls, and the table's alias in expressions. What a merge is stands in :mod:`trinitymerge.merge`.
+Owns: the names of these calls. What a merge is stands in :mod:`trinitymerge.merge`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import Any, TypeVar
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge import opening
+from trinitymerge import opening, unfinished
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.lookback import TableWithAPast
-from trinitymerge.maintenance import automatic
 from trinitymerge.merge import companions
-from trinitymerge.merge.arguments import ExpressionMap
+from trinitymerge.merge.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.calls import apply_changes, derived
 from trinitymerge.merge.feeds.events import Feed
 from trinitymerge.merge.feeds.extracts import Extract
+from trinitymerge.merge.run.plan import Options
 from trinitymerge.storage.stores import time_travel
-
-_DEFAULT_ALIAS = "target"
+from trinitymerge.upkeep import DEFAULT_ALIAS
 
 _Table = TypeVar("_Table", bound="FedTable")
 
@@ -32,8 +31,6 @@ _Table = TypeVar("_Table", bound="FedTable")
 @attrs.frozen(eq=False, repr=False)
 class FedTable(TableWithAPast):
     """A stored table that rows can be merged into."""
-
-    _alias: str = _DEFAULT_ALIAS
 
     def alias(self: _Table, name: str) -> _Table:
         """The same table under an alias, for merge expressions (default: ``target``).
@@ -58,7 +55,7 @@ class FedTable(TableWithAPast):
             InvalidMergeError: the arguments are of the wrong kind.
         """
         if isinstance(source, FedTable):
-            source = source.toDF() if source._alias == _DEFAULT_ALIAS else source.toDF().alias(source._alias)
+            source = source.toDF() if source._alias == DEFAULT_ALIAS else source.toDF().alias(source._alias)
         source = opening.check_source(self._backend.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
@@ -68,26 +65,60 @@ class FedTable(TableWithAPast):
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
-        upkeep = partial(automatic.after_merge, store)
-        return MergeBuilder(store, self._alias, source, condition, afterwards=upkeep)
+        upkeep, options = partial(unfinished.after_merge, store), Options(newest=unfinished.newest)
+        return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=upkeep)
 
-    def upsert(self, source: DataFrame | FedTable) -> MergeBuilder:
-        """Updates rows whose primary key exists and inserts the others, all columns (TrinityLake, upsert).
+    def upsert(
+        self,
+        source: DataFrame | FedTable,
+        columns: Iterable[str] | None = None,
+        exceptColumns: Iterable[str] = (),
+        ignoreNulls: bool | Iterable[str] = False,
+        onlyIfChanged: bool = False,
+    ) -> MergeBuilder:
+        """Updates rows whose primary key exists and inserts the others, by default all columns (TrinityLake, upsert).
+
+        With any of the last four arguments the rows under the source's keys are read.
+
+        Args:
+            source: the rows.
+            columns: take only these, besides the primary key; the others keep their value, and are null in new rows.
+            exceptColumns: or all but these.
+            ignoreNulls: true, or columns: where the source has null, the stored value stays.
+            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.upsert(orders.toDF()).execute().rowsAppended
             2
+            >>> orders.upsert(orders.toDF(), columns=["amount"], onlyIfChanged=True).execute().rowsUnchanged
+            2
         """
-        return companions.upsert(self.merge(source))
+        values = all_of_source("upsert", exceptColumns, columns, ignoreNulls)
+        return companions.upsert(self.merge(source), values, onlyIfChanged)
 
-    def update(self, source: DataFrame | FedTable) -> MergeBuilder:
-        """Updates rows whose primary key exists, all columns; other source rows are left out.
+    def update(
+        self,
+        source: DataFrame | FedTable,
+        columns: Iterable[str] | None = None,
+        exceptColumns: Iterable[str] = (),
+        ignoreNulls: bool | Iterable[str] = False,
+        onlyIfChanged: bool = False,
+    ) -> MergeBuilder:
+        """Updates rows whose primary key exists, by default all columns; other source rows are left out.
+
+        Args:
+            source: the rows.
+            columns: take only these, besides the primary key; the others keep their value.
+            exceptColumns: or all but these.
+            ignoreNulls: true, or columns: where the source has null, the stored value stays.
+            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
             1
         """
-        return companions.update(self.merge(source))
+        values = all_of_source("update", exceptColumns, columns, ignoreNulls)
+        return companions.update(self.merge(source), values, onlyIfChanged)
 
     def delete(self, source: DataFrame | FedTable) -> MergeBuilder:
         """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).

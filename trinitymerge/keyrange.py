@@ -37,7 +37,8 @@ class KeyRange:
     """The smallest and largest value of each primary-key column, each column by itself.
 
     Attributes:
-        low: by the column's name, in the form of :mod:`trinitymerge.statistics`; nothing where unknown.
+        low: by the column's first name in files, which no other column ever has (S43), in the form of
+            :mod:`trinitymerge.statistics`; nothing where unknown.
         high: likewise.
         is_empty: there is no key.
         first: the smallest key as a whole, exact, in the same form; None where unknown, or too long to be kept.
@@ -56,12 +57,13 @@ class KeyRange:
             if _name("min", i) not in observed:
                 continue
             least, most = (observed[_name(which, i)] for which in ("min", "max"))
-            kind = physical_type(definition.field(name))
+            field = definition.field(name)
+            kind = physical_type(field)
             if least is None:  # a key with a null in it equals none
                 return cls({}, {}, is_empty=True)
             ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
             if all(end is not None and ordered(end, kind) is not None for end in (least, most, *ends)):
-                known[name] = ends
+                known[field.first_stored_as] = ends
         low, high = ({k: ends[i] for k, ends in known.items()} for i in (0, 1))
         return cls(low, high, first=_first_of(observed, definition))
 
@@ -84,10 +86,10 @@ class KeyRange:
 
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
         """True if no key is in both: some column of one ends before that of the other begins."""
-        known = (
-            (k, physical_type(definition.field(k))) for k in definition.primaryKey if k in self.low and k in other.low
-        )
-        return self.is_empty or other.is_empty or any(self._differs(other, name, kind) for name, kind in known)
+        fields = (definition.field(k) for k in definition.primaryKey)
+        known = ((f.first_stored_as, physical_type(f)) for f in fields)
+        differs = (self._differs(other, name, kind) for name, kind in known if name in self.low and name in other.low)
+        return self.is_empty or other.is_empty or any(differs)
 
     def _differs(self, other: KeyRange, name: str, kind: DataType) -> bool:
         return self._ends_before(other, name, kind) or other._ends_before(self, name, kind)
@@ -105,10 +107,11 @@ class KeyRange:
         """
         conditions = []
         for name in definition.primaryKey:
-            kind = physical_type(definition.field(name))
-            if name not in self.low or not _is_narrow(self.low[name], self.high[name], kind, rows):
+            kind, known_as = physical_type(definition.field(name)), definition.field(name).first_stored_as
+            ends = self.low.get(known_as), self.high.get(known_as)
+            if known_as not in self.low or not _is_narrow(*ends, kind, rows):
                 break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
-            for op, value in ((">=", self.low[name]), ("<=", self.high[name])):
+            for op, value in zip((">=", "<="), ends, strict=True):
                 bound = f"{value}L" if isinstance(kind, IntegralType) else decoded(value, kind)  # of any width
                 conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None

@@ -1,7 +1,7 @@
 """What the calls that create, open and show a table make of their arguments.
 
 Owns: a definition from what users write, points in time from text and datetimes, the rows of ``history()``, and what can be
-the source of a merge. No table is touched here.
+the source of a merge or of a table. No table is touched here.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError, how_to_convert, kind_of
+from trinitymerge.ddl import fields_of
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import (
+    InvalidMergeError,
+    StorageError,
+    TrinityMergeError,
+    how_to_convert,
+    kind_of,
+)
 from trinitymerge.expressions import quote, text_literal
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage.entries import Commit, Snapshot
-
-# PySpark 3.5 has the parser of DDL text under its private name only.
-_parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
-
-_COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)\w+", re.IGNORECASE)
-"""Spark's parser drops these collations without a word."""
-
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
+from trinitymerge.storage.files import escape_glob
+from trinitymerge.storage.formats import reader_of
+from trinitymerge.widening import contains
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -60,47 +61,29 @@ def definition_of(schema: str | StructType, *arguments: Any) -> TableDefinition:
     Raises:
         InvalidDefinitionError: keys, schema or properties cannot work together.
     """
-    if isinstance(schema, str):
-        collated = _COLLATED_CHAR.search(_QUOTED.sub("", schema))
-        if collated:
-            raise InvalidDefinitionError(
-                f"The schema declares a collated column ({collated.group()}), and a table compares text exactly. Leave the "
-                "collation out, and compare lower(column), or column COLLATE ..., where you query it."
-            )
-        try:
-            schema = cast(StructType, _parse_ddl(schema))
-        except AssertionError:  # PySpark 3.5, when the JVM names a type it has no class for
-            raise InvalidDefinitionError(
-                "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
-                "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
-            ) from None
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
-    if not isinstance(schema, StructType):
-        raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
-    definition = TableDefinition.of([Field.from_json(f) for f in schema.jsonValue()["fields"]], *arguments)
+    definition = TableDefinition.of(fields_of(schema), *arguments)
     check_properties(definition.properties)
     return definition
 
 
 def difference(found: TableDefinition, wanted: TableDefinition) -> str:
-    """The first thing in which two definitions differ, in words."""
-    for name in (
-        "primaryKey",
-        "watermarkKey",
-        "tombstoneKey",
-        "tombstoneStringValue",
-        "fileFormat",
-        "properties",
-        "comment",
-        "history",
-    ):
+    """In what a table is not the one that is wanted, in words; empty if it is, and may have more columns besides.
+
+    Properties and the comment say how a table is looked after, not what it is; columns may have come since, or become wider.
+    """
+    for name in ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "history"):
         if getattr(found, name) != getattr(wanted, name):
             return f"its {name} is {getattr(found, name)!r}, not {getattr(wanted, name)!r}"
-    ours, theirs = [f"{f.name} {f.text}" for f in found.fields], [f"{f.name} {f.text}" for f in wanted.fields]
-    return f"its columns are {', '.join(ours)}, not {', '.join(theirs)}"
+    own = {f.name: f for f in found.fields}
+    for field in wanted.fields:
+        theirs = own.get(field.name)
+        if theirs is None:
+            return f"it has no column {field.name}; its columns are {', '.join(own)}"
+        kinds = (theirs.type, *(e.type for e in theirs.earlier))
+        if not any(contains(kind, field.type) for kind in kinds) or theirs.nullable < field.nullable:
+            not_null = "" if theirs.nullable else " NOT NULL"
+            return f"its column {field.name} is {theirs.text}{not_null}, not {field.text}"
+    return ""
 
 
 # Time -----------------------------------------------------------------------------------------------------------------
@@ -180,6 +163,22 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
 
 
 # Sources --------------------------------------------------------------------------------------------------------------
+
+
+def parquet_files(spark: SparkSession, path: str) -> DataFrame:
+    """The rows of a directory of Parquet files, by the columns of the files.
+
+    Raises:
+        StorageError: there are none, or they cannot be read.
+    """
+    try:
+        rows = reader_of(spark, "parquet").load(escape_glob(path))
+        rows.schema  # noqa: B018 - Spark Connect looks at the files now
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise StorageError(f"There are no Parquet files to read at {path}: {spark_text(error)}", path=path) from None
+    return rows
 
 
 def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:

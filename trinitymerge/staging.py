@@ -72,6 +72,7 @@ def batch_of(
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=unique_keys,
         tombstones_since=observed.get("since"),
+        layout=definition.layout,
         **facts,
     )
 

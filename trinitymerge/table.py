@@ -2,8 +2,9 @@
 
 Owns: opening and creating tables, and the names users call. It holds no logic of its own: definitions are validated in
 :mod:`trinitymerge.definition`, rows are resolved in :mod:`trinitymerge.reader`, merges are built in
-:mod:`trinitymerge.merge`; the calls that feed a table are inherited from :mod:`trinitymerge.feeding`, those that look back from
-:mod:`trinitymerge.lookback`, those for maintenance from :mod:`trinitymerge.upkeep`.
+:mod:`trinitymerge.merge`; the calls that make one of what exists are inherited from :mod:`trinitymerge.copying`, those that feed
+a table from :mod:`trinitymerge.feeding`, those that look back from :mod:`trinitymerge.lookback`, those for maintenance from
+:mod:`trinitymerge.upkeep`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import opening
+from trinitymerge.copying import CopiedTable
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import TableExistsError
 from trinitymerge.expressions import quote
-from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.intervals import Intervals
@@ -33,7 +34,7 @@ from trinitymerge.storage.stores import store_of, time_travel
 
 
 @attrs.frozen(eq=False, repr=False)
-class TrinityTable(FedTable):
+class TrinityTable(CopiedTable):
     """A table that is kept up to date by merges and read by resolving its batches (S1-S16).
 
     Made by :meth:`create`, :meth:`createIfNotExists` and :meth:`forPath`; the table object follows its table: after a
@@ -79,7 +80,8 @@ class TrinityTable(FedTable):
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: settings as text. Those of the library start with ``trinitymerge.``:
                 ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
-                ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes`` (32 MB), ``maxCommitAttempts`` (20),
+                ``historyRetentionHours`` (``none`` for ever), ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes``
+                (32 MB), ``segmentBytes`` (16 MB, more in large tables), ``maxCommitAttempts`` (20),
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
@@ -130,6 +132,9 @@ class TrinityTable(FedTable):
     ) -> TrinityTable:
         """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
 
+        A table that is there must have these keys, this format and these columns, and may have more: columns that were added since,
+        and types that became wider. Its properties and comment stay as they are.
+
         Raises:
             TableExistsError: a table with a different definition is there, or something else.
 
@@ -156,11 +161,11 @@ class TrinityTable(FedTable):
             except TableExistsError:
                 if not store.exists():  # something else is there; a table would be another writer's, just made
                     raise
-        found = store.snapshot().definition
-        if found != definition:
+        other = opening.difference(store.snapshot().definition, definition)
+        if other:
             raise TableExistsError(
-                f"The table at {store.path} has another definition: {opening.difference(found, definition)}. Open it with "
-                "TrinityTable.forPath, or choose another path.",
+                f"The table at {store.path} has another definition: {other}. Open it with TrinityTable.forPath, or choose "
+                "another path.",
                 path=store.path,
             )
         return cls(store)

@@ -1,10 +1,13 @@
 """What is declared about a column that the library puts beside the user's.
 
-Owns: the two kinds of such columns, and the list of all. Which there are stands in :mod:`trinitymerge.columns`.
+Owns: the two kinds of such columns, the list of all, and finding them in our SQL. Which there are stands in
+:mod:`trinitymerge.columns`.
 """
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TypeVar
 
 from trinitymerge.definition import HIDDEN_PREFIX
@@ -61,3 +64,25 @@ def column(name: str, type: str, meaning: str, added_by: str, read_by: str = "")
 def family(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> ColumnFamily:
     """Declares a family of columns, likewise."""
     return _declare(ColumnFamily, name, type, meaning, added_by, read_by)
+
+
+# Names in SQL ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _named(columns: int) -> re.Pattern[str]:
+    """The names of so many columns: all that have been declared by then."""
+    names = (f"{c}[0-9_]+" if isinstance(c, ColumnFamily) else c for c in DECLARED[:columns])
+    return re.compile(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)", re.ASCII)
+
+
+def mentioned(*texts: str) -> tuple[str, ...]:
+    """The library's columns that SQL of ours names, each once.
+
+    Example:
+        >>> from trinitymerge import columns
+        >>> mentioned("_tm_changed AND NOT _tm_is_stale", "_tm_changed AND `_tm_deleted`")
+        ('_tm_changed', '_tm_is_stale')
+    """
+    names = _named(len(DECLARED))
+    return tuple(dict.fromkeys(name for text in texts for name in names.findall(text)))

@@ -1,20 +1,22 @@
 """Keeping a table small, fast and healthy: the calls for its upkeep, which a ``TrinityTable`` inherits.
 
-Owns: what a table object works on, whether it may write, and the names of these calls. Holds no logic of its own: what they
-do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
+Owns: what a table object works on, whether it may write, its alias in expressions, and the names of these calls. Holds no logic
+of its own: what they do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
 :mod:`trinitymerge.storage.stores`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
+from trinitymerge import unfinished
 from trinitymerge.errors import ReadOnlyTableError
-from trinitymerge.maintenance import compaction, health, purge, retention
+from trinitymerge.maintenance import compaction, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
@@ -25,6 +27,8 @@ from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
 from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.stores import maintained, time_travel
 
+DEFAULT_ALIAS = "target"
+
 
 @attrs.frozen(eq=False, repr=False)
 class MaintainedTable:
@@ -32,6 +36,7 @@ class MaintainedTable:
 
     _backend: Backend
     _pinned: int | None = None
+    _alias: str = DEFAULT_ALIAS
 
     @property
     def path(self) -> str:
@@ -62,6 +67,12 @@ class MaintainedTable:
             )
         return self._backend
 
+    def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
+        """The store, once what merges have left to be done is done (S27)."""
+        store = self._maintained(call)
+        unfinished.finish(store, patience_ms)
+        return store
+
     def compact(self, full: bool = False) -> CompactionResult:
         """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
 
@@ -89,7 +100,7 @@ class MaintainedTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        return compaction.compact(self._maintained("compact()"), full)
+        return compaction.compact(self._finished("compact()"), full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
@@ -134,7 +145,7 @@ class MaintainedTable:
             >>> orders.restore(1).version, orders.toDF().count()
             (3, 2)
         """
-        return retention.restore(self._maintained("restore()"), version)
+        return retention.restore(self._finished("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         """Erases keys: every stored version of them, from all files, history included (a legal erasure).
@@ -142,7 +153,7 @@ class MaintainedTable:
         Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
         cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
         keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
-        rows, but the conditions and values of merges as they were written in the code.
+        rows, and conditions of merges without the values in them (S36b).
 
         Args:
             keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
@@ -164,7 +175,40 @@ class MaintainedTable:
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """
-        return purge.purge(self._maintained("purge()"), keys)
+        return purge.purge(self._maintained("purge()"), keys, lambda: self._finished("purge()", patience_ms=0))
+
+    def purgeWhere(self, condition: str | Column) -> PurgeResult:
+        """Erases every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
+
+        All files below the table are looked into: those of past versions and of writers that died too, tombstones and archives. So
+        a key goes whose current row does not fulfil the condition, if an earlier one does that is still stored. It is evaluated
+        again until nothing is found: on what lands meanwhile, too.
+
+        A row counts as it is stored. A tombstone holds its key, its watermark and nothing else; what a compaction has dropped and
+        a vacuum removed cannot be found, and need not be. The condition does not get into the log.
+
+        Args:
+            condition: boolean SQL text or Column over the table's columns; null is not true. At most 100,000 keys may be found.
+
+        Returns:
+            What was rewritten, deleted and removed, and how many keys were found. If none was, nothing is committed.
+
+        Raises:
+            InvalidMergeError: the condition is None, or not boolean, or not deterministic, or cannot be evaluated.
+            ValueError: it is true of too many keys.
+            ConcurrentCommitError: rows that fulfil it are written faster than they can be erased.
+            CorruptTableError: as :meth:`purge`.
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.updateWhere("order_id = '1'", {"amount": "6"}).execute().rowsUpdated
+            1
+            >>> result = orders.purgeWhere("amount = 5")  # what the row was before
+            >>> result.keys, [row["order_id"] for row in orders.toDF().collect()]
+            (1, ['2'])
+        """
+        finish = partial(self._finished, "purgeWhere()", patience_ms=0)
+        return purgewhere.purge_where(self._maintained("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
         """Begins to change the table's definition: properties, the comment, and whether versions are kept.
@@ -178,7 +222,25 @@ class MaintainedTable:
             >>> orders.versions().select("order_id", "amount", "validTo").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00'), validTo=None), Row(order_id='2', amount=Decimal('9.50'), validTo=None)]
         """
-        return TableAlteration(self._maintained("alter()"))
+        return TableAlteration(self._finished("alter()"))
+
+    def abandonRedo(self) -> tuple[dict[str, Any], ...]:
+        """Gives up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
+
+        For a table that ``insertHistoryExpr`` has named and that is gone since, or has changed so that it cannot take them. What
+        can be written is. The rows stay in their directories until ``vacuum()``.
+
+        Returns:
+            For each table: what it is called, how many rows it does not get, and their batch, by which their directory is found.
+
+        Raises:
+            ReadOnlyTableError: this is a past version.
+
+        Example:
+            >>> orders.abandonRedo()
+            ()
+        """
+        return unfinished.abandon(self._writable())
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.

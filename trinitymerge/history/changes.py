@@ -30,6 +30,7 @@ from trinitymerge.columns import (
     VERSION,
 )
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.evolving import for_reading
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -93,8 +94,10 @@ def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | N
             "net changes (net=True)."
         )
     _require_files(store, spans)
+    spans = spans or [Span(after, after, ())]
+    definition = for_reading(after.definition, (v.definition for s in spans for v in (s.before, s.after)))
     with held(store.spark, LITERAL_NAMES):
-        return _united([_Comparison(store, s, after.definition).changes() for s in spans or [Span(after, after, ())]])
+        return _united([_Comparison(store, s, definition).changes() for s in spans])
 
 
 def _check_versions(path: str, first: int, last: int, newest: int) -> None:

@@ -73,7 +73,8 @@ def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
 def _versions(store: Maintained, rows: DataFrame) -> dict[int, int]:
     """The versions that have committed rows of a table with history, by the time that the rows keep in archives."""
     kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
-    return {r[0]: store.version_at(r[0]) for r in kept}
+    found = {r[0]: store.version_of(r[0]) for r in kept}
+    return {at_ms: version for at_ms, version in found.items() if version is not None}
 
 
 # Order ----------------------------------------------------------------------------------------------------------------

@@ -55,6 +55,9 @@ def increment(store: TimeTravel, newest: int, target: Snapshot, app_id: str) -> 
     if known > newest:
         raise _starting_over(store, app_id, f"knows version {known}, and {store.path} is at version {newest}", newest)
     for commit in store.commits(known + 1, newest):
+        if commit.begins is not None and known:
+            what = f"knows version {known}, and {store.path} is a copy that begins with version {commit.version}"
+            raise _starting_over(store, app_id, what, newest)
         if commit.operation in (RESTORE, PURGE):
             what = f"knows version {known}, and version {commit.version} is a {commit.operation.lower()}"
             raise _starting_over(store, app_id, what, newest)

@@ -65,8 +65,8 @@ class Span:
 
     @property
     def restored_at(self) -> int | None:
-        """The last restore, which made rows hold that are older than both versions."""
-        return max((c.version for c in self.changing if c.operation == RESTORE), default=None)
+        """The last restore, which made rows hold that are older than both versions; or what a copy begins with, likewise."""
+        return max((c.version for c in self.changing if c.operation == RESTORE or c.begins is not None), default=None)
 
     @property
     def told(self) -> dict[int, int | None]:

@@ -1,16 +1,29 @@
-"""Changing what a table is: its properties, its comment, and whether it keeps its versions (H1).
+"""Changing what a table is: its columns (S43), its properties, its comment, and whether it keeps its versions (H1).
 
-Owns: :class:`TableAlteration`, and switching history on. Each alteration is one commit.
+Owns: :class:`TableAlteration`, and switching history on. Each alteration is one commit. What a change makes of a definition
+stands in :mod:`trinitymerge.evolving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
+from pyspark.sql.types import DataType
 
+from trinitymerge.ddl import column_of
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.errors import ConcurrentCommitError, InvalidDefinitionError
+from trinitymerge.evolving import (
+    differences_of_columns,
+    renamed,
+    widened,
+    with_column,
+    with_comment,
+    with_nulls,
+    without_column,
+)
 from trinitymerge.maintenance.compaction import compact
 from trinitymerge.properties import check_properties
 from trinitymerge.storage import faults
@@ -18,6 +31,10 @@ from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot, current_user
 from trinitymerge.storage.publish import NothingLanded, Requirement, SameDefinition, publish
+from trinitymerge.storage.storable import check_storable
+
+Step: TypeAlias = Callable[[TableDefinition], TableDefinition]
+"""One change of a definition."""
 
 FAULT_POINTS = ("alter.prepared", "alter.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -43,18 +60,102 @@ class AlterResult:
 class TableAlteration:
     """Changes of a table's definition, made by ``TrinityTable.alter()``; nothing happens before :meth:`execute`.
 
-    Merges that were built before an alteration are refused when they run: open the table again, and build them again.
+    No file is written anew: a column keeps its name in files, so that a renamed one keeps its values, and one that is dropped and
+    added again starts empty. Past versions keep the columns they had. A merge that was built before an alteration is planned again
+    if it still means the same, and refused otherwise.
 
     Example:
-        >>> result = orders.alter().setProperty("trinitymerge.compactAfterBatches", "50").setComment("all of them").execute()
+        >>> result = orders.alter().addColumn("channel", "STRING").setComment("all of them").execute()
         >>> print(result)
-        version 2: trinitymerge.compactAfterBatches is 50; the comment is 'all of them'
+        version 2: column channel string is added; the comment is 'all of them'
     """
 
     _backend: Maintained
-    _properties: Mapping[str, str | None] = attrs.field(factory=dict)
-    _comment: tuple[str | None, ...] = ()
+    _steps: tuple[Step, ...] = ()
     _history: bool = False
+
+    # Columns --------------------------------------------------------------------------------------------------------
+
+    def addColumn(self, name: str, type: str | DataType, comment: str | None = None) -> TableAlteration:
+        """Adds a column at the end; rows that are there have null in it (S43).
+
+        Merges that were written before it go on working: on update it keeps its value, on insert it is null (S22, S23).
+
+        Args:
+            name: of the column.
+            type: as in DDL text, such as ``"DECIMAL(10,2)"``, or one of Spark's types.
+            comment: for people.
+
+        Raises:
+            InvalidDefinitionError: the type cannot be stored or is ``NOT NULL``; :meth:`execute`: there is such a column.
+
+        Example:
+            >>> orders.alter().addColumn("channel", "STRING", comment="web or shop").execute().changes
+            ('column channel string is added',)
+        """
+        field = column_of(name, type)
+        if comment is not None:
+            field = attrs.evolve(field, metadata={**field.metadata, "comment": str(comment)})
+        return self._then(lambda own: with_column(own, field))
+
+    def renameColumn(self, old: str, new: str) -> TableAlteration:
+        """Renames a column, keys included; its values stay (S43).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or there is one of the new name.
+
+        Example:
+            >>> table = orders.alter().renameColumn("amount", "total").execute()
+            >>> orders.toDF().columns[:2]
+            ['order_id', 'total']
+        """
+        if not isinstance(new, str) or not new:
+            raise InvalidDefinitionError(f"A column needs a name, got {new!r}.")
+        return self._then(lambda own: renamed(own, old, new))
+
+    def dropColumn(self, name: str) -> TableAlteration:
+        """Drops a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, it is a key, or it is the last one.
+        """
+        return self._then(lambda own: without_column(own, name))
+
+    def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
+        """Gives a column a type that holds every value it can have now, and keeps them apart (S43).
+
+        ``TINYINT`` to ``SMALLINT``, ``INT``, ``BIGINT``; whole numbers to ``DECIMAL`` with as many digits, up to ``INT`` to
+        ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; ``DECIMAL`` to more digits on either side; ``DATE`` to ``TIMESTAMP_NTZ``;
+        ``VARCHAR(n)`` to longer ones and ``STRING``. The same inside of arrays, map values and structs, which may get more
+        fields. Of keys only whole numbers and text.
+
+        Raises:
+            InvalidDefinitionError: the type cannot be parsed; :meth:`execute`: there is no such column, or the type is not wider.
+
+        Example:
+            >>> orders.alter().widenColumn("amount", "DECIMAL(12,2)").execute().changes
+            ('column amount is decimal(12,2), not decimal(10,2)',)
+        """
+        kind = column_of(str(name), type).type
+        return self._then(lambda own: widened(own, name, kind))
+
+    def setNullable(self, name: str) -> TableAlteration:
+        """Lets a column hold nulls.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or it is part of the primary key.
+        """
+        return self._then(lambda own: with_nulls(own, name))
+
+    def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
+        """Sets the comment of a column, or takes it away.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column.
+        """
+        return self._then(lambda own: with_comment(own, name, comment))
+
+    # Table ----------------------------------------------------------------------------------------------------------
 
     def setProperty(self, name: str, value: str) -> TableAlteration:
         """Sets a property.
@@ -63,15 +164,20 @@ class TableAlteration:
             InvalidDefinitionError: it is one of the library's, and there is none of this name, or the value means nothing.
         """
         check_properties({name: str(value)})
-        return attrs.evolve(self, properties={**self._properties, name: str(value)})
+        return self._then(lambda own: attrs.evolve(own, properties={**own.properties, name: str(value)}))
 
     def unsetProperty(self, name: str) -> TableAlteration:
         """Takes a property away: what is the default holds again."""
-        return attrs.evolve(self, properties={**self._properties, name: None})
+        return self._then(
+            lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
+        )
 
     def setComment(self, comment: str | None) -> TableAlteration:
         """Sets the comment, or takes it away."""
-        return attrs.evolve(self, comment=(comment,))
+        return self._then(lambda own: attrs.evolve(own, comment=comment))
+
+    def _then(self, step: Step) -> TableAlteration:
+        return attrs.evolve(self, steps=(*self._steps, step))
 
     def setHistory(self) -> TableAlteration:
         """Keeps versions from now on (H1). The latest rows become the first versions; nothing turns it off again.
@@ -116,10 +222,14 @@ class TableAlteration:
         return self._backend.snapshot()
 
     def _altered(self, own: TableDefinition) -> TableDefinition:
-        kept = {n: v for n, v in own.properties.items() if n not in self._properties}
-        found = kept | {n: v for n, v in self._properties.items() if v is not None}
-        comment = self._comment[0] if self._comment else own.comment
-        return attrs.evolve(own, properties=found, comment=comment, history=own.history or self._history)
+        definition = own
+        for step in self._steps:
+            definition = step(definition)
+        definition = attrs.evolve(definition, history=own.history or self._history)
+        if definition.fields != own.fields:
+            definition = TableDefinition.from_json(definition.to_json())  # checked again, as if it were created so
+            check_storable(definition)
+        return definition
 
     def _commit(self, snapshot: Snapshot, definition: TableDefinition, changes: tuple[str, ...]) -> Snapshot:
         begins = definition.history and not snapshot.definition.history
@@ -145,10 +255,10 @@ class TableAlteration:
 
 
 def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
-    names = sorted({*before.properties, *after.properties})
-    found = [
+    found = list(differences_of_columns(before, after))
+    found += [
         f"{n} is {after.properties[n]}" if n in after.properties else f"{n} is unset"
-        for n in names
+        for n in sorted({*before.properties, *after.properties})
         if before.properties.get(n) != after.properties.get(n)
     ]
     if before.comment != after.comment:

@@ -5,11 +5,9 @@ Owns: the figures and the advice. Changes nothing.
 
 from __future__ import annotations
 
-import html
-
 import attrs
 
-from trinitymerge import reader
+from trinitymerge import notebook, reader
 from trinitymerge.errors import counted, sized
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -41,7 +39,8 @@ class TableHealth:
         bytes: their size.
         reclaimableBytes: size of the files that this version does not need: past versions and leftovers. What
             ``vacuum()`` frees, once its retention has passed.
-        action: what to do next: ``"compact()"``, ``"vacuum()"`` or ``"nothing"``.
+        action: what to do next: ``"compact()"``, ``"vacuum()"``, ``"any write"`` (of rows that other tables are still to get, S27)
+            or ``"nothing"``.
         reason: why.
 
     Example:
@@ -88,11 +87,7 @@ class TableHealth:
         return f"{segments}{self.pendingBatches:,} pending{folded}"
 
     def _repr_html_(self) -> str:
-        rows = (
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._lines()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        return notebook.pairs(self._lines())
 
 
 def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
@@ -104,7 +99,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
     amplification = stored / live if live else float(stored or 1)
-    action, reason = _advice(to_read, amplification, size, reclaimable)
+    action, reason = _debts(snapshot) or _advice(to_read, amplification, size, reclaimable)
     return TableHealth(
         version=snapshot.version,
         liveRows=live,
@@ -125,9 +120,17 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
 
 
 def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
-    needed = {b.id for b in snapshot.batches}
+    needed = {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
     unused = [i for i in backend.directories() if i not in needed]
     return sum(f.size_bytes for i in unused for f in backend.all_files(i))
+
+
+def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
+    """What merges have left to be done; whoever writes next does it."""
+    if not snapshot.redo:
+        return None
+    first, rows = snapshot.redo[0], sum(r.rows for r in snapshot.redo)
+    return "any write", f"{counted(rows)} for {first.table} are still to be written there"
 
 
 def _advice(batches: Batches, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:

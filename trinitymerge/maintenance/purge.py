@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -19,6 +19,7 @@ from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, counted
+from trinitymerge.evolving import for_reading
 from trinitymerge.expressions import TRUE, is_tombstone, quote
 from trinitymerge.history.timeline import archive_fields
 from trinitymerge.markers import hash_of_key
@@ -86,8 +87,9 @@ class _Purge:
     """From a batch that holds a key to its replacement, or None if nothing is left of it."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """The batch directories that hold a key, found by scanning their key columns."""
-        fields = [self.definition.field(k) for k in self.definition.primaryKey]
+        """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
+        readable = of_all_files(self.backend, self.definition)
+        fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
         found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
@@ -120,12 +122,19 @@ class _Purge:
             tombstones=counted["tombstones"],
             files=staged.files,
             bytes=staged.size_bytes,
+            layout=self.definition.layout,
         )
 
     def discard_all(self) -> None:
         """Removes the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
             self.backend.remove(self.backend.batch_path(batch.id))
+
+    def keep_to(self, definition: TableDefinition) -> None:
+        """Begins anew if the table has been altered: replacements without a new column's values would lose them."""
+        if definition != self.definition:
+            self.discard_all()
+            self.definition, self.examined, self.rewritten = definition, set(), {}
 
     def drop_replaced(self, snapshot: Snapshot) -> None:
         """Forgets replacements of batches that others have removed from the table meanwhile."""
@@ -136,8 +145,20 @@ class _Purge:
                 self.backend.remove(self.backend.batch_path(batch.id))
 
 
-def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefinition:
+    """A definition by which the files of any version can be read (S43)."""
+    return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
+
+
+def purge(
+    backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
+) -> PurgeResult:
     """Removes every stored version of some keys, history included, and keeps them from coming back.
+
+    Args:
+        backend: where the table is.
+        keys: to remove.
+        finish: writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
 
     Raises:
         SchemaMismatchError, NullKeyError: the keys are not keys of this table.
@@ -147,21 +168,32 @@ def purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     with held(backend.spark, LITERAL_NAMES):
-        return _purge(backend, keys)
+        return _purge(backend, keys, finish)
 
 
-def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
+def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
     found = _evaluated(soughtkeys.as_columns(backend.spark, snapshot.definition, keys, _CALL))
     count = found.count()
     if count > MOST_KEYS:
         raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
-    work = _Purge(backend, snapshot.definition, found)
-    if not count:
-        return PurgeResult(snapshot.version, 0, 0, 0, 0)
+    return erase(backend, found, count, start, finish) if count else PurgeResult(snapshot.version, 0, 0, 0, 0)
+
+
+def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish: Callable[[], object]) -> PurgeResult:
+    """Removes every stored version of some keys, as :func:`purge` does.
+
+    Args:
+        backend: where the table is.
+        keys: columns :data:`~trinitymerge.columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
+        count: how many there are.
+        start: when the call began, by :func:`time.perf_counter`.
+        finish: see :func:`purge`.
+    """
+    work = _Purge(backend, backend.snapshot().definition, keys)
     try:
-        before, after = _commit(work, count, start)
+        before, after = _commit(work, count, start, finish)
     except OutcomeUnknown:
         raise  # the replacements may be part of the table: they must stay
     except Exception:  # after Ctrl-C, which may come right after the commit, they stay for vacuum()
@@ -169,7 +201,7 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         raise
     faults.fault("purge.committed")
     deleted = _delete_holding(work, after)
-    unverified = _verify(work)
+    doubtful = _verify(work)
     replaced = [b for b in before.batches if b.id in work.rewritten]
     return PurgeResult(
         version=after.version,
@@ -177,7 +209,7 @@ def _purge(backend: Maintained, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         rowsRemoved=sum(b.rows for b in before.batches) - sum(b.rows for b in after.batches),
         filesRewritten=sum(b.files for b in replaced),
         filesDeleted=deleted,
-        unverified=unverified,
+        unverified=doubtful,
         seconds=time.perf_counter() - start,
     )
 
@@ -190,11 +222,13 @@ def _evaluated(keys: DataFrame) -> DataFrame:
     return found
 
 
-def _commit(work: _Purge, count: int, start: float) -> tuple[Snapshot, Snapshot]:
+def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
     backend, attempts = work.backend, Attempts()
     while True:
+        finish()
         snapshot = backend.snapshot()
+        work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
         work.rewrite(snapshot)
         faults.fault("purge.staged")
@@ -222,19 +256,28 @@ def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
-    backend, needed = work.backend, {b.id for b in after.batches}
+    backend, needed = work.backend, {b.id for b in after.batches} | {r.id for r in after.redo}
     others = [i for i in backend.directories() if i not in needed]
     readable = [i for i in others if backend.data_files(i)]
     deleted = 0
-    for batch_id in [*work.holding(readable), *(i for i in others if _is_dead(backend, i))]:
-        files = backend.all_files(batch_id)
-        deleted += sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
-        backend.remove(backend.batch_path(batch_id))
-        faults.fault("purge.deleted")
+    for batch_id in [*work.holding(readable), *(i for i in others if is_dead(backend, i))]:
+        deleted += delete(backend, batch_id)
     return deleted
 
 
-def _is_dead(backend: Maintained, batch_id: str) -> bool:
+def delete(backend: Maintained, batch_id: str) -> int:
+    """Deletes a directory that no version needs.
+
+    Returns:
+        How many files of rows were in it.
+    """
+    files = backend.all_files(batch_id)
+    backend.remove(backend.batch_path(batch_id))
+    faults.fault("purge.deleted")
+    return sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
+
+
+def is_dead(backend: Maintained, batch_id: str) -> bool:
     """True if the writer of a directory has died: it has touched nothing for an hour."""
     files = backend.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
@@ -262,4 +305,9 @@ def _verify(work: _Purge) -> tuple[str, ...]:
             "written there; call purge again.",
             path=backend.path,
         )
-    return tuple(backend.batch_path(i) for i in here if backend.unfinished_files(i))
+    return unverified(backend)
+
+
+def unverified(backend: Maintained) -> tuple[str, ...]:
+    """The directories that could not be looked into, for a writer is at work there."""
+    return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
+from trinitymerge.evolving import brought_back
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
@@ -83,6 +84,7 @@ def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
 def _needed(backend: Maintained, first: int, latest: Snapshot) -> set[str]:
     """The batches of all versions from ``first`` to the latest."""
     needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot_at(first).batches}
+    needed.update(r.id for r in latest.redo)  # rows that other tables are still to get (S27)
     for commit in backend.commits(first + 1, latest.version):
         needed.update(b.id for b in commit.added)
     return needed
@@ -96,7 +98,9 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
 
 def _is_needed_now(backend: Maintained, path: str) -> bool:
     """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
-    return any(path == backend.batch_path(b.id) for b in backend.snapshot().batches)
+    now = backend.snapshot()
+    needed = [*(b.id for b in now.batches), *(r.id for r in now.redo)]
+    return path in map(backend.batch_path, needed)
 
 
 # Restore --------------------------------------------------------------------------------------------------------------
@@ -174,7 +178,8 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
 def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     """The commit that makes of the latest version an old one; None if they are equal."""
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
-    definition = old.definition if old.definition != latest.definition else None
+    restored = brought_back(old.definition, latest.definition)
+    definition = restored if restored != latest.definition else None
     is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
     if not added and not removed and definition is None and is_same:
         return None

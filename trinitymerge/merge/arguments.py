@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import InvalidMergeError, kind_of
 from trinitymerge.merge.analysis.names import column_text, key_text
-from trinitymerge.merge.clauses import Assignments, Clause
+from trinitymerge.merge.clauses import All, Assignments, Clause, OtherTable
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
@@ -67,8 +67,40 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
     return pairs if all(isinstance(p, tuple) and len(p) == 2 for p in pairs) else ()
 
 
-def names_of(method: str, names: Any) -> tuple[str, ...]:
-    """The ``exceptColumns`` of a call: a name or names.
+def table_of(method: str, table: Any) -> OtherTable:
+    """The other table that a call names.
+
+    Raises:
+        InvalidMergeError: it is neither a table nor the name of one; begins with the method's name.
+        ReadOnlyTableError: it is a past version.
+    """
+    if isinstance(table, str) and table:
+        return OtherTable(name=table)
+    if hasattr(type(table), "_writable"):  # of itself a Connect DataFrame has anything, as a column
+        return OtherTable(path=table._writable().path)
+    raise InvalidMergeError(f"{method} takes a TrinityTable or the name of a Spark table, got {kind_of(table)}.")
+
+
+def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ignoreNulls: Any = False) -> All:
+    """Which columns a call takes from the source by their names.
+
+    Raises:
+        InvalidMergeError: they are no names, or both kinds are given; begins with the method's name.
+    """
+    excepted = names_of(method, "exceptColumns", exceptColumns)
+    only = None if columns is None else names_of(method, "columns", columns)
+    if excepted and only is not None:
+        raise InvalidMergeError(
+            f"{method} takes columns or exceptColumns, not both: leave out of columns what you mean."
+        )
+    if only is not None and not only:
+        raise InvalidMergeError(f"{method}: columns names none, so nothing could change.")
+    nulls = ignoreNulls if isinstance(ignoreNulls, bool) else names_of(method, "ignoreNulls", ignoreNulls)
+    return All(excepted, only, nulls)
+
+
+def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
+    """The columns that an argument of a call names: a name or names.
 
     Raises:
         InvalidMergeError: they are no names; begins with the method's name.
@@ -77,7 +109,7 @@ def names_of(method: str, names: Any) -> tuple[str, ...]:
         return (names,)
     found = tuple(names) if isinstance(names, Iterable) else ()
     if not isinstance(names, Iterable) or not all(isinstance(n, str) for n in found):
-        raise InvalidMergeError(f"{method}: exceptColumns takes column names, got {names!r}.")
+        raise InvalidMergeError(f"{method}: {argument} takes column names, got {names!r}.")
     return found
 
 

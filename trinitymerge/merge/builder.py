@@ -16,16 +16,14 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.arguments import (
     ExpressionMap,
+    all_of_source,
     assignments_of,
     condition_of,
-    names_of,
     text_of,
     texts_of,
-    watermark_of,
 )
 from trinitymerge.merge.clauses import (
     Action,
-    All,
     Clause,
     Delete,
     Insert,
@@ -40,19 +38,21 @@ from trinitymerge.merge.clauses import (
     describe,
     heading,
 )
+from trinitymerge.merge.configured import ConfiguredMerge
+from trinitymerge.merge.historical import HISTORY_CALLS, RemembersRows
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options, nothing_more
+from trinitymerge.merge.run.plan import Afterwards, MergePlan, nothing_more
 from trinitymerge.merge.run.planning import plan_of
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.transactions import MicroBatch
 
-_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll")
+_ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HISTORY_CALLS)
 
 
 @attrs.frozen(eq=False, repr=False)
-class MergeBuilder:
+class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
     """A merge of a source into a table, clause by clause (CarbonData, merge guide; S17-S37).
 
     Source rows are paired with *live* target rows by the merge condition. Then
@@ -92,7 +92,6 @@ class MergeBuilder:
     _source: DataFrame | None
     _condition: Any
     _clauses: tuple[Clause, ...] = ()
-    _options: Options = attrs.field(factory=Options)
     _afterwards: Afterwards = nothing_more
 
     # Clauses --------------------------------------------------------------------------------------------------------
@@ -141,54 +140,9 @@ class MergeBuilder:
 
     whenNotMatchedBySource = whenNotMatchedAndExistsOnlyOnTarget
 
-    # Settings -------------------------------------------------------------------------------------------------------
-
-    def withTransaction(self, appId: str, version: int) -> MergeBuilder:
-        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
-
-        Args:
-            appId: the writer's stable name.
-            version: grows with every merge of that writer, for instance the micro-batch id.
-        """
-        if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
-            raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version), stream=None)
-
     def _of_stream(self, batch: MicroBatch) -> MergeBuilder:
         """The merge of a micro-batch: like a transaction, but one that starts over is refused (S36a)."""
         return self._with(transaction=(batch.app_id, batch.number), stream=batch)
-
-    def onStale(self, policy: str) -> MergeBuilder:
-        """What to do with rows older than what they would replace (S11).
-
-        Args:
-            policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
-        """
-        if policy not in ("skip", "error", "force"):
-            raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
-        return self._with(on_stale=policy)
-
-    def at(self, *watermark: Any) -> MergeBuilder:
-        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
-
-        Args:
-            watermark: a value for each watermark column: SQL text, a Column, or a plain Python literal.
-
-        Example:
-            >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
-            1
-        """
-        return self._with(at=watermark_of("at", watermark, self._options.call))
-
-    def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
-        """Refuses the merge if it would delete more than a share of the live rows (S37).
-
-        Args:
-            fraction: from 0 to 1.
-        """
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
-        return self._with(max_delete_fraction=float(fraction))
 
     def _on_path(self, path: Path) -> MergeBuilder:
         """Takes a sound path instead of the cheapest: for tests of S31."""
@@ -196,7 +150,7 @@ class MergeBuilder:
 
     def _with(self, **options: Any) -> MergeBuilder:
         b, changed = self, attrs.evolve(self._options, **options)
-        return MergeBuilder(b._backend, b._alias, b._source, b._condition, b._clauses, changed, b._afterwards)
+        return MergeBuilder(b._backend, b._alias, b._source, b._condition, b._clauses, b._afterwards, options=changed)
 
     def __repr__(self) -> str:
         """The clauses, and that nothing has happened yet."""
@@ -297,7 +251,7 @@ class _ClauseStart:
         b = self._builder
         clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))
         check_actions(clauses, len(clauses) - 1)
-        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._options, b._afterwards)
+        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._afterwards, options=b._options)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 
@@ -324,25 +278,27 @@ class NotMatchedClause(_ClauseStart):
         """
         return self._then(Insert(assignments_of("insertExpr", values)), MergeBuilder)
 
-    def insertAll(self, exceptColumns: Iterable[str] = ()) -> MergeBuilder:
+    def insertAll(self, exceptColumns: Iterable[str] = (), columns: Iterable[str] | None = None) -> MergeBuilder:
         """Inserts every target column from the source column of the same name (S23).
 
         Args:
             exceptColumns: target columns to leave null.
+            columns: take only these, and the primary key; the others are null.
         """
-        return self._then(Insert(All(names_of("insertAll", exceptColumns))), MergeBuilder)
+        return self._then(Insert(all_of_source("insertAll", exceptColumns, columns)), MergeBuilder)
 
 
 class TargetOnlyClause(_ClauseStart):
     """What ``whenNotMatchedAndExistsOnlyOnTarget()`` returns."""
 
-    def updateExpr(self, values: ExpressionMap) -> TargetActions:
+    def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
         """Changes only the columns in the map (S22).
 
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
+            onlyIfChanged: leave out updates that would change nothing, the watermark apart (S22b).
         """
-        return self._then(Update(assignments_of("updateExpr", values)), TargetActions)
+        return self._then(Update(assignments_of("updateExpr", values), bool(onlyIfChanged)), TargetActions)
 
     def delete(self) -> TargetActions:
         """Deletes the target row, by a tombstone (S9)."""
@@ -360,17 +316,27 @@ class TargetOnlyClause(_ClauseStart):
 class MatchedClause(TargetOnlyClause):
     """What ``whenMatched()`` returns."""
 
-    def updateAll(self, exceptColumns: Iterable[str] = ()) -> TargetActions:
+    def updateAll(
+        self,
+        exceptColumns: Iterable[str] = (),
+        columns: Iterable[str] | None = None,
+        onlyIfChanged: bool = False,
+        ignoreNulls: bool | Iterable[str] = False,
+    ) -> TargetActions:
         """Takes every target column from the source column of the same name (S22).
 
         Args:
             exceptColumns: target columns that keep their value.
+            columns: take only these; the others keep their value.
+            onlyIfChanged: leave out updates that would change nothing, the watermark apart (S22b).
+            ignoreNulls: true, or columns: where the source has null, the stored value stays.
         """
-        return self._then(Update(All(names_of("updateAll", exceptColumns))), TargetActions)
+        values = all_of_source("updateAll", exceptColumns, columns, ignoreNulls)
+        return self._then(Update(values, bool(onlyIfChanged)), TargetActions)
 
 
-class TargetActions(MergeBuilder):
-    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21)."""
+class TargetActions(RemembersRows, MergeBuilder):
+    """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
         """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
@@ -380,13 +346,14 @@ class TargetActions(MergeBuilder):
         """
         return self._and(Insert(assignments_of("insertExpr", values)))
 
-    def updateExpr(self, values: ExpressionMap) -> TargetActions:
+    def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
         """Changes the target row besides the clause's inserts (S22).
 
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
+            onlyIfChanged: leave out updates that would change nothing, the watermark apart (S22b).
         """
-        return self._and(Update(assignments_of("updateExpr", values)))
+        return self._and(Update(assignments_of("updateExpr", values), bool(onlyIfChanged)))
 
     def delete(self) -> TargetActions:
         """Deletes the target row besides the clause's inserts (S9)."""

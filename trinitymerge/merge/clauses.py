@@ -7,71 +7,16 @@ Python literal, or, in the reference interpreter, a callable) and are never comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
 from trinitymerge.errors import InvalidMergeError
-
-Expression: TypeAlias = Any
-"""SQL text (``str``), a ``pyspark.sql.Column``, or a plain Python literal."""
-
-
-def _comparable(value: Any) -> Any:
-    """An equality key that never calls a Column's ``==``, which would build an expression instead of deciding."""
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return (type(value), value)
-    return (type(value), repr(value))
-
-
-def _comparable_items(items: tuple[tuple[Any, Any], ...]) -> Any:
-    return tuple((_comparable(k), _comparable(v)) for k, v in items)
-
-
-def _items(assignments: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
-    return tuple(assignments.items()) if isinstance(assignments, Mapping) else tuple(assignments)
-
-
-def _strings(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
-
-
-@attrs.frozen
-class Assignments:
-    """Explicit assignments: ``((column, expression), ...)`` in the order given."""
-
-    suffix: ClassVar[str] = "Expr"
-    items: tuple[tuple[Any, Expression], ...] = attrs.field(converter=_items, eq=_comparable_items)
-
-    @property
-    def shown(self) -> str:
-        """The columns, as the call names them."""
-        return ", ".join(str(column) for column, _ in self.items)
-
-    @property
-    def explained(self) -> str:
-        """What is written, in words."""
-        return self.shown
-
-
-@attrs.frozen
-class All:
-    """Every target column from the source column of the same name, but for ``exceptColumns``."""
-
-    suffix: ClassVar[str] = "All"
-    exceptColumns: tuple[str, ...] = attrs.field(default=(), converter=_strings)
-
-    @property
-    def shown(self) -> str:
-        """The columns that are left out, as the call names them."""
-        return f"exceptColumns: {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
-
-    @property
-    def explained(self) -> str:
-        """What is written, in words."""
-        but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
-        return f"all columns{but} from the source"
+from trinitymerge.merge.assigning import All as All
+from trinitymerge.merge.assigning import Assignments as Assignments
+from trinitymerge.merge.assigning import Expression as Expression
+from trinitymerge.merge.assigning import comparable
 
 
 @attrs.frozen
@@ -148,10 +93,20 @@ class _Writes(_ActionBase):
 
 @attrs.frozen
 class Update(_Writes):
-    """Replace the target row (S22)."""
+    """Replace the target row (S22).
+
+    Attributes:
+        onlyIfChanged: not where the row would be the same (S22b).
+    """
 
     name: ClassVar[str] = "update"
     replaces_target: ClassVar[bool] = True
+    onlyIfChanged: bool = False
+
+    @property
+    def explained(self) -> str:
+        """With the columns."""
+        return f"{self.name} {self.values.explained}{', where that changes the row' if self.onlyIfChanged else ''}"
 
 
 @attrs.frozen
@@ -174,7 +129,61 @@ class Insert(_Writes):
     name: ClassVar[str] = "insert"
 
 
-Action: TypeAlias = Update | Delete | Insert
+@attrs.frozen
+class OtherTable:
+    """Where the rows of a history insert go: a table of this library at a path, or a Spark table of a name.
+
+    Attributes:
+        path, name: one of them.
+        model: in the reference interpreter, the table itself.
+    """
+
+    path: str | None = None
+    name: str | None = None
+    model: Any = attrs.field(default=None, eq=comparable)
+
+    def __str__(self) -> str:
+        return str(self.path or self.name or "a table")
+
+
+@attrs.frozen
+class InsertHistory(_ActionBase):
+    """Insert a row into another table for each target row that the clause's update or delete replaces (S27).
+
+    Attributes:
+        values: from columns of the other table to expressions; names without an alias are the row's before it is replaced.
+        table: the other table.
+    """
+
+    name: ClassVar[str] = "insertHistory"
+    values: Assignments
+    table: OtherTable
+
+    @property
+    def method(self) -> str:
+        """It takes a map."""
+        return f"{self.name}{self.values.suffix}"
+
+    @property
+    def outline(self) -> str:
+        """With the columns, and the table."""
+        return f"{self.method}({self.values.shown}; {self.table})"
+
+    @property
+    def explained(self) -> str:
+        """With the columns, and the table."""
+        return f"insert {self.values.explained} of the row before into {self.table}"
+
+    @property
+    def assignments(self) -> tuple[tuple[Any, Expression], ...]:
+        """Those of the map."""
+        return self.values.items
+
+
+Change: TypeAlias = Update | Delete | Insert
+"""What an action does to the table itself."""
+
+Action: TypeAlias = Change | InsertHistory
 
 
 def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
@@ -183,10 +192,20 @@ def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
 
 @attrs.frozen
 class _ClauseBase:
-    condition: Expression | None = attrs.field(default=None, eq=_comparable)
+    condition: Expression | None = attrs.field(default=None, eq=comparable)
     actions: tuple[Action, ...] = attrs.field(default=(), converter=_actions)
     call: str | None = attrs.field(default=None, eq=False)
     """The shorthand that stands for this clause, if that is what the user wrote."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What it does to the table itself."""
+        return tuple(a for a in self.actions if not isinstance(a, InsertHistory))
+
+    @property
+    def histories(self) -> tuple[InsertHistory, ...]:
+        """What it inserts into other tables (S27)."""
+        return tuple(a for a in self.actions if isinstance(a, InsertHistory))
 
 
 @attrs.frozen
@@ -269,7 +288,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
         raise InvalidMergeError(f"{where}, has no action. Add {allowed_actions(clause)} after it.", clause=position + 1)
     replacing = [a for a in clause.actions if a.replaces_target]
     if isinstance(clause, WhenNotMatched):
-        if replacing or len(clause.actions) > 1:
+        if replacing or len(clause.actions) > 1 or not clause.changes:
             raise InvalidMergeError(
                 f"{where}, must have exactly one insert: there is no target row to update or delete.",
                 clause=position + 1,
@@ -278,6 +297,12 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
         raise InvalidMergeError(
             f"{where}, has {' and '.join(a.name for a in replacing)}; a clause may have at most one update or delete. "
             "Put the second one into a clause of its own, with a condition that tells them apart.",
+            clause=position + 1,
+        )
+    elif not replacing and clause.histories:
+        raise InvalidMergeError(
+            f"{where}, inserts into another table what an update or delete replaces, and has neither before it. Put "
+            "insertHistoryExpr after updateExpr({...}), updateAll() or delete().",
             clause=position + 1,
         )
     if isinstance(clause, WhenOnlyOnTarget) and any(a.from_source is not None for a in clause.actions):

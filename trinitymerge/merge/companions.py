@@ -27,15 +27,16 @@ from trinitymerge.merge.clauses import (
 )
 
 
-def upsert(merge: MergeBuilder) -> MergeBuilder:
+def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
     """Updates rows that exist and inserts the others."""
-    matched, not_matched = WhenMatched(None, [Update(All())]), WhenNotMatched(None, [Insert(All())])
-    return _with(merge, "upsert()", matched, not_matched)
+    matched = WhenMatched(None, [Update(values, bool(onlyIfChanged))])
+    not_matched = WhenNotMatched(None, [Insert(attrs.evolve(values, ignoreNulls=False))])
+    return _with(merge, f"upsert({values.shown})", matched, not_matched)
 
 
-def update(merge: MergeBuilder) -> MergeBuilder:
+def update(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
     """Updates rows that exist."""
-    return _with(merge, "update()", WhenMatched(None, [Update(All())]))
+    return _with(merge, f"update({values.shown})", WhenMatched(None, [Update(values, bool(onlyIfChanged))]))
 
 
 def delete(merge: MergeBuilder) -> MergeBuilder:

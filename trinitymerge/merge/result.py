@@ -5,11 +5,11 @@ Owns: the counts, and how they print in a terminal and in a notebook. Plain data
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 
 import attrs
 
+from trinitymerge import notebook
 from trinitymerge.errors import counted
 
 
@@ -44,8 +44,11 @@ class MergeResult:
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged.
+        rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
+        rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
+        columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
         skipped: why nothing was committed, or an empty string.
         hint: what would pay next, or what was done besides; usually empty.
         seconds: time per phase.
@@ -68,7 +71,10 @@ class MergeResult:
     path: str = "none"
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
+    rowsUnchanged: int = 0
+    rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
     skipped: str = ""
     hint: str = attrs.field(default="", eq=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
@@ -95,10 +101,13 @@ class MergeResult:
         time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
         head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
         notes = [
+            "; ".join(self.columnsAdded),
             f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"
             if self.rowsBelowHorizon
             else "",
             f"{counted(self.rowsPurged)} of purged keys left out" if self.rowsPurged else "",
+            f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
+            f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,
             self.hint,
         ]
@@ -108,11 +117,6 @@ class MergeResult:
         shown = attrs.asdict(self)
         shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
+        shown["columnsAdded"] = "; ".join(self.columnsAdded)
         shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td>{html.escape('unknown' if value is None else str(value))}</td></tr>"
-            for name, value in shown.items()
-            if value != ""
-        )
-        return f"<table>{rows}</table>"
+        return notebook.pairs((name, value) for name, value in shown.items() if value != "")

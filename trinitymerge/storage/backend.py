@@ -9,6 +9,7 @@ do is what its class has methods for: ``stores.py`` asks, and chooses the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 import attrs
@@ -68,15 +69,15 @@ class Staged:
         id: the batch's name, unguessable.
         files: number of files.
         size_bytes: their size.
-        schema: of the rows.
-        file_format: ``"parquet"`` or ``"orc"``, or what else the storage writes.
+        schema: of the rows, as they were written.
+        definition: of the table they were written for.
     """
 
     id: str
     files: int
     size_bytes: int
     schema: StructType
-    file_format: str
+    definition: TableDefinition
 
 
 class Scanner(Protocol):
@@ -191,7 +192,14 @@ class TimeTravel(Backend, Protocol):
         """
 
     def committed_at(self, version: int) -> int:
-        """When a version was committed, milliseconds since the epoch."""
+        """When a version was committed, milliseconds since the epoch: one that there is, or that a row counts as."""
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time, which may be one of the table that this is a copy of.
+
+        Returns:
+            The version; None if that is not known.
+        """
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
@@ -199,7 +207,44 @@ class TimeTravel(Backend, Protocol):
 
 @runtime_checkable
 class Maintained(TimeTravel, Protocol):
-    """A store whose files this library looks after: compaction, vacuum, restore and purge (S38-S40)."""
+    """A store whose files this library looks after: compaction, vacuum, restore, purge and copies (S38-S40a)."""
+
+    def require_free(self) -> None:
+        """Checks that a table can be created here.
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place.
+        """
+
+    def begin(self, commit: Commit) -> Snapshot:
+        """Creates a table by its first commit, all at once, with batches that are here and that nobody could see.
+
+        Args:
+            commit: of version 0; :attr:`~trinitymerge.storage.entries.Commit.begins` holds what the table begins with.
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place; nothing was changed.
+            FilesVacuumedError: a batch has lost its files; nothing was changed.
+            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+        """
+
+    def nothing_left(self) -> AbstractContextManager[None]:
+        """While a table is made: if that fails, nothing is left of what was made for it but batches, which go before."""
+
+    def copied_from(self, other: object, batch_id: str) -> str:
+        """Copies the files of a batch of another store, as a batch that nobody can see.
+
+        Args:
+            other: that store.
+            batch_id: of the batch, there.
+
+        Returns:
+            The id of the copy.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the copy.
+            UnsupportedStorageError: the other store keeps its rows in another way.
+        """
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
         """Makes of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
@@ -242,10 +287,10 @@ class Maintained(TimeTravel, Protocol):
         """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with all the columns its files have, those of the library included.
+        """A committed batch with the columns of the table, and what its files have of the library's.
 
         Args:
             batch: to read.
-            definition: by which its rows were written.
+            definition: of the table.
             extra: types of more columns; of others the files tell.
         """

@@ -1,6 +1,6 @@
 """The directories that hold the batches of a managed table, and the files in them (S33, S39).
 
-Owns: how a batch's directory is called, which of its files are rows, and dividing the files of one. What is
+Owns: how a batch's directory is called, which of its files are rows, copying one, and dividing the files of one. What is
 committed, and what rows mean, is unknown here.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from trinitymerge.columns import BATCH
+from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage import faults
-from trinitymerge.storage.files import FileInfo, FileSystem
+from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
 
 FAULT_POINTS = ("split.moved",)
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -62,6 +64,55 @@ class BatchDirectories:
         except FileNotFoundError:
             return {}
         return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
+
+    def copied_from(self, other: object, batch_id: str) -> str:
+        """Copies a batch of another table, with what is kept beside its rows, into a directory of its own here.
+
+        Args:
+            other: the store of that table.
+            batch_id: of the batch, there.
+
+        Returns:
+            The id of the new batch, which nobody can see.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batch.
+            UnsupportedStorageError: that store does not keep files as this one does.
+        """
+        if not isinstance(other, BatchDirectories):
+            kind = type(other).__name__
+            raise UnsupportedStorageError(
+                f"The files of a table in a {kind} cannot be copied to {self.path}.", store=kind
+            )
+        old, new = other.batch_path(batch_id), uuid.uuid4().hex
+        both_local = self.files.is_local and other.files.is_local
+        through = other.files if self.files.is_local else self.files
+        try:
+            self.files.mkdirs(self.batch_path(new))
+            for file in other.all_files(batch_id):
+                name = file.path.removeprefix(f"{old}/")
+                is_passing = name.startswith("_temporary/") or name.endswith(TEMPORARY_SUFFIX)
+                if is_passing or (
+                    name.startswith(".") and not both_local
+                ):  # a checksum, of which other storages have their own
+                    continue
+                through.copy(file.path, f"{self.batch_path(new)}/{name}")
+            self.files.sync_dir(self.batch_path(new))
+        except BaseException:
+            self.remove(self.batch_path(new))
+            raise
+        return new
+
+    @contextmanager
+    def nothing_left(self) -> Iterator[None]:
+        """While a table is made: if it fails, its directory goes again, unless it was there or something is in it."""
+        was_there = self.files.exists(self.path)
+        try:
+            yield
+        except BaseException:
+            for path in (f"{self.path}/data", f"{self.path}/_trinity_log", *([] if was_there else [self.path])):
+                self.files.remove_empty(path)
+            raise
 
     def apart(self, batch_id: str, count: int) -> list[str]:
         """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.

@@ -1,14 +1,12 @@
 """What a table's history is made of: batches, commits and snapshots (S7, S33).
 
-Owns: :class:`Batch`, :class:`Commit` and :class:`Snapshot`, frozen data that checks itself, and their JSON; how, stands in
-``fields.py``. Knows nothing of files, of Spark, or of who writes when. Content is parsed as data only; the names in it are
-checked, so that none can leave the table's directory.
+Owns: :class:`Commit`, :class:`Snapshot` and :class:`Beginning`, frozen data that checks itself, and their JSON; how, stands in
+``fields.py``, what a batch is in ``batches.py``. Knows nothing of files, of Spark, or of who writes when. Content is parsed as
+data only; the names in it are checked, so that none can leave the table's directory.
 """
 
 from __future__ import annotations
 
-import getpass
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +14,14 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.storage.applying import InapplicableCommit, check_applies
+from trinitymerge.storage.batches import LOOSE as LOOSE
+from trinitymerge.storage.batches import SETTLED as SETTLED
+from trinitymerge.storage.batches import Batch as Batch
+from trinitymerge.storage.clock import current_user as current_user
+from trinitymerge.storage.clock import now_ms as now_ms
 from trinitymerge.storage.fields import (
     as_tuple,
-    check_batch_id,
     check_count,
     check_resets_horizon,
     check_stream,
@@ -32,11 +35,11 @@ from trinitymerge.storage.fields import (
     tuples_or_none,
 )
 from trinitymerge.storage.forgotten import Purged
+from trinitymerge.storage.protocol import FIRST, protocol_of
+from trinitymerge.storage.redo import PROTOCOL_OF_REDO, Redo, owed_after, redo_of, without_old_markers
 
-PROTOCOL = 3
-"""The newest reader and writer protocol this library understands."""
-
-_FIRST = 1
+_BEGINS = 4
+"""The protocol since which a log may begin with rows: an older reader would find none, and no later entry."""
 
 COMPACT, FOLD = "COMPACT", "FOLD"
 """Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
@@ -44,82 +47,8 @@ COMPACT, FOLD = "COMPACT", "FOLD"
 RESTORE = "RESTORE"
 """The operation that brings batches back (S40)."""
 
-LOOSE, SETTLED = "loose", "settled"
-"""The two kinds of archives, see :attr:`Batch.archive`."""
-
-
-def _protocol_of(definition: TableDefinition) -> int:
-    """What a reader must understand.
-
-    Since protocol 2, statistics of ``timestamp_ntz`` watermarks are text: a reader of protocol 1 would compare that letter by
-    letter, and take an older row for the fresher one. Since protocol 3 there are archives: an older reader would take a row that
-    was replaced for one that holds.
-    """
-    if definition.history:
-        return 3
-    return 2 if any(definition.field(n).type == "timestamp_ntz" for n in definition.watermarkKey) else _FIRST
-
-
-class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
-    """A commit that does not fit the snapshot it is applied to: it removes a batch that is gone, say."""
-
 
 # Data -------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class Batch:
-    """One append batch, with what readers need to know without opening it.
-
-    Attributes:
-        id: the name of its directory: unguessable, letters, digits, ``_`` and ``-``.
-        rows: rows it holds, tombstones included.
-        tombstones: how many of them are tombstones.
-        files: data files.
-        bytes: their size.
-        watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
-        watermark_max: likewise the largest.
-        unique_keys: no two rows have the same primary key.
-        base: resolved and unique, and nothing was older: the first load, or the result of a compaction or of a fold of all.
-        version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
-            A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
-            replaces; a restore keeps the old one.
-        merges: how many merges its rows come from, for a batch that others were folded into (S38a).
-        tiling: the name of the base that it is a segment of (S38b). It has no key of another one, nor of any batch not newer.
-        tombstones_since: when its first tombstone was committed, ms since the epoch; of an archive, its first version ended.
-        archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
-            pending batch has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
-        extra: fields of newer libraries, kept as they are.
-    """
-
-    id: str = attrs.field(validator=check_batch_id)
-    rows: int = count_field()
-    tombstones: int = count_field()
-    files: int = count_field()
-    bytes: int = count_field()
-    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    unique_keys: bool = False
-    base: bool = False
-    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    merges: int = attrs.field(default=1, validator=check_count)
-    tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
-    tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
-    extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """The batch as an entry holds it."""
-        return to_json_object(self, _BATCH_FIELDS)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Batch:
-        """The inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: a field is missing or means nothing.
-        """
-        return cls(**from_json_object(data, _BATCH_FIELDS))
 
 
 @attrs.frozen(kw_only=True)
@@ -143,11 +72,13 @@ class Commit:
             not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
         extract, extracts: the moment of the full extract that was compared (H11); set by a restore, all those of its version.
+        redo, redone: rows owed to other tables from now on (S27); ids of those that are not owed any more.
         metrics: counts, for people.
         user: who did it, as far as known.
         duration_ms: how long the operation took, until the commit.
         reader_protocol: what a reader must understand.
         writer_protocol: what a writer must understand.
+        begins: with the commit of version 0, what the log begins with if that is not an empty table (S7b, S40a).
         id: unguessable; by it a writer recognises its own entry when a storage's answer got lost.
         previous: checksum of the entry before; the log sets it.
         extra: fields of newer libraries, kept as they are.
@@ -169,14 +100,25 @@ class Commit:
     purged: Purged | None = None
     extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(default=None, converter=tuples_or_none)
+    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
+    redone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
     user: str | None = None
     duration_ms: int | None = None
-    reader_protocol: int = attrs.field(default=_FIRST, validator=check_count)
-    writer_protocol: int = attrs.field(default=_FIRST, validator=check_count)
+    reader_protocol: int = attrs.field(default=FIRST, validator=check_count)
+    writer_protocol: int = attrs.field(default=FIRST, validator=check_count)
+    begins: Beginning | None = None
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     previous: str | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    @property
+    def shown(self) -> Commit:
+        """The commit as a part of the history: the first one of a log that begins with rows is that which brought them."""
+        if self.begins is None:
+            return self
+        first = self.begins.first
+        return attrs.evolve(self, version=first.version, timestamp_ms=first.timestamp_ms, added=first.batches)
 
     def to_json(self) -> dict[str, Any]:
         """The commit as its entry holds it, without the envelope."""
@@ -184,6 +126,8 @@ class Commit:
         data["added"] = [b.to_json() for b in self.added]
         data["definition"] = self.definition.to_json() if self.definition else None
         data["purged"] = self.purged.to_json() if self.purged else None
+        data["redo"] = [r.to_json() for r in self.redo]
+        data["begins"] = self.begins.to_json() if self.begins else None
         return data
 
     @classmethod
@@ -197,6 +141,8 @@ class Commit:
         values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
         values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
         values["purged"] = Purged.from_json(values.get("purged"))
+        values["redo"] = redo_of(values)
+        values["begins"] = Beginning.from_json(b) if (b := values.get("begins")) else None
         return cls(**values)
 
 
@@ -216,7 +162,10 @@ class Snapshot:
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
         extracts: the moments of all full extracts that were taken (H11).
+        redo: rows that merges up to here owe to other tables (S27).
         writer_protocol: what a writer of this table must understand.
+        begins_at: the first version that the log tells of. What it holds stands in the entry of version 0, where the table is
+            empty; there is nothing between.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
     """
 
@@ -230,8 +179,10 @@ class Snapshot:
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
-    reader_protocol: int = _FIRST
-    writer_protocol: int = _FIRST
+    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
+    reader_protocol: int = FIRST
+    writer_protocol: int = FIRST
+    begins_at: int = 0
     checksum: str = attrs.field(default="", repr=False)
 
     @property
@@ -256,7 +207,9 @@ class Snapshot:
             **fields: the other attributes of :class:`Commit`.
         """
         now = max(self.timestamp_ms + 1, now_ms())
-        needed = {"reader_protocol": _protocol_of(fields.get("definition") or self.definition), **fields}
+        needed = {"reader_protocol": protocol_of(fields.get("definition") or self.definition), **fields}
+        if fields.get("redo"):
+            needed["writer_protocol"] = max(PROTOCOL_OF_REDO, needed.get("writer_protocol", FIRST))
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, **needed)
 
     def rebase(self, commit: Commit) -> Commit:
@@ -284,7 +237,9 @@ class Snapshot:
         Raises:
             InapplicableCommit: saying what was expected and what was found.
         """
-        self._check(commit)
+        if commit.begins is not None:
+            return commit.begins.on(self)
+        check_applies(commit, self)
         removed = set(commit.removed)
         added = [attrs.evolve(b, version=commit.version) if b.version is None else b for b in commit.added]
         batches = sorted((*(b for b in self.batches if b.id not in removed), *added), key=_commit_order)
@@ -300,29 +255,11 @@ class Snapshot:
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
             extracts=self._extracts_after(commit),
+            redo=owed_after(self.redo, commit.redo, commit.redone, commit.timestamp_ms),
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
             checksum="",
         )
-
-    def _check(self, commit: Commit) -> None:
-        if commit.version != self.version + 1:
-            raise InapplicableCommit(f"expected version {self.version + 1}, found {commit.version}")
-        if commit.timestamp_ms <= self.timestamp_ms:
-            raise InapplicableCommit(
-                f"expected a timestamp after {self.timestamp_ms}, found {commit.timestamp_ms} (milliseconds)"
-            )
-        here = {b.id for b in self.batches}
-        gone = [i for i in commit.removed if i not in here]
-        if gone:
-            raise InapplicableCommit(f"removes batch '{gone[0]}', which version {self.version} does not have")
-        added = [b.id for b in commit.added]
-        twice = (here - set(commit.removed)).intersection(added) or {i for i in added if added.count(i) > 1}
-        if twice:
-            raise InapplicableCommit(f"adds batch '{min(twice)}', which is part of the table already")
-        future = [b for b in commit.added if b.version is not None and b.version > commit.version]
-        if future:
-            raise InapplicableCommit(f"batch '{future[0].id}' is from version {future[0].version}, after its commit")
 
     def _horizon_after(self, commit: Commit) -> tuple[Any, ...] | None:
         if commit.resets_horizon:
@@ -337,7 +274,8 @@ class Snapshot:
         if transaction is None:
             return self.transactions
         application, version = transaction
-        return {**self.transactions, application: max(version, self.transactions.get(application, version))}
+        last = max(version, self.transactions.get(application, version))
+        return without_old_markers({**self.transactions, application: last})
 
     def _with_stream(self, commit: Commit) -> Mapping[str, str]:
         if commit.stream is None or commit.transaction is None:
@@ -352,6 +290,7 @@ class Snapshot:
             "definition": self.definition.to_json(),
             "batches": [b.to_json() for b in self.batches],
             "purged": self.purged.to_json() if self.purged else None,
+            "redo": [r.to_json() for r in self.redo],
         }
 
     @classmethod
@@ -363,7 +302,7 @@ class Snapshot:
         """
         values = from_json_object(data, _SNAPSHOT_FIELDS)
         values.pop("extra", None)
-        for name in ("version", "timestamp_ms", "definition_version", "reader_protocol", "writer_protocol"):
+        for name in (a.name for a in attrs.fields(cls) if a.type == "int"):
             if type(values.get(name, 0)) is not int:
                 raise ValueError(f"{name} is {values[name]!r}, which is not a whole number")
         for transaction in values.get("transactions", {}).items():
@@ -373,28 +312,66 @@ class Snapshot:
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
         values["purged"] = Purged.from_json(values.get("purged"))
+        values["redo"] = redo_of(values)
         return cls(**values)
+
+
+@attrs.frozen(kw_only=True)
+class Beginning:
+    """What the log of a table begins with that has not been empty: a copy (S40a), or one made of rows that exist (S7b).
+
+    Attributes:
+        snapshot: the table at the first version that the log tells of.
+        commit_times: when versions before that were committed, as far as anybody may ask: those that its rows count as, ms since
+            the epoch; in a table with history all that are known.
+    """
+
+    snapshot: Snapshot = attrs.field()
+    commit_times: Mapping[int, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
+
+    @snapshot.validator
+    def _check_versions(self, _field: object, snapshot: Snapshot) -> None:
+        if any(b.version is None or b.version > snapshot.version for b in snapshot.batches):
+            raise ValueError(f"a batch is from no version up to {snapshot.version}, with which the log begins")
+
+    @property
+    def first(self) -> Snapshot:
+        """The snapshot, as the one that this log begins with."""
+        protocol = max(self.snapshot.reader_protocol, _BEGINS)
+        return attrs.evolve(self.snapshot, begins_at=self.snapshot.version, reader_protocol=protocol, checksum="")
+
+    def on(self, snapshot: Snapshot) -> Snapshot:
+        """What a log begins with, on top of nothing.
+
+        Raises:
+            InapplicableCommit: there is something already.
+        """
+        if snapshot.version > 0 or snapshot.batches:
+            raise InapplicableCommit(f"version {snapshot.version} exists already, and the log would begin once more")
+        return self.first
+
+    def to_json(self) -> dict[str, Any]:
+        """As the entry of version 0 holds it."""
+        return {"snapshot": self.first.to_json(), "commitTimes": {str(v): at for v, at in self.commit_times.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Beginning:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or means nothing.
+        """
+        times = {int(version): at for version, at in data.get("commitTimes", {}).items()}
+        if any(type(at) is not int for at in times.values()):
+            raise ValueError("commitTimes do not map versions to milliseconds")
+        return cls(snapshot=Snapshot.from_json(data["snapshot"]), commit_times=times)
 
 
 def _commit_order(batch: Batch) -> int:
     return -1 if batch.version is None else batch.version
 
 
-def now_ms() -> int:
-    """The wall clock, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def current_user() -> str | None:
-    """Who runs this process, as far as the system knows."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None
-
-
 # Names in JSON ----------------------------------------------------------------------------------------------
 
-_BATCH_FIELDS = json_names(Batch)
 _COMMIT_FIELDS = json_names(Commit, timestamp_ms="timestamp", duration_ms="durationMs", id="commitId")
 _SNAPSHOT_FIELDS = json_names(Snapshot, timestamp_ms="timestamp", checksum="entry")

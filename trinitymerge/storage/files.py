@@ -130,6 +130,20 @@ class FileSystem(ABC):
         """
 
     @abstractmethod
+    def copy(self, path: str, target: str) -> None:
+        """Copies a file, into a directory that exists. Not durable before it is synced.
+
+        One of the two is on this filesystem. The other may be elsewhere, unless both sides are local ones.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def remove_empty(self, path: str) -> None:
+        """Removes a directory that holds nothing; any other stays, and one that is gone already is no error."""
+
+    @abstractmethod
     def mkdirs(self, path: str) -> None:
         """Makes a directory and its parents; one that exists is no error.
 

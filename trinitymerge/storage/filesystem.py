@@ -166,6 +166,20 @@ class HadoopFileSystem(FileSystem):
                 number = errno.ENOENT if missing else errno.EIO
                 raise OSError(number, os.strerror(number), path)  # Python makes it a FileNotFoundError, or leaves it
 
+    def copy(self, path: str, target: str) -> None:
+        """See :class:`FileSystem`: through the JVM, whatever filesystems the two are on."""
+        with self._errors(path):
+            source, copied = self._path(path), self._path(target)
+            util = _hadoop(self._gateway.jvm, "FileUtil")
+            systems = source.getFileSystem(self._conf), copied.getFileSystem(self._conf)
+            if not util.copy(systems[0], source, systems[1], copied, False, True, self._conf):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), target)
+
+    def remove_empty(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        with contextlib.suppress(OSError), self._errors(path):
+            self._fs.delete(self._path(path), False)
+
     def mkdirs(self, path: str) -> None:
         """See :class:`FileSystem`."""
         try:

@@ -129,6 +129,16 @@ class LocalFileSystem(FileSystem):
         """See :class:`FileSystem`."""
         os.rename(self.os_path(path), self.os_path(target))
 
+    def copy(self, path: str, target: str) -> None:
+        """See :class:`FileSystem`; never a link: a file that another table shares would change or go with it."""
+        with _naming(self.os_path(target)):
+            shutil.copyfile(self.os_path(path), self.os_path(target))
+
+    def remove_empty(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self.os_path(path))
+
     def mkdirs(self, path: str) -> None:
         """See :class:`FileSystem`."""
         _make_directories(self.os_path(path))

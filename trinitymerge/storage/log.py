@@ -8,6 +8,9 @@ Every entry carries the checksum of the one before, so that an entry from elsewh
 is noticed. A checkpoint is a whole snapshot; it is believed only if the entry of its version is the one it
 was made from. The hint says where to start looking, nothing else: it may be stale, garbled or lost, and it
 is never taken for the end.
+
+A table that does not begin empty, such as a copy, begins with a snapshot of some version, which stands in the entry of version 0
+(:class:`~trinitymerge.storage.entries.Beginning`). The next entry is that of the version after it. So one file makes the table.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import contextlib
 import errno
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 import attrs
@@ -25,10 +28,12 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.properties import checkpoint_interval
 from trinitymerge.storage import faults
-from trinitymerge.storage.entries import PROTOCOL, Commit, InapplicableCommit, Snapshot
+from trinitymerge.storage.applying import InapplicableCommit
+from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.envelope import seal
 from trinitymerge.storage.files import FileSystem
 from trinitymerge.storage.logfiles import HINT, Entry, LogFiles, too_new
+from trinitymerge.storage.protocol import PROTOCOL
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
@@ -88,16 +93,28 @@ class CommitLog:
         """
         entries, checkpoints = self.files.list_versions()
         last = max(entries)
-        if version not in range(last + 1):
-            raise TableNotFoundError(
-                f"The table '{self.files.table_path}' has no version {version}; it has versions 0 to {last}.",
-                path=self.files.table_path,
-                version=version,
-            )
+        if version == 0 or version not in entries:
+            created = self.files.entry(0)
+            first = created.commit.shown.version
+            if version == 0 and first:
+                empty = Snapshot.created(attrs.evolve(created.commit, begins=None))
+                return attrs.evolve(empty, checksum=created.checksum)
+            if version not in range(first, max(first, last) + 1):
+                raise self._no_version(version, first, max(first, last))
         snapshot = self._replay([c for c in checkpoints if c <= version], stop=version)
         if snapshot.version < version:
             raise self.files.missing(snapshot.version + 1)
         return snapshot
+
+    def _no_version(self, version: int, first: int, last: int) -> TableNotFoundError:
+        why = (
+            "" if not first else f" What came before version {first} is in the log of the table that this is a copy of."
+        )
+        return TableNotFoundError(
+            f"The table '{self.files.table_path}' has no version {version}; it has versions {first} to {last}.{why}",
+            path=self.files.table_path,
+            version=version,
+        )
 
     def version_at(self, timestamp_ms: int) -> int:
         """The version that was current at a time (S40), found by bisection: timestamps grow with versions.
@@ -109,31 +126,67 @@ class CommitLog:
             TableNotFoundError: no table here, or not yet at that time.
             CorruptTableError: as :meth:`latest`.
         """
-        last = self.latest().version
-        found = bisect.bisect_right(
-            range(last + 1), timestamp_ms, key=lambda v: self.files.entry(v).commit.timestamp_ms
-        )
+        latest = self.latest()
+        versions = range(latest.begins_at, latest.version + 1)
+
+        def committed(version: int) -> int:
+            return self.files.entry(version if version > versions[0] else 0).commit.shown.timestamp_ms
+
+        found = bisect.bisect_right(versions, timestamp_ms, key=committed)
         if found == 0:
-            first = self.files.entry(0).commit.timestamp_ms
+            begun = f"its first version, {versions[0]}, is of" if versions[0] else "it was created at"
             raise TableNotFoundError(
                 f"The table '{self.files.table_path}' did not exist at {_utc(timestamp_ms)}; "
-                f"it was created at {_utc(first)}.",
+                f"{begun} {_utc(committed(versions[0]))}.",
                 path=self.files.table_path,
                 timestamp_ms=timestamp_ms,
             )
-        return found - 1
+        return versions[found - 1]
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time, before a copy was made too; None if nobody knows."""
+        begins = self.files.entry(0).commit.begins
+        if begins is None or timestamp_ms >= begins.snapshot.timestamp_ms:
+            return self.version_at(timestamp_ms)
+        return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch: one whose entry is here, or that a copy's rows count as.
+
+        Raises:
+            CorruptTableError: nobody knows.
+        """
+        try:
+            return self.files.read_entry(version).commit.timestamp_ms
+        except FileNotFoundError:
+            begins = self.files.entry(0).commit.begins
+        if begins is not None and version == begins.snapshot.version:
+            return begins.snapshot.timestamp_ms
+        if begins is None or version not in begins.commit_times:
+            raise self.files.missing(version)
+        return begins.commit_times[version]
 
     def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
         """The commits from version ``first`` to ``last`` (by default the latest), one file read each, lazily.
+
+        Those of a copy begin with the one that made it (:attr:`Commit.shown`).
 
         Raises:
             TableNotFoundError: no table here.
             CorruptTableError: naming the entry that is torn, garbled, foreign or missing.
         """
         last = self.latest().version if last is None else last
-        versions = range(first, last + 1)
+        versions = self._entries(first, last)
         for version in reversed(versions) if newest_first else versions:
-            yield self.files.entry(version).commit
+            yield self.files.entry(version).commit.shown
+
+    def _entries(self, first: int, last: int) -> Sequence[int]:
+        """The numbers of the entries that tell of some versions: what a log begins with is told by that of version 0."""
+        if first > last or (first > 0 and self.files.fs.exists(self.files.entry_path(first))):
+            return range(first, last + 1)
+        begins_at = self.files.entry(0).commit.shown.version
+        told = [0] if first <= begins_at <= last else []
+        return [*told, *range(max(first, begins_at + 1), last + 1)]
 
     # Writing ------------------------------------------------------------------------------------------------
 
@@ -249,7 +302,7 @@ class CommitLog:
     def _write_hint(self, snapshot: Snapshot) -> None:
         interval = checkpoint_interval(snapshot.properties)
         newest = snapshot.version - snapshot.version % interval
-        starts = [newest, newest - interval] if newest else [0]
+        starts = [*(v for v in (newest, newest - interval) if v > snapshot.begins_at), 0][:2]
         content = json.dumps({"version": snapshot.version, "starts": starts}).encode()
         self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
 

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 import attrs
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
-from trinitymerge.storage.entries import PROTOCOL, Commit, Snapshot
+from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.envelope import checksum_of, unseal
 from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
+from trinitymerge.storage.protocol import PROTOCOL
 
 LOG_DIRECTORY = "_trinity_log"
 HINT = "_last.json"
@@ -104,7 +105,7 @@ class LogFiles:
             CorruptTableError: the entry is torn or garbled.
         """
         try:
-            content = self.fs.read(self.entry_path(snapshot.version))
+            content = self.fs.read(self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version))
         except (FileNotFoundError, NotADirectoryError):
             return False
         try:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.columns import BATCH, VERSION
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
     FilesVacuumedError,
@@ -23,7 +23,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.expressions import empty_frame, physical_schema, quote, text_literal
+from trinitymerge.expressions import empty_frame, quote
 from trinitymerge.jvm import count_input_files
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
@@ -32,14 +32,19 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
+from trinitymerge.storage.filecolumns import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.ranges import KeptRanges
+from trinitymerge.storage.redo import Redo
 from trinitymerge.storage.storable import check_storable
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``storage/faults.py``."""
+
+_OLDEST = 0
+"""The layout of files that were written before any column's type became wider."""
 
 _SPARK_LISTS_ALONE = 32
 _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
@@ -71,13 +76,25 @@ class ManagedBackend(BatchDirectories):
             InvalidDefinitionError: the files cannot keep a column.
         """
         check_storable(definition)
+        return self.begin(
+            Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+        )
+
+    def require_free(self) -> None:
+        """Checks that nothing is at the path."""
         if self.log.files.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
         self._refuse_foreign_files()
-        commit = Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+
+    def begin(self, commit: Commit) -> Snapshot:
+        """Creates the table by its first commit, with what batches that brings."""
+        self.require_free()
+        for batch in commit.begins.snapshot.batches if commit.begins else ():
+            if batch.rows and self._what_is_wrong(batch):
+                raise self._vacuumed(batch.id)
         try:
             self._latest = self.log.create(commit)
         except FileExistsError:
@@ -123,7 +140,11 @@ class ManagedBackend(BatchDirectories):
 
     def committed_at(self, version: int) -> int:
         """When a version was committed, milliseconds since the epoch."""
-        return next(self.log.commits(version, version)).timestamp_ms
+        return self.log.committed_at(version)
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time."""
+        return self.log.version_of(timestamp_ms)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """The commits of versions ``first`` to ``last``, oldest first."""
@@ -143,29 +164,31 @@ class ManagedBackend(BatchDirectories):
             extra: more columns, null in files that do not have them.
         """
         definition = batches.definition
-        fields = [*definition.stored_fields, *extra, Field(BATCH, "string")]
-        stored = [quote(f.name) for f in fields[:-1]]
+        fields = [*definition.stored_fields, *extra]
         readable = [b for b in batches.batches if b.rows]
         if not readable:
-            return empty_frame(self.spark, fields).selectExpr(*stored, f"0L AS {VERSION}")
-        rows = self._load(definition, fields, [b.id for b in readable])
+            return empty_frame(self.spark, fields).selectExpr(*[quote(f.name) for f in fields], f"0L AS {VERSION}")
+        oldest = min(b.layout for b in readable)
+        rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
             self.require_whole(readable)  # Spark has listed the files before
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.require_whole(readable)
             raise self._gone("a batch", "changed while it was opened")
-        return rows.selectExpr(*stored, f"{_version_of(readable)} AS {VERSION}")
+        return as_declared(rows, fields, oldest, f"{version_of_batch(readable)} AS {VERSION}")
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
-        fields = [*fields, Field(BATCH, "string")]
         if not ids:
-            return empty_frame(self.spark, fields)
+            return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
         with self._naming_what_is_gone():
-            return analysed(self._load(definition, fields, ids))
+            return analysed(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
 
-    def _load(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        paths, schema = [escape_glob(p) for p in self._places(ids)], physical_schema(fields)
+    def _load(
+        self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
+    ) -> DataFrame:
+        """The columns as files hold them, and the id of the batch."""
+        paths, schema = [escape_glob(p) for p in self._places(ids)], in_files([*fields, Field(BATCH, "string")], oldest)
         reader = reader_of(self.spark, definition.fileFormat, schema)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
             return reader.option("basePath", f"{self.path}/data").load(paths)
@@ -194,7 +217,7 @@ class ManagedBackend(BatchDirectories):
                 return [path for some in files for path in some]
         return directories
 
-    def _what_is_wrong(self, batch: Batch) -> str:
+    def _what_is_wrong(self, batch: Batch | Redo) -> str:
         """How the files of a batch differ from what the log says; an empty string if they do not.
 
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
@@ -251,6 +274,7 @@ class ManagedBackend(BatchDirectories):
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         batch_id = uuid.uuid4().hex
+        rows = as_stored(rows, definition.fields)
         path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
@@ -259,16 +283,16 @@ class ManagedBackend(BatchDirectories):
             faults.fault("stage.written")
             with self._written_here(path):
                 self.files.sync_dir(path)
-            staged = self._staged(batch_id, schema, definition.fileFormat)
+            staged = self._staged(batch_id, schema, definition)
         except BaseException:
             self.files.delete(path)
             raise
         faults.fault("stage.synced")
         return staged
 
-    def _staged(self, batch_id: str, schema: StructType, file_format: str) -> Staged:
+    def _staged(self, batch_id: str, schema: StructType, definition: TableDefinition) -> Staged:
         files = self.data_files(batch_id)
-        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, file_format)
+        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, definition)
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
         """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
@@ -277,7 +301,7 @@ class ManagedBackend(BatchDirectories):
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)
-        parts = [self._staged(i, staged.schema, staged.file_format) for i in ids]
+        parts = [self._staged(i, staged.schema, staged.definition) for i in ids]
         if [sum(p.files for p in parts), sum(p.size_bytes for p in parts)] != [staged.files, staged.size_bytes]:
             for part in parts:
                 self.discard(part)
@@ -309,20 +333,25 @@ class ManagedBackend(BatchDirectories):
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
-        reader = reader_of(self.spark, staged.file_format, staged.schema)
+        reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
-            return analysed(reader.load(escape_glob(self.batch_path(staged.id))))
+            rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
+            return as_declared(rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout)
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with all the columns its files have, those of the library included."""
-        path, types = escape_glob(self.batch_path(batch.id)), physical_schema([*definition.stored_fields, *extra])
+        """A committed batch with the columns of the table, and what its files have of the library's."""
+        path, known = escape_glob(self.batch_path(batch.id)), [*definition.stored_fields, *extra]
         found = reader_of(self.spark, definition.fileFormat).load(path).schema
-        schema = StructType([types[f.name] if f.name in types.names else f for f in found.fields])
-        return reader_of(self.spark, definition.fileFormat, schema).load(path)
+        names = {f.name for f in known}
+        others = [f for f in found.fields if f.name.startswith(HIDDEN_PREFIX) and f.name not in names]
+        fields = [f for f in known if not f.name.startswith(HIDDEN_PREFIX) or f.name in found.names]
+        fields += [Field.from_json(f.jsonValue()) for f in others]
+        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout))
+        return as_declared(reader.load(path), fields, batch.layout)
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
@@ -345,27 +374,10 @@ class ManagedBackend(BatchDirectories):
         of a vacuum beside it.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
-        for batch in commit.added:
+        written: list[Batch | Redo] = [*commit.added, *commit.redo]
+        for batch in written:
             if batch.rows and batch.id not in looked_into and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
         self._latest = self.log.commit(commit, base)
         return self._latest
-
-
-def _version_of(batches: Sequence[Batch]) -> str:
-    """The commit version of a row's batch, as SQL.
-
-    Looking into a map compares key after key, for every row. So there are several maps, by how the id begins; not one of
-    maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
-    """
-    if len(batches) == 1:
-        return f"{batches[0].version}L"
-    by_start: dict[str, list[Batch]] = {}
-    for batch in batches:
-        by_start.setdefault(batch.id[0], []).append(batch)
-    whens = (
-        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
-        for start, some in by_start.items()
-    )
-    return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"

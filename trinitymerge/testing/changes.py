@@ -36,6 +36,8 @@ class Change:
         is_insert: the action is an insert.
         stale: ``row`` has no effect on reads because what it replaces is fresher (S11).
         withheld: ``row`` is left out because the update or delete of its firing is stale (S21a).
+        only_if_changed: the action asks for S22b.
+        unchanged: ``row`` is left out because it would change nothing (S22b).
     """
 
     firing: Firing
@@ -46,6 +48,8 @@ class Change:
     is_insert: bool = False
     stale: bool = False
     withheld: bool = False
+    only_if_changed: bool = False
+    unchanged: bool = False
 
     @property
     def is_move(self) -> bool:
@@ -54,7 +58,7 @@ class Change:
 
 @attrs.frozen
 class Outcome:
-    """What one merge would commit, and its counts (S30a)."""
+    """What one merge would commit, and its counts (S30a); and the rows it has for other tables (S27)."""
 
     batch: tuple[Row, ...]
     inserted: int
@@ -62,3 +66,5 @@ class Outcome:
     deleted: int
     stale: int
     per_clause: tuple[int, ...]
+    unchanged: int = 0
+    remembered: tuple[tuple[Any, list[Row]], ...] = ()

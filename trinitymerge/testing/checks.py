@@ -13,9 +13,9 @@ import attrs
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Assignments,
+    Change,
     Clause,
     Delete,
     Insert,
@@ -23,6 +23,7 @@ from trinitymerge.merge.clauses import (
     check_clauses,
     describe,
 )
+from trinitymerge.testing.remembered import check_history
 
 
 @attrs.frozen
@@ -69,8 +70,12 @@ class Names:
         return {name: column for name, column in found.items() if column is not None}
 
     def excepted(self, values: All, where: str = "") -> frozenset[str]:
-        """The declared spelling of ``exceptColumns``."""
-        return frozenset(self.target_column(name, where) for name in values.exceptColumns)
+        """The columns that are not taken from the source, in their declared spelling."""
+        excepted = frozenset(self.target_column(name, where) for name in values.exceptColumns)
+        if values.columns is None:
+            return excepted
+        listed = {self.target_column(name, where) for name in values.columns} | {*self.definition.primaryKey}
+        return excepted | {name for name in self.definition.names if name not in listed}
 
 
 def _find(name: str, names: Iterable[str]) -> str | None:
@@ -85,7 +90,9 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
     """
     check_clauses(clauses)
     for position, clause in enumerate(clauses):
-        for action in clause.actions:
+        for insert in clause.histories:
+            check_history(insert, f"{describe(clauses, position)}, {insert.name}")
+        for action in clause.changes:
             where = f"{describe(clauses, position)}, {action.name}"
             if isinstance(action, Delete):
                 continue
@@ -96,7 +103,7 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
                 _check_required(names, clause, assigned, where)
 
 
-def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str]:
+def _assigned_columns(names: Names, action: Change, where: str) -> frozenset[str]:
     """The columns that the action's map, or its *all*, assigns (S22, S23)."""
     assert not isinstance(action, Delete)
     if isinstance(action.values, Assignments):
@@ -104,14 +111,17 @@ def _assigned_columns(names: Names, action: Action, where: str) -> frozenset[str
     definition, excepted = names.definition, names.excepted(action.values, where)
     wanted = [name for name in definition.names if name not in excepted]
     missing = [name for name in wanted if names.source_column(name) is None]
-    refused = [n for n in missing if n not in definition.watermarkKey and n != definition.tombstoneKey]
+    optional = {*definition.watermarkKey, definition.tombstoneKey, *(f.name for f in definition.fields if f.added)}
+    refused = [name for name in missing if name not in optional]
     if refused:
         raise InvalidMergeError(
             f"{where}: the source has no column {', '.join(refused)}. "
             "Add it to the source, or list it in exceptColumns.",
             columns=refused,
         )
-    return frozenset(n for n in wanted if n not in missing or n == definition.tombstoneKey)
+    is_alive = isinstance(action, Insert) and action.values.columns is not None
+    more = {definition.tombstoneKey} if is_alive and definition.tombstoneKey is not None else set()
+    return frozenset(n for n in wanted if n not in missing or n == definition.tombstoneKey) | more
 
 
 def _explicit_columns(names: Names, values: Assignments, where: str) -> frozenset[str]:
@@ -163,7 +173,7 @@ def check_versions_are_kept(names: Names, clauses: tuple[Clause, ...], at: Mappi
     for position, clause in enumerate(clauses):
         has_source = not isinstance(clause, WhenOnlyOnTarget)
         by_source = {n for n in names.definition.watermarkKey if has_source and names.source_column(n) is not None}
-        for action in clause.actions:
+        for action in clause.changes:
             if isinstance(action, Insert):
                 continue
             where = f"{describe(clauses, position)}, {action.name}"

@@ -169,16 +169,17 @@ def _tombstones(columns: Columns, field: Field, sides: str) -> st.SearchStrategy
 @st.composite
 def updates(draw: st.DrawFn, columns: Columns, sides: str) -> Update:
     """``updateAll`` or a map; now and then one that changes a key or the tombstone column."""
-    definition = columns.definition
+    definition, only_if_changed = columns.definition, draw(_rarely)
     if sides == "both" and draw(st.booleans()):
-        return Update(draw(_all_columns(columns, required=frozenset())))
+        values = draw(_all_columns(columns, required=frozenset()))
+        return Update(attrs.evolve(values, ignoreNulls=draw(_rarely)), only_if_changed)
     plain = [n for n in definition.names if n not in definition.primaryKey and n != definition.tombstoneKey]
     names = draw(st.lists(st.sampled_from(plain), min_size=1, max_size=3, unique=True))
     if draw(_rarely):
         names.append(draw(st.sampled_from(definition.primaryKey)))
     if definition.tombstoneKey is not None and draw(_rarely):
         names.append(definition.tombstoneKey)
-    return Update(Assignments([(name, draw(_value(columns, name, sides))) for name in names]))
+    return Update(Assignments([(name, draw(_value(columns, name, sides))) for name in names]), only_if_changed)
 
 
 @st.composite
@@ -215,6 +216,8 @@ def _all_columns(draw: st.DrawFn, columns: Columns, required: frozenset[str]) ->
     rarely: bool = draw(_rarely)
     more: list[str] = draw(st.lists(st.sampled_from(others), max_size=1)) if others and rarely else []
     excepted: Any = (*missing, *more)
+    if draw(_rarely):
+        return All((), [n for n in definition.names if n not in excepted and columns.of_source(n) is not None])
     return All(excepted)
 
 

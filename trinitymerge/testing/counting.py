@@ -42,6 +42,7 @@ class Counting:
             updated=len(came_from) + len(replaced),
             deleted=len(touched - moved - replaced),
             stale=len(stale_changes(changes, batch)) + sum(change.withheld for change in changes),
+            unchanged=sum(change.unchanged for change in changes),
             per_clause=tuple(sum(f.clause == n for f in firings) for n in range(clauses)),
         )
 

@@ -16,7 +16,6 @@ import attrs
 from trinitymerge.definition import HIDDEN_TOMBSTONE
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Clause,
     Delete,
@@ -26,11 +25,13 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
+from trinitymerge.merge.clauses import Change as ChangeOfTable
 from trinitymerge.testing.changes import Change, Firing, Key, Outcome
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.counting import Counting, stale_changes
 from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
 from trinitymerge.testing.refusals import Refusals
+from trinitymerge.testing.remembered import remembered
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, is_tombstone, store, tombstone_value, zero
 
@@ -80,6 +81,7 @@ class Evaluation:
         changes = [self.write(firing, action, values) for firing, action, values in assigned]
         self.decide_stale(changes)
         self.withhold_inserts(changes)
+        self.leave_out_unchanged(changes)
         self.refusals.taken_keys(self.taken_keys(changes))
         batch = self.batch(changes)
         self.refusals.ambiguity(changes, batch)
@@ -87,7 +89,7 @@ class Evaluation:
             self.refusals.stale(stale_changes(changes, batch))
         outcome = self.counting.outcome(firings, changes, batch, len(self.clauses))
         self.refusals.too_many_deletes(outcome.deleted, len(self.live), max_delete_fraction)
-        return outcome
+        return attrs.evolve(outcome, remembered=tuple(remembered(changes, self.clauses)))
 
     # Who fires (S17-S20) ------------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class Evaluation:
                 if clause.condition is not None and reads_target(clause.condition):
                     return None
                 if self.holds(clause, None, source):
-                    return Firing(None, None, source) if clause.actions == (Delete(),) else None
+                    return Firing(None, None, source) if clause.changes == (Delete(),) else None
         return None
 
     def source_key(self, source: Row) -> Key:
@@ -133,12 +135,12 @@ class Evaluation:
         columns = [by_column[name] for name in self.rules.definition.primaryKey]
         return tuple(source[self.names.source_column(column) or column] for column in columns)
 
-    def actions(self, firing: Firing) -> tuple[Action, ...]:
-        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].actions
+    def actions(self, firing: Firing) -> tuple[ChangeOfTable, ...]:
+        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
     # What is assigned (S10, S22, S23, S29) ------------------------------------------------------------------
 
-    def assign(self, firing: Firing, action: Action) -> Row:
+    def assign(self, firing: Firing, action: ChangeOfTable) -> Row:
         """The stored values of the columns that the action or the source decides; misfits are collected."""
         definition, values = self.rules.definition, self.assigned_by(firing, action)
         for name in definition.watermarkKey:  # S10.1 before S10.2
@@ -161,28 +163,39 @@ class Evaluation:
             return stored
         return {name: stored[name] if name in stored else self.store(name, value) for name, value in values.items()}
 
-    def assigned_by(self, firing: Firing, action: Action) -> Row:
+    def assigned_by(self, firing: Firing, action: ChangeOfTable) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
         if isinstance(action, Delete):
             key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
             return dict(zip(self.rules.definition.primaryKey, key, strict=False))
         if isinstance(action.values, All):
-            return self.assign_all(firing, action.values)
+            return self.assign_all(firing, action, action.values)
         assignments = [(self.names.target_column(name, ""), value) for name, value in action.values.items]
         return {name: evaluate(value, firing.target, firing.source) for name, value in assignments}
 
-    def assign_all(self, firing: Firing, all_columns: All) -> Row:
+    def assign_all(self, firing: Firing, action: Update | Insert, all_columns: All) -> Row:
         """S22: every column from the source's of the same name; alive if that has no tombstone column."""
         definition, excepted = self.rules.definition, self.names.excepted(all_columns)
         values: Row = {}
         assert firing.source is not None
         for name in definition.names:
             column = self.names.source_column(name)
+            is_alive = name not in excepted or (all_columns.columns is not None and isinstance(action, Insert))
             if name not in excepted and column is not None:
                 values[name] = firing.source[column]
-            elif name not in excepted and name == definition.tombstoneKey:
+                if values[name] is None and isinstance(action, Update) and self.ignores_null(name, all_columns):
+                    assert firing.target is not None
+                    values[name] = firing.target[name]
+            elif is_alive and name == definition.tombstoneKey:
                 values[name] = alive_value(definition)
         return values
+
+    def ignores_null(self, name: str, values: All) -> bool:
+        """S22b: a null of the source leaves the column as it is; keys apart."""
+        own, nulls = self.rules.definition, values.ignoreNulls
+        if isinstance(nulls, bool):
+            return nulls and name not in (*own.primaryKey, *own.watermarkKey, own.tombstoneKey)
+        return name in {self.names.target_column(n, "") for n in nulls}
 
     def store(self, name: str, value: Any) -> Any:
         try:
@@ -198,9 +211,10 @@ class Evaluation:
 
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
-    def write(self, firing: Firing, action: Action, values: Row) -> Change:
+    def write(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
         """The change as it would be stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
+        change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
         change.row = self.as_stored(change.row)
         if change.old_key_tombstone is not None:
             change.old_key_tombstone = self.as_stored(change.old_key_tombstone)
@@ -213,7 +227,7 @@ class Evaluation:
         blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.stored_fields}
         return {name: row[name] if name in self.rules.of_tombstones else blank[name] for name in row}
 
-    def change(self, firing: Firing, action: Action, values: Row) -> Change:
+    def change(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
         if isinstance(action, Insert):
             return self.write_insert(firing, values)
         if firing.target is None:
@@ -296,6 +310,23 @@ class Evaluation:
         if self.rules.older(change.old_key_tombstone, change.pre_image):
             change.old_key_tombstone |= larger
 
+    # Updates that change nothing (S22b) ----------------------------------------------------------------------
+
+    def leave_out_unchanged(self, changes: list[Change]) -> None:
+        """Not where another row of the key is written that changes something: this one may be fresher."""
+        changed = {self.rules.key(c.row) for c in changes if not self.changes_nothing(c) and self.is_written(c)}
+        for change in changes:
+            change.unchanged = self.changes_nothing(change) and self.rules.key(change.row) not in changed
+
+    def is_written(self, change: Change) -> bool:
+        return not change.withheld and not (change.is_move and change.stale)
+
+    def changes_nothing(self, change: Change) -> bool:
+        if not change.only_if_changed or change.stale or change.is_move or change.pre_image is None:
+            return False
+        row = {**change.row, **self.rules.watermark(change.pre_image)}
+        return self.rules.content(row) == self.rules.content(change.pre_image)
+
     # Keys that are taken (S25) ------------------------------------------------------------------------------
 
     def is_arrival(self, change: Change) -> bool:
@@ -323,7 +354,7 @@ class Evaluation:
         arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
         rows: list[Row] = []
         for change in changes:
-            if change.withheld or (change.is_move and change.stale):  # S21a; S24: all or nothing
+            if change.unchanged or not self.is_written(change):  # S22b; S21a; S24: all or nothing
                 continue
             deletes_in_place = change.pre_image is not None and not change.is_move
             tombstones = [change.old_key_tombstone] if change.old_key_tombstone is not None else []

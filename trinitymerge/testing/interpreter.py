@@ -14,14 +14,15 @@ from typing import Any, cast
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.merge.clauses import Action, Assignments, Clause, Delete, Update, WhenOnlyOnTarget
-from trinitymerge.testing.changes import Key
+from trinitymerge.merge.clauses import Assignments, Change, Clause, Delete, Update, WhenOnlyOnTarget
+from trinitymerge.testing.changes import Key, Outcome
 from trinitymerge.testing.checks import Names, assigned_watermark, check_merge, check_versions_are_kept
 from trinitymerge.testing.evaluation import Evaluation
 from trinitymerge.testing.events import Event
 from trinitymerge.testing.expressions import KeyEquality, Row
 from trinitymerge.testing.feeding import Feeding
 from trinitymerge.testing.netchanges import Latest
+from trinitymerge.testing.remembered import merge_remembered
 from trinitymerge.testing.results import ModelResult
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
@@ -127,6 +128,25 @@ class ModelTable(Feeding):
         """When a version was committed."""
         return self.times.get(version, self.commitTime + dt.timedelta(seconds=version))
 
+    def alter(self, definition: TableDefinition) -> int:
+        """Changes the columns (S43): every row is as if it had been written with the new ones.
+
+        Args:
+            definition: the new one; columns are the same if they were stored under the same name first.
+
+        Returns:
+            The version that does so.
+        """
+        was = {field.first_stored_as: field.name for field in self.definition.stored_fields}
+
+        def changed(row: Row) -> Row:
+            same = {f: was.get(f.first_stored_as) for f in definition.stored_fields}
+            return {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
+
+        self.batches = [tuple(map(changed, batch)) for batch in self.batches] + [()]
+        self.definition = definition
+        return self.version
+
     # Merging ------------------------------------------------------------------------------------------------
 
     def merge(
@@ -185,7 +205,7 @@ class ModelTable(Feeding):
     def _without_source(
         self,
         condition: Any,
-        action: Action,
+        action: Change,
         onStale: str = "skip",
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,
@@ -228,7 +248,14 @@ class ModelTable(Feeding):
             at=assigned,
         )
         outcome = evaluation.run(max_delete_fraction)
+        for other, remembered in outcome.remembered:  # S27: all or nothing
+            merge_remembered(other.copy(), remembered)
         version = self._record(outcome.batch, transaction)
+        for other, remembered in outcome.remembered:
+            merge_remembered(other, remembered)
+        return self._result(version, outcome, len(source or ()))
+
+    def _result(self, version: int, outcome: Outcome, source_rows: int) -> ModelResult:
         return ModelResult(
             version=version,
             rowsInserted=outcome.inserted,
@@ -236,8 +263,10 @@ class ModelTable(Feeding):
             rowsDeleted=outcome.deleted,
             rowsStale=outcome.stale,
             rowsAppended=len(outcome.batch),
-            rowsSource=len(source or ()),
+            rowsSource=source_rows,
+            rowsUnchanged=outcome.unchanged,
             perClause=outcome.per_clause,
+            rowsHistory=sum(len(remembered) for _, remembered in outcome.remembered),
             rows=tuple(self.live()),
             skipped="" if outcome.batch else "no clause applied to any row",
             appended=outcome.batch,

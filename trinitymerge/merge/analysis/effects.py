@@ -41,6 +41,9 @@ STALE_MOVE = Effect("stale move")
 WITHHELD = Effect("withheld")
 """Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
 
+UNCHANGED = Effect("unchanged")
+"""Of an update that is not written, because it would change nothing (S22b)."""
+
 DUPLICATE = Effect("duplicate")
 """Of a row that arrives at a live key which the merge does not free: the merge is refused (S25)."""
 
@@ -57,6 +60,7 @@ EFFECTS = (
     STALE,
     STALE_MOVE,
     WITHHELD,
+    UNCHANGED,
     DUPLICATE,
     TORN,
 )

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import find_name
-from trinitymerge.merge.analysis.frames import Source
 from trinitymerge.merge.clauses import Clause
 
 _STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
@@ -23,27 +22,32 @@ _warned: set[tuple[str, frozenset[str]]] = set()
 
 
 def ignored_columns(
-    source: Source, definition: TableDefinition, texts: Sequence[str], clauses: Sequence[Clause]
+    names: Sequence[str],
+    definition: TableDefinition,
+    texts: Sequence[str],
+    clauses: Sequence[Clause],
+    case_sensitive: bool,
 ) -> tuple[str, ...]:
     """The source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
 
     Args:
-        source: the source side.
+        names: of the source's columns.
         definition: of the target.
         texts: of every condition and value of the merge.
         clauses: of the merge.
+        case_sensitive: how names compare.
 
     Returns:
         Their names, in the source's order; nothing for merges that take no column by its name.
     """
-    taken = [a.from_source for c in clauses for a in c.actions if a.from_source is not None]
+    taken = [a.from_source for c in clauses for a in c.actions if a.from_source and a.from_source.columns is None]
     if not taken or any(_STAR.search(text) for text in texts):
         return ()
     excepted = {name.casefold() for values in taken for name in values.exceptColumns}
     return tuple(
         name
-        for name in source.schema.names
-        if find_name(name, definition.names, source.case_sensitive) is None
+        for name in names
+        if find_name(name, definition.names, case_sensitive) is None
         and name.casefold() not in excepted
         and not any(mentions(text, name) for text in texts)
     )
@@ -63,9 +67,10 @@ def warn(path: str, columns: Sequence[str]) -> None:
     _warned.add(seen)
     _logger.warning(
         "%s: the merge leaves out source column%s %s: the table has no such column, and nothing in the merge mentions %s. "
-        "Drop %s from the source, or list %s in exceptColumns, if that is meant.",
+        "To keep %s: withSchemaEvolution(), or alter().addColumn(). If this is meant: drop %s from the source, or list %s in "
+        "exceptColumns.",
         path,
         "s" if len(columns) > 1 else "",
         ", ".join(columns),
-        *(("them",) * 3 if len(columns) > 1 else ("it",) * 3),
+        *(("them",) * 4 if len(columns) > 1 else ("it",) * 4),
     )

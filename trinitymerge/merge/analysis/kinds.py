@@ -175,11 +175,18 @@ class Replace(WrittenRow):
 
     Attributes:
         moves: it assigns the primary key, and so may change it (S24).
+        only_if_changed: it is not written where nothing of the target row changes (S22b).
     """
 
     shown: ClassVar[str] = "update"
     changes_pre_image: ClassVar[bool] = True
     moves: bool = False
+    only_if_changed: bool = False
+
+    @property
+    def reads_target(self) -> bool:
+        """Also where it is compared with it."""
+        return self.only_if_changed or any(v.reads_target for v in self.values.values())
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """In an update, a part of the key that is not assigned stays."""

@@ -13,7 +13,7 @@ import attrs
 from pyspark.sql import Column
 
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import New, RecordedDelete, WrittenRow
+from trinitymerge.merge.analysis.kinds import New, RecordedDelete, Replace, WrittenRow
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
@@ -73,7 +73,7 @@ def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
 
 
 def _only_updates(plan: ClausePlan) -> bool:
-    return len(plan.clause.actions) == 1 and isinstance(plan.clause.actions[0], Update)
+    return len(plan.clause.changes) == 1 and isinstance(plan.clause.changes[0], Update)
 
 
 def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
@@ -83,7 +83,7 @@ def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Reco
 
 def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
     """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
-    if plan.clause.actions != (Delete(),):
+    if plan.clause.changes != (Delete(),):
         return None
     (delete,) = plan.rows
     keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
@@ -145,6 +145,8 @@ def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple
 def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> _Row | None:
     others = [v for n, v in written.values.items() if n not in analysis.definition.primaryKey]
     given = [v for v in others if isinstance(v, Given)]
+    if isinstance(written, Replace) and written.only_if_changed:
+        return None
     values = tuple(v.alone for v in given if v.alone is not None)
     are_text = all(isinstance(v, str) for v in values)
     if len(values) < len(given) or not keeps_key(analysis, match, written):

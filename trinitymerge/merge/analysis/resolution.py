@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
@@ -22,6 +22,7 @@ from trinitymerge.expressions import (
     physical_type,
 )
 from trinitymerge.merge.analysis.assignment import Storing, storing
+from trinitymerge.merge.analysis.byname import BlamedClause, ByName, unstorable
 from trinitymerge.merge.analysis.frames import Source, Target, as_column, expression
 from trinitymerge.merge.analysis.ignored import ignored_columns
 from trinitymerge.merge.analysis.inspection import Inspector
@@ -32,9 +33,9 @@ from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
 from trinitymerge.merge.clauses import (
-    Action,
     All,
     Assignments,
+    Change,
     Clause,
     Delete,
     Insert,
@@ -45,7 +46,12 @@ from trinitymerge.merge.clauses import (
 
 
 def analyse(
-    target: Target, source: Source | None, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()
+    target: Target,
+    source: Source | None,
+    condition: Any,
+    clauses: tuple[Clause, ...],
+    at: tuple[Any, ...] = (),
+    follows_source: bool = False,
 ) -> Analysis:
     """Resolves a merge against its two sides.
 
@@ -55,6 +61,7 @@ def analyse(
         condition: SQL text, a Column, or None for equality on the primary key by name.
         clauses: already checked for order (S28).
         at: the watermark of rows to which nobody else gives one, column by column; none if S10.3 decides.
+        follows_source: the source may lack any column (S44).
 
     Returns:
         The analysis.
@@ -71,23 +78,31 @@ def analyse(
         condition = primary_key_equality(target, source, clauses[0].call)
     elif source is not None:
         inspector.check_boolean("The merge condition", condition)
-    resolver = _Resolver(
-        target, source, joined, clauses, inspector, dict(zip(target.definition.watermarkKey, at, strict=False))
-    )
+    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
+    resolver = _Resolver(target, source, joined, clauses, inspector, by_merge, follows_source)
     plans = tuple(map(resolver.clause, range(len(clauses))))
     if source is not None and not by_name:
         resolver.stable.append(("The merge condition", condition))
     inspector.check_deterministic(resolver.stable)
-    texts = [column_text(e) if isinstance(e, Column) else e for e in given]
-    ignored = ignored_columns(source, target.definition, texts, clauses) if source is not None else ()
+    ignored: tuple[str, ...] = ()
+    if source is not None:
+        names, case_sensitive = source.schema.names, source.case_sensitive
+        ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
     return Analysis(target, source, joined, condition, by_name, plans, ignored)
+
+
+def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
+    """The text of every expression of a merge."""
+    beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
+    given = (*_expressions(condition, clauses), *map(expression, at), *beside)
+    return [column_text(e) if isinstance(e, Column) else e for e in given]
 
 
 def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
     """The conditions and values that the user gave."""
     yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
     for clause in clauses:
-        for action in clause.actions:
+        for action in clause.changes:
             yield from (expression(value) for _, value in action.assignments)
 
 
@@ -102,8 +117,10 @@ class _Resolver:
         clauses: tuple[Clause, ...],
         inspector: Inspector,
         at: Mapping[str, Any],
+        follows_source: bool,
     ) -> None:
         self.target, self.source, self.joined, self.clauses, self.at = target, source, joined, clauses, at
+        self.by_name = None if source is None else ByName(target, source, follows_source)
         self.definition = target.definition
         self.inspector = inspector
         self.stable: list[tuple[str, str | Column]] = []
@@ -115,7 +132,7 @@ class _Resolver:
             where = f"The condition of {describe(self.clauses, position)}"
             self.inspector.check_boolean(where, clause.condition)
             self.stable.append((where, clause.condition))
-        rows = tuple(self._row(position, action) for action in clause.actions)
+        rows = tuple(self._row(position, action) for action in clause.changes)
         reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
         return ClausePlan(clause, clause.condition, reads_target, rows)
 
@@ -126,7 +143,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: Action) -> Kind:
+    def _row(self, position: int, action: Change) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)
@@ -143,7 +160,8 @@ class _Resolver:
             self._check_complete(position, missing)
             return New(position, values)
         if isinstance(action, Update):
-            return Replace(position, values, any(k in assigned for k in self.definition.primaryKey))
+            moves = any(k in assigned for k in self.definition.primaryKey)
+            return Replace(position, values, moves, action.onlyIfChanged)
         raise AssertionError(f"no kind of row for {action!r}")
 
     def _delete(self, position: int) -> Tombstone:
@@ -159,7 +177,8 @@ class _Resolver:
             if self.definition.tombstoneKey is None:
                 return Alive()
             if isinstance(action.values, All) and field.name not in action.values.exceptColumns:
-                return Alive()
+                is_left = action.values.columns is not None and isinstance(action, Update)
+                return Carried() if is_left else Alive()
         return Carried() if isinstance(action, Update) else Null()
 
     def _watermark(self, position: int, field: Field) -> Value:
@@ -171,11 +190,10 @@ class _Resolver:
         return given or Replaced()
 
     def _from_source(self, position: int, field: Field) -> Given | None:
-        i = None if self.source is None else self.source.index(field.name)
-        if i is None or self.source is None:
-            return None
-        kind = self.source.plain_type(i)
-        return Given(SOURCE_COPY(i), self.source.plain(i), kind, self._storing(position, kind, field))
+        given = None if self.by_name is None else self.by_name.value(field)
+        if given is not None:
+            self._require_storable(position, field, given)
+        return given
 
     def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
         if isinstance(action.values, All):
@@ -183,31 +201,34 @@ class _Resolver:
         return self._explicit(position, action, action.values)
 
     def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Given]:
+        assert self.by_name is not None
         excepted = {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
-        optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
-        assigned, lacking = {}, []
-        for field in self.definition.fields:
-            if field.name in excepted:
-                continue
-            given = self._from_source(position, field)
-            if given is not None:
-                assigned[field.name] = given
-            elif field.name not in optional:
-                lacking.append(field.name)
-        if lacking:
-            known = () if self.source is None else self.source.schema.names
-            remedy = (
-                f"Add them, or use merge() with {action.name}All(exceptColumns=[...])."
-                if self.clauses[position].call
-                else f"Add them, name them in exceptColumns, or use {action.name}Expr."
-            )
+        wanted = [f for f in self.definition.fields if f.name not in excepted]
+        if values.columns is not None:
+            listed = {self._column_name(position, action, n, "columns") for n in values.columns}
+            wanted = [f for f in wanted if f.name in {*listed, *self.definition.primaryKey}]
+        clause = BlamedClause(self.clauses, position, self._where(position, action, ": "), action.name)
+        given = self.by_name.values(wanted, clause, keeps=isinstance(action, Update))
+        if values.ignoreNulls and isinstance(action, Update):
+            kept = self._kept_where_null(position, action, values.ignoreNulls)
+            given |= {n: attrs.evolve(v, alone=None, or_kept=True) for n, v in given.items() if n in kept}
+        return given
+
+    def _kept_where_null(self, position: int, action: Update, columns: bool | tuple[str, ...]) -> set[str]:
+        """The columns that keep their value where the source has null."""
+        own = self.definition
+        roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
+        if isinstance(columns, bool):
+            return {n for n in own.names if n not in roles}
+        names = {self._column_name(position, action, n, "ignoreNulls") for n in columns}
+        if names & roles:
             raise InvalidMergeError(
-                f"{self._where(position, action, ': ')} takes every column from the source, which has no "
-                f"{', '.join(lacking)}. Source columns: {', '.join(known)}. {remedy}",
+                f"{self._where(position, action)}: ignoreNulls names {min(names & roles)}, and a null in a key means what it says. "
+                "Leave it out, or filter such source rows.",
                 clause=position + 1,
-                columns=lacking,
+                columns=sorted(names & roles),
             )
-        return assigned
+        return names
 
     def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, Given]:
         whole: dict[str, Any] = {}
@@ -254,14 +275,12 @@ class _Resolver:
 
     def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
         way = storing(kind, field)
-        if way is Storing.REFUSED:
-            raise SchemaMismatchError(
-                f"{describe(self.clauses, position)}: column '{field.name}' is {field.text}, and a value of type "
-                f"{kind.simpleString()} cannot be stored in it. Cast the value explicitly.",
-                clause=position + 1,
-                column=field.name,
-            )
+        self._require_storable(position, field, Given("", None, kind, way))
         return way
+
+    def _require_storable(self, position: int, field: Field, given: Given) -> None:
+        if given.way is Storing.REFUSED:
+            raise unstorable(self.clauses, position, field, given)
 
     def _changed_struct(
         self, position: int, action: Update | Insert, name: str, fields: Mapping[tuple[str, ...], str | Column]
@@ -312,11 +331,11 @@ class _Resolver:
     def _stored_field(self, name: str) -> Field:
         return self.definition.field(name)
 
-    def _column_name(self, position: int, action: Update | Insert, text: str) -> str:
+    def _column_name(self, position: int, action: Update | Insert, text: str, argument: str = "exceptColumns") -> str:
         name, path = self._column_path(position, action, text)
         if path:
             raise InvalidMergeError(
-                f"{self._where(position, action)}: exceptColumns takes whole columns, and '{text}' is a "
+                f"{self._where(position, action)}: {argument} takes whole columns, and '{text}' is a "
                 f"field of '{name}'. Use {action.name}Expr for single fields.",
                 clause=position + 1,
             )

@@ -23,12 +23,14 @@ class Given:
         alone: the same over the source alone; None if it reads the target.
         type: of the value.
         way: how it is stored.
+        or_kept: where it is null, the target row's own value is kept; such a value is not told from the source alone.
     """
 
     value: str | Column
     alone: str | Column | None
     type: DataType
     way: Storing
+    or_kept: bool = False
 
     @property
     def reads_target(self) -> bool:

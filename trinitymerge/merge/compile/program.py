@@ -17,7 +17,7 @@ from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_n
 from trinitymerge.merge.analysis.assignment import Storing
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, WrittenRow
+from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
@@ -116,6 +116,11 @@ class Program:
         moving = {id(s.row): n for n, s in enumerate(self.slots)}
         return {n: moving[id(s.row.of)] for n, s in enumerate(self.slots) if isinstance(s.row, Departure)}
 
+    @cached_property
+    def compared(self) -> tuple[int, ...]:
+        """The slots of updates that are not written where nothing changes (S22b)."""
+        return tuple(n for n, s in enumerate(self.slots) if isinstance(s.row, Replace) and s.row.only_if_changed)
+
     @property
     def moves(self) -> bool:
         """True if the merge can change primary keys (S24)."""
@@ -136,6 +141,14 @@ class Program:
     def brings_tombstones(self) -> bool:
         """True if a row may turn out to be a tombstone by what the data say, and not by what wrote it (S9)."""
         return any(s.row.brings_tombstone(self.definition) for s in self.slots)
+
+    @cached_property
+    def replaced(self) -> tuple[int, ...]:
+        """The slots of rows that replace one, of which something is written into another table (S27)."""
+        remembering = self.analysis.remembering
+        clauses = remembering.clauses if remembering is not None else frozenset()
+        changing = (n for n, s in enumerate(self.slots) if s.row.changes_pre_image and s.row.clause in clauses)
+        return tuple(changing) if self.knows_target else ()
 
     @cached_property
     def unknown(self) -> tuple[int, ...]:

@@ -35,10 +35,11 @@ from trinitymerge.columns import (
     NEW_KEY,
     OLD_KEY,
     PRE_IMAGE,
+    SIDES,
     SLOT,
     STANDS_FOR,
     TAKEN,
-    mentioned,
+    UNCHANGED,
 )
 from trinitymerge.expressions import (
     FALSE,
@@ -72,6 +73,7 @@ from trinitymerge.merge.compile.program import (
 )
 from trinitymerge.merge.compile.steps import Columns, Select, Selects, Step
 from trinitymerge.sqltext import Sql
+from trinitymerge.technical import mentioned
 from trinitymerge.tombstones import zero
 
 
@@ -256,7 +258,10 @@ def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """What goes out: whether each row is written, and what it means."""
     if not program.knows_target:
         return (Select.adding({EFFECT: cast(NULL, StringType()), KEEP: Sql(f"{SLOT} >= 0")}),)
-    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON)}
+    passed_on = (*_PASSED_ON, SIDES) if program.replaced else _PASSED_ON
+    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
+    if program.compared:
+        known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])
     return (Select.only({**known, EFFECT: _effects(program), KEEP: not_(_left_out(program))}),)
 
 
@@ -320,7 +325,10 @@ def _arriving_by(program: Program) -> Iterable[str]:
 
 
 def _concluded_from(program: Program) -> Iterable[str]:
-    return mentioned(_effects(program), _left_out(program)) if program.knows_target else (SLOT,)
+    if not program.knows_target:
+        return (SLOT,)
+    compared = (UNCHANGED, IS_STALE) if program.compared else ()
+    return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
 
 
 COMPARE = Step(

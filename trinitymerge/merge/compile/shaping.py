@@ -22,17 +22,22 @@ from trinitymerge.columns import (
     NEW_KEY,
     OLD_KEY,
     RAW,
+    SIDES,
     SLOT,
     STANDS_FOR,
+    UNCHANGED,
 )
 from trinitymerge.definition import Field
 from trinitymerge.expressions import (
     FALSE,
     NULL,
+    TRUE,
+    all_of,
     case,
     cast,
     decode,
     equals,
+    is_null,
     is_older,
     is_tombstone,
     not_,
@@ -41,8 +46,10 @@ from trinitymerge.expressions import (
     opaque,
     or_else,
     physical_type,
+    same,
     text_literal,
 )
+from trinitymerge.history.values import equatable
 from trinitymerge.merge.analysis.assignment import Storing, misfit, stored
 from trinitymerge.merge.analysis.frames import as_sql, choose
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
@@ -73,7 +80,8 @@ def _evaluate(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
-    return value.way is Storing.CHECKED or field.name in program.used_twice or not isinstance(value.value, str)
+    is_twice = field.name in program.used_twice or value.or_kept or bool(program.compared)
+    return value.way is Storing.CHECKED or is_twice or not isinstance(value.value, str)
 
 
 def _stored_value(program: Program, slot: int, field: Field) -> Sql:
@@ -84,7 +92,9 @@ def _stored_value(program: Program, slot: int, field: Field) -> Sql:
             text = RAW(slot, program.definition.stored_fields.index(field))
         else:
             text = as_sql(str(value.value))
-        return stored(text, value.way, field, field.name in program.definition.primaryKey)
+        new = stored(text, value.way, field, field.name in program.definition.primaryKey)
+        kept = program.analysis.target.column(field.name)
+        return case([(is_null(text), kept)], new) if value.or_kept else new
     if isinstance(value, Carried):
         return program.analysis.target.column(field.name)
     if isinstance(value, Dead):
@@ -163,7 +173,18 @@ def _known_of(program: Program) -> dict[str, Sql]:
         known |= _keys_of_moves(program)
     if program.beside_changes:
         known[LATE] = _late(program)
+    if program.compared:
+        known[UNCHANGED] = _unchanged(program)
+    if program.replaced:
+        known[SIDES] = _sides(program)
     return known
+
+
+def _sides(program: Program) -> Sql:
+    """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
+    remembering = program.analysis.remembering
+    assert remembering is not None
+    return opaque(by_slot(dict.fromkeys(program.replaced, remembering.scope.sides)))
 
 
 def _stands_for(program: Program) -> Sql:
@@ -217,6 +238,29 @@ def _late(program: Program) -> Sql:
         ]
         late[insert] = is_older(written, before)
     return or_else(by_slot(late), FALSE)
+
+
+def _unchanged(program: Program) -> Sql:
+    """SQL that is true if an update would write what is there, its watermark apart (S22b)."""
+    own = program.definition
+    fields = [f for f in own.stored_fields if f.name not in own.watermarkKey]
+
+    def is_same(slot: int, field: Field) -> Sql:
+        kind = physical_type(field)
+        written = cast(_stored_value(program, slot, field), kind)
+        return same(equatable(written, kind), equatable(program.analysis.target.column(field.name), kind))
+
+    differing = {
+        n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], Carried)] for n in program.compared
+    }
+    equal = {n: all_of([_fits(program, n), *(is_same(n, f) for f in some)]) for n, some in differing.items()}
+    return or_else(by_slot(equal), FALSE)
+
+
+def _fits(program: Program, slot: int) -> Sql:
+    """All values fit their columns: what does not is null there, and no value to compare."""
+    misfits = _misfits_of(program, slot)
+    return is_null(_first_of(misfits)) if misfits else TRUE
 
 
 def _beside_changes_in_place(program: Program) -> dict[int, int]:

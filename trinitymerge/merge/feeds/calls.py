@@ -56,4 +56,4 @@ def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:
     """A merge whose source is computed from the table; it is called as the user did."""
     b = begin(None)
     options = attrs.evolve(b._options, call=call)
-    return DerivedMerge(b._backend, b._alias, None, None, (), options, b._afterwards, derive=derive)
+    return DerivedMerge(b._backend, b._alias, None, None, (), b._afterwards, options=options, derive=derive)

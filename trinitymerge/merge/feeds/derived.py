@@ -66,7 +66,9 @@ class DerivedMerge(MergeBuilder):
             found = self._derive(snapshot)
         options = attrs.evolve(self._options, based_on=snapshot, **found.options)
         b = self
-        return MergeBuilder(b._backend, b._alias, found.source, None, found.clauses, options, b._afterwards).build()
+        return MergeBuilder(
+            b._backend, b._alias, found.source, None, found.clauses, b._afterwards, options=options
+        ).build()
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append; from the beginning if others have changed rows meanwhile (S35)."""

@@ -88,9 +88,9 @@ class Feed:
             None if sequence is None else tuple(sequence),
             deletes,
             truncates,
-            None if columns is None else names_of(CALL, columns),
-            names_of(CALL, except_columns),
-            ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, ignore_nulls),
+            None if columns is None else names_of(CALL, "columns", columns),
+            names_of(CALL, "exceptColumns", except_columns),
+            ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, "ignoreNullUpdates", ignore_nulls),
         )
 
 

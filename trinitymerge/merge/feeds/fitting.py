@@ -11,7 +11,7 @@ from trinitymerge.definition import Field
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.expressions import all_of, case, is_not_null, is_null, quote, text_literal
 from trinitymerge.merge.analysis.assignment import Storing, stored, storing
-from trinitymerge.merge.run.attempt import MISFIT
+from trinitymerge.merge.run.failures import MISFIT
 from trinitymerge.sqltext import Sql
 
 

@@ -119,6 +119,11 @@ class Compiled:
         return tuple(part.program for part in self.parts)
 
     @property
+    def is_compared(self) -> bool:
+        """True if updates are not written where nothing changes (S22b)."""
+        return any(program.compared for program in self.programs)
+
+    @property
     def is_checked(self) -> bool:
         """True if a value may turn out not to fit its column."""
         return any(program.is_checked for program in self.programs)

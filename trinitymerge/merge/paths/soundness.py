@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trinitymerge.merge.analysis.kinds import Replace
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Delete
@@ -17,6 +18,9 @@ def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:
         return "the merge condition is more than equality on the primary key"
     if verdict.needs_counts:
         return verdict.needs_counts
+    for position, plan in enumerate(analysis.clauses):
+        if any(isinstance(row, Replace) and row.only_if_changed for row in plan.rows):
+            return f"clause {position + 1} compares its row with the target's (onlyIfChanged)"
     for position, plan in enumerate(analysis.clauses):
         if plan.reads_target:
             return f"the condition of clause {position + 1} reads the target"

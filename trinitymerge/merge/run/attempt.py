@@ -13,7 +13,6 @@ from functools import cache, partial
 from typing import Any
 
 import attrs
-from pyspark.errors import PythonException
 
 from trinitymerge import keyrange, reader
 from trinitymerge.columns import CLAUSE, EFFECT, KEEP, KEY_TO_FIND, PURGED
@@ -21,19 +20,19 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
-    InvalidMergeError,
-    SchemaMismatchError,
-    StorageError,
     TooManyDeletesError,
     counted,
 )
 from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.merge.analysis import ignored
-from trinitymerge.merge.clauses import heading
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run import refusals
+from trinitymerge.merge.run import beside, refusals
+from trinitymerge.merge.run.beside import Beside
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
+from trinitymerge.merge.run.failures import merge_errors
+from trinitymerge.merge.run.following import planned_again
+from trinitymerge.merge.run.noted import parameters_of
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -45,7 +44,6 @@ from trinitymerge.merge.run.observed import (
 from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
 from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import is_above, is_below
 from trinitymerge.storage import faults
@@ -57,9 +55,6 @@ from trinitymerge.storage.transactions import check_continues
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
-
-MISFIT = "A value does not fit into column"
-"""What begins the errors that a feed raises within Spark (S29)."""
 
 
 class _Undecided(Exception):  # noqa: N818 - an answer, not an error
@@ -75,25 +70,26 @@ def execute(plan: MergePlan) -> MergeResult:
     """
     ignored.warn(plan.backend.path, plan.analysis.ignored)
     with held(plan.backend.spark, LITERAL_NAMES):
-        return attrs.evolve(_execute(plan), columnsIgnored=plan.analysis.ignored)
+        return _execute(plan)
 
 
 def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
-        snapshot = plan.backend.snapshot()
-        if snapshot.definition != plan.definition:
-            raise ConcurrentCommitError(
-                f"The definition of {plan.backend.path} has changed since the merge was built. Open the table again."
-            )
+        snapshot = plan.options.newest(plan.backend)
+        if snapshot.definition != plan.batches.definition:
+            plan = planned_again(plan, snapshot)
+            path = plan.chosen
+            continue
         done = already_done(plan.options, snapshot, plan.backend.path)
         if done is not None:
-            return done
+            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored)
         if plan.options.based_on is not None:
             require_unchanged(plan.backend, plan.options.based_on)
         try:
-            attempt = _Attempt(plan, path, snapshot)
-            return plan.afterwards(attempt.run(), attempt.after)
+            attempt = _Attempt(plan, path, snapshot, plan.seen(snapshot))
+            result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
+            return plan.afterwards(result, attempt.after)
         except _Undecided:
             path = path.if_undecided(plan.verdict)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
@@ -120,33 +116,49 @@ def already_done(options: Options, snapshot: Snapshot, path: str) -> MergeResult
 
 @attrs.define(eq=False)
 class _Attempt:
-    """One evaluation of a merge against one snapshot; ``after`` is the table with its rows, once they are committed."""
+    """One evaluation of a merge against one snapshot.
+
+    Attributes:
+        plan: the merge.
+        path: how it reads its target.
+        base: the snapshot that is committed upon.
+        snapshot: the same, with the columns that the merge adds.
+        seconds: time per phase.
+        committing: the commit may have taken place.
+        after: the table with the merge's rows, once they are committed.
+    """
 
     plan: MergePlan
     path: Path
+    base: Snapshot
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
+    beside: list[Beside] = attrs.field(factory=list)
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
-        with self._timed("source"), self._merge_errors():
-            compiled = self.plan.rows_on(self.path, self.snapshot)
+        with self._timed("source"), merge_errors(self.plan.backend.path):
+            compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
-        with self._timed("write"), self._merge_errors():
+        with self._timed("write"), merge_errors(self.plan.backend.path):
             staged, observed = self._stage(compiled)
         try:
             return self._publish(compiled, staged, observed)
         except OutcomeUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except Exception:
-            self.plan.backend.discard(staged)
+            self._discard(staged)
             raise
         except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
             if not self.committing:
-                self.plan.backend.discard(staged)
+                self._discard(staged)
             raise
+
+    def _discard(self, staged: Staged) -> None:
+        for one in (staged, *(b.staged for b in self.beside)):
+            self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
 
@@ -159,7 +171,7 @@ class _Attempt:
         rows = compiled.rows
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
-        rows = with_key_counts(rows, definition, compiled.all_have_keys)
+        rows = with_key_counts(compiled, rows, definition)
         rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
         staged, observed = stage(self.plan.backend, rows, definition, gathering)
         return staged, Observed(observed)
@@ -195,6 +207,10 @@ class _Attempt:
         with self._timed("validate"):
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
+        if self.plan.analysis.remembering is not None:
+            with self._timed("history"), merge_errors(self.plan.backend.path):
+                for one in beside.staged_beside(self.plan, compiled):
+                    self.beside.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -272,6 +288,9 @@ class _Attempt:
             perClause=(None,) * clauses if blind else observed.per_clause(clauses),
             path=self.path.name,
             rowsPurged=observed["purged"],
+            rowsUnchanged=observed["unchanged"],
+            columnsAdded=self.plan.columns_added,
+            rowsHistory=sum(b.redo.rows for b in self.beside),
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
@@ -299,6 +318,7 @@ class _Attempt:
             path=self.path.name,
             skipped=why,
             rowsPurged=observed["purged"] if observed else 0,
+            rowsUnchanged=observed["unchanged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
         )
@@ -316,13 +336,15 @@ class _Attempt:
         Raises:
             ConcurrentCommitError: it must be evaluated again.
         """
-        base = self.snapshot
+        base = self.base
         commit = base.next_commit(
             "MERGE",
-            parameters=self._parameters(),
+            parameters=parameters_of(self.plan),
             added=batches,
+            definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
+            redo=[b.redo for b in self.beside],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
@@ -330,13 +352,6 @@ class _Attempt:
         )
         self.committing = True
         return publish(self.plan.backend, commit, base, requirements(self.plan.options, dependence))
-
-    def _parameters(self) -> dict[str, Any]:
-        """What was asked, for people: clauses, or the call that stands for them."""
-        clauses = self.plan.clauses
-        if self.plan.options.call:
-            return {"call": self.plan.options.call}
-        return {"clauses": [f"clause {i}, {heading(c)}" for i, c in enumerate(clauses, 1)]}
 
     # Around ---------------------------------------------------------------------------------------------------------
 
@@ -348,36 +363,17 @@ class _Attempt:
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
 
-    @contextmanager
-    def _merge_errors(self) -> Iterator[None]:
-        """Spark's errors about a user's expression become errors of the merge, with Spark's text."""
-        try:
-            yield
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            # Where a Python function failed, its traceback is the news; all others are the JVM's.
-            cause = error if isinstance(error, PythonException) else None
-            if storage_failed(error):
-                raise StorageError(
-                    f"A file could not be read or written in a merge into {self.plan.backend.path}: {spark_text(error)} "
-                    "Nothing was written. Make room, give the permission that is missing, or see health(), and run it again.",
-                    path=self.plan.backend.path,
-                ) from None
-            text = spark_text(error)
-            if MISFIT in text:
-                raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
-            raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.") from cause
-
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
-    return {n: getattr(result, n) for n in names}
+    return {n: getattr(result, n) for n in (*names, *(("rowsHistory",) if result.rowsHistory else ()))}
 
 
 def _why_nothing(observed: Observed) -> str:
     if observed["purged"]:
         return "every row is of a purged key"
+    if observed["unchanged"]:
+        return "no row would change"
     return "every row was stale" if observed.stale else "no clause applied to any row"
 
 

@@ -13,11 +13,29 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
+from trinitymerge.columns import (
+    EFFECT,
+    KEEP,
+    KEY_ROWS,
+    MISFIT,
+    RANK,
+    SCATTER,
+    STANDS_FOR,
+)
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
-from trinitymerge.merge.analysis.effects import COUNTS, DUPLICATE, EFFECTS, STALE, STALE_MOVE, TORN, WITHHELD
+from trinitymerge.merge.analysis.effects import (
+    COUNTS,
+    DUPLICATE,
+    EFFECTS,
+    STALE,
+    STALE_MOVE,
+    TORN,
+    UNCHANGED,
+    WITHHELD,
+)
 from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.unchanged import scattered
 from trinitymerge.merge.paths.base import Compiled
 from trinitymerge.statistics import watermark_metrics
 
@@ -30,21 +48,22 @@ HAS_STALE_EFFECT = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
 # Observed in the write job --------------------------------------------------------------------------------------------
 
 
-def with_key_counts(rows: DataFrame, definition: TableDefinition, all_have_keys: bool) -> DataFrame:
+def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefinition) -> DataFrame:
     """Gathers the rows of each key in one place and counts them, so that the write job itself finds keys that are not unique.
 
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
 
     Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        compiled: what the rows are; those without a key that are not written must not all meet in one place.
+        rows: its rows, arranged.
         definition: of the table.
-        all_have_keys: no row is without a key: those that are not written may be, and must not all meet in one place.
     """
     keys = [quote(k) for k in definition.primaryKey]
-    if not all_have_keys:
-        scattered = f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SCATTER}"
-        rows, keys = rows.selectExpr("*", scattered), [*keys, SCATTER]
+    if not compiled.all_have_keys:
+        if SCATTER not in rows.columns:
+            rows = rows.selectExpr("*", scattered())
+        keys = [*keys, SCATTER]
     return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
 
 
@@ -69,6 +88,7 @@ def observed_metrics(
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
+        **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }

@@ -12,14 +12,17 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge import notebook
 from trinitymerge.columns import ACTION, CLAUSE, KEEP
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import counted, sized
+from trinitymerge.evolving import differences_of_columns
 from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.compile import pipeline
 from trinitymerge.merge.compile.purged import without_purged
+from trinitymerge.merge.compile.unchanged import without_unchanged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
 from trinitymerge.merge.paths.choice import cheaper, cheapest
 from trinitymerge.merge.result import MergeResult
@@ -35,6 +38,11 @@ Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
 def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Leaves it at that."""
     return result
+
+
+def newest_of(store: Backend) -> Snapshot:
+    """The newest version as it is."""
+    return store.snapshot()
 
 
 @attrs.frozen
@@ -53,7 +61,11 @@ class Options:
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
+        counts: every count of the result is to be known (S30b).
+        comment: of the user's, for ``history()`` (S36b).
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        follows_source: the table gets what columns the source has and it has not (S44).
+        newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
     """
 
     on_stale: str = "skip"
@@ -68,6 +80,10 @@ class Options:
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
+    follows_source: bool = False
+    newest: Callable[[Backend], Snapshot] = newest_of
+    counts: bool = False
+    comment: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +93,7 @@ class MergePlan:
     Attributes:
         path: the path that will be tried first.
         batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
+        again: the same merge, planned for what the table is by then.
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
@@ -92,11 +109,17 @@ class MergePlan:
     batches: Batches
     _execute: Callable[[MergePlan], MergeResult]
     afterwards: Afterwards
+    again: Callable[[], MergePlan]
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's definition."""
+        """The target's definition, with what the merge adds to it (S44)."""
         return self.analysis.definition
+
+    @property
+    def columns_added(self) -> tuple[str, ...]:
+        """What the merge adds to the table, in words (S44)."""
+        return tuple(differences_of_columns(self.batches.definition, self.definition))
 
     @property
     def chosen(self) -> Path:
@@ -128,10 +151,14 @@ class MergePlan:
         """
         path = self.chosen.in_preview(self.verdict)
         with held(self.backend.spark, LITERAL_NAMES):
-            compiled = self.rows_on(path, self.backend.snapshot())
+            compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
             stored = [quote(f.name) for f in self.definition.stored_fields]
             rows = compiled.rows.filter(KEEP)
             return rows.selectExpr(*stored, ACTION, CLAUSE)
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
+        return attrs.evolve(snapshot, definition=self.definition)
 
     def rows_on(self, path: Path, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
@@ -140,6 +167,9 @@ class MergePlan:
         """
         merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
         compiled = path.compile(merge, Batches.of(snapshot))
+        if compiled.is_compared:
+            rows = without_unchanged(compiled.rows, self.definition, compiled.all_have_keys)
+            compiled = attrs.evolve(compiled, rows=rows)
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
 
     def sql(self) -> str:
@@ -180,6 +210,11 @@ class MergePlan:
         print(text)
         return text
 
+    def _repr_html_(self) -> str:
+        clauses, source = self._clause_lines(), self._source_lines()
+        lines = [("merge", self._headline()), ("clauses", clauses), ("source", source), ("path", self._path_lines())]
+        return notebook.pairs((name, told) for name, told in lines if told)
+
     def _headline(self) -> str:
         name = self.backend.path.rstrip("/").rsplit("/", 1)[-1]
         return f"Merge into '{self.analysis.target.alias}' ({name}), one append batch"
@@ -203,7 +238,8 @@ class MergePlan:
         left_out = (
             f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
         )
-        return [line for line in (computed, left_out) if line]
+        altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
+        return [line for line in (altered, computed, left_out) if line]
 
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches

@@ -6,6 +6,7 @@ Owns: the order of these steps. Nothing runs but Spark's analyzer.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -15,12 +16,14 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.kinds import Replace, Tombstone
+from trinitymerge.merge.analysis.remembered import Remembering, remembering_of
 from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.paths.choice import check_forced, judge
-from trinitymerge.merge.run import attempt
+from trinitymerge.merge.run import attempt, beside
+from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -52,11 +55,18 @@ def plan_of(
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     batches = Batches.of(backend.snapshot())
+    texts = list(texts)
+    again = partial(plan_of, backend, alias, source, condition, clauses, texts, options, afterwards)
     definition = batches.definition
+    if options.follows_source:
+        definition = followed(definition, source, condition, clauses, options)
     target = Target(backend.spark, definition, alias)
-    beside = None if source is None else Source.of(source, list(texts), backend.spark, definition.names)
-    analysis = analyse(target, beside, condition, clauses, _checked(options.at, definition))
-    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored))
+    source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
+    at = _checked(options.at, definition)
+    analysis = analyse(target, source_side, condition, clauses, at, options.follows_source)
+    destination = partial(beside.opened, backend, definition)
+    remembering = remembering_of(target, source_side, analysis.joined, clauses, destination)
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), remembering=remembering)
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(
             f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
@@ -64,11 +74,11 @@ def plan_of(
         )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
-    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey)))
+    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), remembering))
     if options.path is not None:
         check_forced(options.path, verdict)
     # A plan runs itself, by what knows of plans: it is handed in.
-    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards)
+    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards, again)
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
@@ -105,10 +115,12 @@ def _require_watermarks(analysis: Analysis) -> None:
                 )
 
 
-def _needs_counts(options: Options, has_watermark: bool) -> str | None:
+def _needs_counts(options: Options, has_watermark: bool, remembering: Remembering | None) -> str | None:
     """Why the merge must know what its rows replace, or None."""
+    if remembering is not None:
+        return "insertHistoryExpr writes what is replaced into another table"
     if options.on_stale != "skip" and has_watermark:
         return f'onStale("{options.on_stale}") compares watermarks with the target\'s'
     if options.max_delete_fraction is not None:
         return "maxDeleteFraction counts the rows that are deleted"
-    return None
+    return "withCounts() asks for all counts" if options.counts else None

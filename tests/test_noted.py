@@ -1,0 +1,178 @@
+"""S30b, S36b: counts on demand, and what the log says of a merge: never a value; and how results show in notebooks."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+from tables import directory_of, fill, frame, live_rows, new_table
+
+from trinitymerge import InvalidMergeError, MergeResult, TrinityTable
+from trinitymerge.merge.run.noted import without_values
+
+ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    return fill(new_table(spark, tmp_path), spark, [(1, 10, "ann", False), (2, 10, "bob", False)])
+
+
+def noted(table: TrinityTable) -> dict[str, Any]:
+    return json.loads(table.history().first()["parameters"])
+
+
+# Counts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_S30b_all_counts_are_known_on_demand(table, spark):
+    source = frame(spark, ROWS, (1, 20, "x", False), (2, 5, "late", False), (3, 20, "y", False), (4, 1, None, True))
+    merge = table.upsert(source)
+    assert merge.build().path == "blind append"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("builtins.print", lambda *text: None)
+        assert "not blind append: withCounts() asks for all counts" in merge.withCounts().build().explain()
+    result = merge.withCounts().execute()
+    assert (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale) == (1, 1, 0, 1)
+    assert (result.path, result.perClause) == ("keyed lookup", (2, 2))
+    again = merge.execute()
+    assert (again.rowsInserted, again.rowsStale, again.path) == (None, None, "blind append")
+
+
+def test_S30b_feeds_count_too_and_a_merge_that_reads_anyway_is_as_it_was(table, spark):
+    events = frame(spark, ROWS, (1, 20, "x", False), (9, 20, "y", False))
+    result = table.applyChanges(events).withCounts().execute()
+    assert (result.rowsInserted, result.rowsUpdated) == (1, 1)
+    counted, plain = (table.updateWhere("id = 1", {"v": "'z'"}), table.updateWhere("id = 1", {"v": "'z'"}).withCounts())
+    assert counted.build().path == plain.build().path
+
+
+# The log --------------------------------------------------------------------------------------------------------------
+
+
+def test_S36b_history_says_what_was_asked_and_where_it_came_from(table, spark):
+    source = frame(spark, ROWS, (1, 20, "x", False)).withColumn("op", F.lit("U"))
+    merge = table.alias("A").merge(source.alias("B"), "A.id = B.id AND A.v <> 'secret'")
+    merge = (
+        merge.whenMatched("B.op = 'secret' OR A.ts > 5")
+        .updateAll()
+        .whenNotMatched(F.col("B.v") != "secret")
+        .insertAll()
+    )
+    merge.withComment("ticket <17>").execute()
+    assert noted(table) == {
+        "clauses": ['clause 1, whenMatched("B.op = ? OR A.ts > ?")', "clause 2, whenNotMatched(a Column)"],
+        "condition": '"A.id = B.id AND A.v <> ?"',
+        "sourceColumns": ["id", "ts", "v", "deleted", "op"],
+        "comment": "ticket <17>",
+    }
+    table.deleteWhere("v = 'secret' OR id = 1").execute()
+    assert noted(table) == {"clauses": ['clause 1, whenNotMatchedAndExistsOnlyOnTarget("v = ? OR id = ?")']}
+    table.upsert(source.drop("op")).execute()
+    assert "condition" not in noted(table)
+    table.applyChanges(source.drop("op")).withComment("a feed").execute()
+    assert noted(table) == {"call": "applyChanges()", "comment": "a feed"}
+    for file in (directory_of(table) / "_trinity_log").iterdir():
+        assert b"secret" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("text", [None, "", 17])
+def test_a_comment_is_text(table, text):
+    with pytest.raises(InvalidMergeError, match="withComment takes text"):
+        table.deleteWhere("true").withComment(text)
+
+
+SHOWN = {
+    "A.id = B.id": "A.id = B.id",
+    "a1 = 1 AND b = 2.5E-3 OR c = 7L": "a1 = ? AND b = ?-? OR c = ?",
+    "name IN ('Ann', \"Bob\") AND `it's 5` > x": "name IN (?, ?) AND `it's 5` > x",
+    "d = DATE'2024-01-01' AND b = X'0A'": "d = DATE? AND b = X?",
+    "a = 1 -- of Ann\n AND b /* Ann's */ = 2": "a = ? \n AND b  = ?",
+    "it = 'Ann''s' AND true": "it = ?? AND true",
+    r"a = r'\' OR name = 'Ann'": "?",
+}
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_S36b_literals_are_left_out(text):
+    assert without_values(text) == f'"{SHOWN[text]}"'
+
+
+# What may surround a value: none of it is a value itself.
+_AROUND = st.lists(
+    st.sampled_from(["a", "`b c`", "(", ")", " = ", " AND ", "upper(", ", ", " -- x\n", " /* y */ "]), max_size=6
+)
+_VALUES = st.sampled_from(
+    ["'{}'", '"{}"', "x'{}'", "'it''s {}'", "concat('{}', \"'\")", "`n` = '{}'", "'`{}'", '"--{}"', "'/*{}'"]
+)
+
+
+@given(st.lists(st.tuples(_AROUND, _VALUES), min_size=1, max_size=4), _AROUND)
+def test_S36b_no_quoted_value_survives(parts, end):
+    text = "".join("".join([*around, " ", value.format("Ann")]) for around, value in parts) + "".join(end)
+    assert "Ann" not in without_values(text)
+
+
+# Notebooks ------------------------------------------------------------------------------------------------------------
+
+
+class Cells(HTMLParser):
+    """The cells of tables, and which tags there are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.cells[-1] += data
+
+
+def shown(value: Any) -> list[str]:
+    found = Cells(value._repr_html_())
+    assert found.tags <= {"table", "tr", "th", "td", "br"}
+    return found.cells
+
+
+def test_results_are_shown_as_tables_and_nothing_in_them_is_taken_for_html(spark, tmp_path):
+    table = TrinityTable.create(
+        spark,
+        str(tmp_path / "t"),
+        "`<b>id` INT, `v&` STRING, ts INT",
+        "<b>id",
+        "ts",
+        comment="<script>",
+        properties={"<i>": "1"},
+    )
+    cells = shown(table.definition)
+    assert cells[:8] == ["column", "type", "nullable", "key", "<b>id", "int", "False", "primary key"]
+    assert {"<script>", "<i>", "v&", "watermark", "parquet"} <= set(cells)
+    source = spark.sql("SELECT 1 AS `<b>id`, 'x' AS `v&`, 5 AS ts, '<u>' AS `<u>more`")
+    plan = table.merge(source).whenMatched("source.ts < 7").updateAll().whenNotMatched().insertAll().build()
+    cells = shown(plan)
+    assert cells[0::2] == ["merge", "clauses", "source", "path"]
+    assert any('whenMatched("source.ts < 7"): update all columns' in cell for cell in cells)
+    assert any("<u>more" in cell for cell in cells)
+    result = plan.execute()
+    assert dict(zip(*[iter(shown(result))] * 2, strict=True)) | {"version": "1", "columnsIgnored": "<u>more"} == dict(
+        zip(*[iter(shown(result))] * 2, strict=True)
+    )
+    assert dict(zip(*[iter(shown(table.health()))] * 2, strict=True))["live rows"] == "1"
+    assert "unknown" in shown(MergeResult(version=1, rowsInserted=None))
+
+
+def test_a_table_is_as_it_was_after_it_was_shown(table):
+    before = (table.version, live_rows(table))
+    shown(table.upsert(table.toDF()).build())
+    assert (table.version, live_rows(table)) == before

@@ -1,0 +1,243 @@
+"""S39b: every key goes of which any stored row fulfils a condition, whatever version, file or writer the row is of."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from helpers import assertRows
+from pyspark.sql import functions as F
+from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
+from test_maintenance import age, all_files_hold
+
+from trinitymerge import ConcurrentCommitError, InvalidMergeError, ReadOnlyTableError, TrinityTable
+from trinitymerge.maintenance import purgewhere
+from trinitymerge.maintenance.folding import fold
+
+PEOPLE = "id INT, ts INT, name STRING, deleted BOOLEAN"
+KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
+
+
+def people(spark, directory, *batches, **options) -> TrinityTable:
+    return fill(new_table(spark, directory, PEOPLE, **KEYS, **options), spark, *batches)
+
+
+def staged(table: TrinityTable, *rows: tuple[Any, ...]) -> str:
+    """A batch that a writer has left behind."""
+    spark = table.toDF().sparkSession
+    return table._backend.stage(frame(spark, PEOPLE, *rows), table.definition).id
+
+
+# What is found --------------------------------------------------------------------------------------------------------
+
+
+def test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere(spark, tmp_path):
+    table = people(
+        spark,
+        tmp_path,
+        [(1, 10, "ann", False), (2, 10, "bob", False), (3, 10, "ann", False), (4, 10, "cid", False)],
+        [(1, 20, "renamed", False), (3, 20, None, True)],
+    )
+    table.compact()  # the names of 1 and 3 are in files of past versions only
+    fill(table, spark, [(5, 10, "ann", False), (5, 5, "late", False)])
+    left = staged(table, (6, 1, "ann", False), (7, 1, "bob", False))
+    fill(table, spark, [(6, 10, "fay", False), (7, 10, "gus", False)])
+    assert len(all_files_hold(table, "ann")) == 3
+    result = table.purgeWhere("name = 'ann'")
+    assert (result.version, result.keys, result.unverified) == (6, 4, ())
+    assertRows(table.toDF().select("id", "name"), [(2, "bob"), (4, "cid"), (7, "gus")])
+    assert all_files_hold(table, "ann") == []
+    assert left not in table._backend.directories()
+    again = frame(spark, PEOPLE, *[(i, 99, "replayed", False) for i in range(1, 8)])
+    assert table.upsert(again).execute().rowsPurged == 4
+    for file in (directory_of(table) / "_trinity_log").iterdir():
+        assert b"ann" not in file.read_bytes()
+
+
+def test_S39b_archives_and_tombstones_are_looked_into(spark, tmp_path):
+    table = people(
+        spark,
+        tmp_path,
+        [(1, 10, "ann", False), (2, 10, "bob", False)],
+        [(1, 20, "x", False), (2, 20, "x", False)],
+        [(1, 30, "y", False), (2, 30, None, True)],
+        history=True,
+    )
+    fold(table._backend, table._snapshot(), table._snapshot().current[-2:])
+    table.compact()
+    table.vacuum(retentionHours=0)
+    assert table.purgeWhere("ts = 10 AND name = 'ann'").keys == 1
+    assertRows(table.versions().select("id", "name"), [(2, "bob"), (2, "x")])
+    assert table.purgeWhere("deleted AND ts = 30").keys == 1
+    assert table.versions().isEmpty()
+    assert batch_directories(table) == set()
+
+
+def test_S39b_nothing_found_is_nothing_committed(spark, tmp_path):
+    table = people(spark, tmp_path, [(1, 10, "ann", False), (2, 10, None, False)])
+    before = batch_directories(table)
+    result = table.purgeWhere("name = 'zoe'")
+    assert (result.version, result.keys, result.filesDeleted) == (1, 0, 0)
+    assert table.purgeWhere("name <> 'ann' OR name = NULL").keys == 0, "null is not true (S20)"
+    assert batch_directories(table) == before
+
+
+def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark, tmp_path):
+    table = people(spark, tmp_path, [(1, 10, "bob", False)])
+    nameless, other = staged(table, (None, 1, "ann", False)), staged(table, (None, 1, "bob", False))
+    dead = directory_of(table) / "data" / "_tm_batch=dead" / "_temporary" / "0"
+    dead.mkdir(parents=True)
+    (dead / "part-0.parquet").write_bytes(b"half a file about ann")
+    result = table.purgeWhere("name = 'ann'")
+    assert result.unverified == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
+    assert (nameless in table._backend.directories(), other in table._backend.directories()) == (False, True)
+    age(dead.parent.parent, hours=2)
+    assert table.purgeWhere("name = 'ann'").unverified == ()
+    assert not dead.exists()
+    assert live_rows(table) == [(1, 10, "bob", False)]
+
+
+CONDITIONS = {
+    "alias": lambda t: t.alias("A").purgeWhere("A.name = 'ann'"),
+    "default alias": lambda t: t.purgeWhere("target.name LIKE 'an%'"),
+    "Column": lambda t: t.purgeWhere((F.col("name") == "ann") & (F.col("id") < 9)),
+    "key": lambda t: t.purgeWhere("id IN (1)"),
+    "subquery": lambda t: t.purgeWhere("id IN (SELECT 1)"),
+}
+
+
+@pytest.mark.parametrize("form", CONDITIONS)
+def test_S39b_conditions_are_written_as_for_deleteWhere(spark, tmp_path, form):
+    table = people(spark, tmp_path, [(1, 10, "ann", False), (2, 10, "bob", False)])
+    assert CONDITIONS[form](table).keys == 1
+    assert [row[0] for row in live_rows(table)] == [2]
+
+
+REFUSED = {
+    "none": (None, "takes a condition as SQL text or a Column, got NoneType"),
+    "number": (1, "got int"),
+    "not boolean": ("id", "is int, not boolean"),
+    "no such column": ("nme = 'ann'", "nme"),
+    "hidden column": ("_tm_clause = 1", "_tm_clause"),
+    "nonsense": ("name =", "condition of purgeWhere"),
+    "aggregate": ("max(id) = 1", "aggregates, window functions"),
+    "random": ("rand() < 0.5", "not deterministic"),
+    "fails": ("CAST(concat(name, '!') AS INT) = 1 OR raise_error('on purpose') IS NULL", "could not be evaluated"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_S39b_what_cannot_be_asked_is_refused_and_nothing_erased(spark, tmp_path, case):
+    table = people(spark, tmp_path, [(1, 10, "ann", False)])
+    condition, text = REFUSED[case]
+    before = batch_directories(table)
+    with pytest.raises(InvalidMergeError, match=text):
+        table.purgeWhere(condition)
+    assert (table.version, batch_directories(table)) == (1, before)
+
+
+def test_S39b_too_many_keys_and_past_versions_are_refused(spark, tmp_path, monkeypatch):
+    table = people(spark, tmp_path, [(i, 10, "ann", False) for i in range(3)])
+    monkeypatch.setattr(purgewhere, "MOST_KEYS", 2)
+    with pytest.raises(ValueError, match=r"at most 2 keys at a time, and found 3\. Nothing was erased"):
+        table.purgeWhere("name = 'ann'")
+    with pytest.raises(ReadOnlyTableError):
+        TrinityTable.forPath(spark, table.path, versionAsOf=1).purgeWhere("name = 'ann'")
+    assert table.version == 1
+
+
+# Beside others --------------------------------------------------------------------------------------------------------
+
+
+def test_S39b_what_lands_meanwhile_is_looked_at_with_the_condition(spark, tmp_path, at_point):
+    table = people(spark, tmp_path, [(1, 10, "ann", False), (2, 10, "bob", False)])
+    other = TrinityTable.forPath(spark, table.path)
+    at_point(
+        "purge.staged", lambda: fill(other, spark, [(3, 10, "ann", False), (4, 10, "cid", False), (1, 20, "x", False)])
+    )
+    result = table.purgeWhere("name = 'ann'")
+    assert (result.keys, result.version) == (2, 4)
+    assert all_files_hold(table, "ann") == []
+    assertRows(table.toDF().select("id"), [2, 4])
+    assert str(result).startswith("version 4: 2 keys purged, 3 rows removed")
+
+
+def test_S39b_a_batch_that_is_staged_before_and_lands_after_the_look_is_found(spark, tmp_path, at_point):
+    """A merge beside it: its rows are written before the purge looks, or after, and are committed after the purge."""
+    table = people(spark, tmp_path, [(1, 10, "ann", False), (2, 10, "bob", False)])
+    other = TrinityTable.forPath(spark, table.path)
+    source = frame(spark, PEOPLE, (1, 20, "ann", False), (3, 10, "ann", False), (4, 10, "cid", False))
+    at_point("validate.done", lambda: table.purgeWhere("name = 'ann'"))
+    result = other.upsert(source).execute()
+    assert result.rowsPurged == 2, "3 was found in its staged file; it was written again, without it"
+    assert all_files_hold(table, "ann") == []
+    assertRows(table.toDF().select("id"), [2, 4])
+
+
+@pytest.mark.parametrize("point", ["purge.found", "purge.staged", "purge.committed"])
+def test_S39b_a_compaction_beside_it_hides_nothing(spark, tmp_path, at_point, point):
+    table = people(spark, tmp_path, [(1, 10, "ann", False), (2, 10, "bob", False)], [(1, 20, "x", False)])
+    other = TrinityTable.forPath(spark, table.path)
+    at_point(point, other.compact)
+    assert table.purgeWhere("name = 'ann'").keys == 1
+    assert all_files_hold(table, "ann") == all_files_hold(table, "'x'") == []
+    assertRows(table.toDF().select("id"), [2])
+
+
+def test_S39b_a_vacuum_between_listing_and_reading_is_no_error(spark, tmp_path, monkeypatch):
+    table = people(spark, tmp_path, [(1, 10, "ann", False)], [(1, 20, "bob", False)])
+    table.compact()
+    store, real, vacuums = table._backend, type(table._backend).scan_directories, []
+
+    def late(self, *args):
+        if not vacuums:
+            vacuums.append(table.vacuum(retentionHours=0))
+        return real(self, *args)
+
+    monkeypatch.setattr(type(store), "scan_directories", late)
+    assert table.purgeWhere("name = 'ann'").keys == 0
+    assert len(vacuums[0]) == 2
+
+
+def test_S39b_it_gives_up_if_such_rows_are_written_faster_than_they_are_erased(spark, tmp_path, monkeypatch):
+    table = people(spark, tmp_path, [(0, 10, "ann", False)], properties={"trinitymerge.maxCommitAttempts": "2"})
+    other, ids = TrinityTable.forPath(spark, table.path), iter(range(1, 99))
+    monkeypatch.setattr(
+        purgewhere.faults,
+        "fault",
+        lambda name: name == "purge.found" and fill(other, spark, [(next(ids), 10, "ann", False)]) and None,
+    )
+    with pytest.raises(ConcurrentCommitError, match="faster than they are erased: 2 keys have been so far"):
+        table.purgeWhere("name = 'ann'")
+
+
+# Whatever happened ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(10, 40))])
+def test_S39b_no_file_fulfils_the_condition_afterwards_and_other_keys_are_as_they_were(spark, tmp_path, number):
+    chance, names = random.Random(number), ["ann", "bob", "cid", "dan", None]
+    table = people(spark, tmp_path, history=number % 2 == 1, properties={"trinitymerge.foldAfterBatches": "3"})
+    rows = [
+        [(i, chance.randrange(40), chance.choice(names), False) for i in chance.sample(range(30), 4)] for _ in range(9)
+    ]
+    for batch in rows:
+        step = chance.random()
+        if step < 0.2:
+            table.compact()
+        elif step < 0.3:
+            staged(table, *batch)
+        dead = [(*row[:2], None, True) if chance.random() < 0.2 else row for row in batch]
+        table.upsert(frame(spark, PEOPLE, *dead)).execute()
+    stored = {
+        r["id"]
+        for i in table._backend.directories()
+        for f in table._backend.data_files(i)
+        for r in spark.read.parquet(f.path).filter("name = 'ann'").collect()
+    }
+    assert stored
+    before = [row for row in live_rows(table) if row[0] not in stored]
+    assert table.purgeWhere("name = 'ann'").keys == len(stored)
+    assert all_files_hold(table, "ann") == []
+    assert live_rows(table) == before

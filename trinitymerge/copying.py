@@ -1,0 +1,143 @@
+"""Tables made of what exists already: the calls ``clone`` and ``convert``, which a ``TrinityTable`` inherits.
+
+Owns: the names of these calls, and where the rows of a source come from. How a table is copied stands in
+:mod:`trinitymerge.maintenance.cloning`, how rows become one in :mod:`trinitymerge.maintenance.converting`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge import opening
+from trinitymerge.errors import InvalidMergeError, UnsupportedStorageError
+from trinitymerge.feeding import FedTable
+from trinitymerge.maintenance import cloning, converting
+from trinitymerge.storage.stores import maintained, store_of
+
+_Table = TypeVar("_Table", bound="CopiedTable")
+
+
+@attrs.frozen(eq=False, repr=False)
+class CopiedTable(FedTable):
+    """A stored table that can be copied, or be made of rows that exist."""
+
+    def clone(self: _Table, path: str) -> _Table:
+        """Copies the table, as it is at its version, to a path of its own (S40a).
+
+        Unlike a copy of :meth:`toDF`, which would bring deleted keys back with the next late row, this is the whole of it: the
+        definition, all batches with their tombstones and archives, so that versions and what comes late mean what they mean here;
+        the keys that were purged, the markers of transactions and streams, the extracts, and what compactions have forgotten. Its
+        versions begin with the number of the original's. Past versions, and the log of before, are not copied.
+
+        Files are copied and never shared: nothing that happens to one of the two tables concerns the other. Dies the process in
+        the middle, there is no table at the path, and the call can be repeated.
+
+        Of a table that was opened at a past version, that version is copied. Keys purged since stay purged in the copy.
+
+        Args:
+            path: one that does not exist, or an empty directory, on any filesystem Spark reaches.
+
+        Returns:
+            The copy, which can be written to.
+
+        Raises:
+            TableExistsError: the path holds a table or something else.
+            TableNotFoundError: files of the past version are gone.
+            CorruptTableError: a file is missing.
+            ConcurrentCommitError: a compaction and a vacuum, or a purge, were faster each time; nothing is left of the copy.
+
+        Example:
+            >>> copy = orders.clone(f"{tmp_path}/orders-copy")
+            >>> copy.version, copy.deleteWhere("true").execute().rowsDeleted, orders.toDF().count()
+            (1, 2, 2)
+        """
+        target = maintained(store_of(self._backend.spark, path), "clone()")
+        cloning.clone(maintained(self._backend, "clone()"), self._pinned, target)
+        return type(self)(target)
+
+    @classmethod
+    def convert(
+        cls: type[_Table],
+        spark: SparkSession,
+        source: DataFrame | str,
+        path: str,
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        history: bool = False,
+    ) -> _Table:
+        """Makes a table of rows that exist (S7b): all of them become one base batch, written in one job.
+
+        The columns are the source's. Each key must occur once, and rows that are tombstones may be among them: they stay, and
+        keep older rows from coming back. Rows of several versions of a key are no base: create the table and merge them.
+
+        Args:
+            spark: the session.
+            source: a DataFrame, or the path of a directory of Parquet files, which stays as it is.
+            path: of the new table, as for ``create``.
+            primaryKey: as for ``create``; so are all that follow.
+            watermarkKey: likewise.
+            tombstoneKey: likewise.
+            tombstoneStringValue: likewise.
+            fileFormat: of the table, whatever the source's is.
+            properties: likewise.
+            comment: likewise.
+            history: likewise; each row is the first version of its key.
+
+        Returns:
+            The table, at version 1; at version 0 if the source has no rows.
+
+        Raises:
+            NullKeyError: rows have a null in the key; nothing is left at the path.
+            DuplicateKeyError: several rows have one key; likewise.
+            InvalidDefinitionError: keys, columns or format cannot work together.
+            InvalidMergeError: the source is neither, or cannot be evaluated.
+            StorageError: there are no Parquet files at the source's path, or they cannot be read.
+            TableExistsError: the path holds a table or something else.
+
+        Example:
+            >>> spark.sql("SELECT * FROM VALUES (1, 'Rome'), (2, 'Oslo') AS t(id, city)").write.parquet(f"{tmp_path}/cities-files")
+            >>> t = TrinityTable.convert(spark, f"{tmp_path}/cities-files", f"{tmp_path}/converted", primaryKey="id")
+            >>> t.version, t.upsert(spark.sql("SELECT 2 AS id, 'Bonn' AS city")).execute().version, t.toDF().count()
+            (1, 2, 2)
+        """
+        origin = {"source": source} if isinstance(source, str) else {}
+        rows = _files(spark, source) if isinstance(source, str) else opening.check_source(spark, source, path)
+        definition = opening.definition_of(
+            rows.schema,
+            primaryKey,
+            watermarkKey,
+            tombstoneKey,
+            tombstoneStringValue,
+            fileFormat,
+            properties,
+            comment,
+            history,
+        )
+        table = cls(store_of(spark, path))
+        converting.convert(table._maintained("convert()"), rows, definition, {**origin, "sourceColumns": rows.columns})
+        return table
+
+
+def _files(spark: SparkSession, path: str) -> DataFrame:
+    """The rows of Parquet files that are no table of this library.
+
+    Raises:
+        InvalidMergeError: they are.
+    """
+    with contextlib.suppress(UnsupportedStorageError):  # it can be read all the same
+        if store_of(spark, path).exists():
+            raise InvalidMergeError(
+                f"{path} is a table of this library: its files hold rows that were replaced or deleted, too. Copy it with "
+                "TrinityTable.forPath(spark, source).clone(path)."
+            )
+    return opening.parquet_files(spark, path)

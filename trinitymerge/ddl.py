@@ -1,0 +1,86 @@
+"""Columns and types as users write them: DDL text, or Spark's own types (S7).
+
+Owns: parsing them, and what Spark's parser says wrongly or not at all about them. Knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from pyspark.sql import types
+from pyspark.sql.types import DataType, StructType
+
+from trinitymerge.definition import Field
+from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.expressions import quote
+from trinitymerge.spark_errors import is_sparks, spark_text
+
+# PySpark 3.5 has the parser of DDL text under its private name only.
+_parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
+
+_COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)\w+", re.IGNORECASE)
+"""Spark's parser drops these collations without a word."""
+
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
+
+
+def fields_of(schema: str | StructType) -> list[Field]:
+    """The columns of a schema.
+
+    Args:
+        schema: DDL text such as ``"id BIGINT, name STRING"``, or a ``StructType``.
+
+    Raises:
+        InvalidDefinitionError: it is neither, or cannot be parsed.
+    """
+    if isinstance(schema, str):
+        schema = _parsed(schema)
+    if not isinstance(schema, StructType):
+        raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
+    return [Field.from_json(f) for f in schema.jsonValue()["fields"]]
+
+
+def column_of(name: Any, kind: str | DataType) -> Field:
+    """A column of a name and a type, whatever characters the name holds; it may hold nulls unless the type says NOT NULL.
+
+    Args:
+        name: of the column.
+        kind: as in DDL text, such as ``"DECIMAL(10,2)"``, or one of Spark's types.
+
+    Raises:
+        InvalidDefinitionError: it is neither, or cannot be parsed.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidDefinitionError(f"A column needs a name, got {name!r}.")
+    if isinstance(kind, DataType):
+        return fields_of(StructType().add(name, kind))[0]
+    if not isinstance(kind, str) or not kind.strip():
+        raise InvalidDefinitionError(
+            f"The type of column '{name}' must be text such as 'BIGINT', or one of Spark's types, got {kind!r}.",
+            column=name,
+        )
+    found = fields_of(f"{quote(name)} {kind}")
+    if len(found) != 1:
+        raise InvalidDefinitionError(f"Column '{name}': {kind!r} is more than one type.", column=name)
+    return found[0]
+
+
+def _parsed(schema: str) -> StructType:
+    collated = _COLLATED_CHAR.search(_QUOTED.sub("", schema))
+    if collated:
+        raise InvalidDefinitionError(
+            f"The schema declares a collated column ({collated.group()}), and a table compares text exactly. Leave the "
+            "collation out, and compare lower(column), or column COLLATE ..., where you query it."
+        )
+    try:
+        return cast(StructType, _parse_ddl(schema))
+    except AssertionError:  # PySpark 3.5, when the JVM names a type it has no class for
+        raise InvalidDefinitionError(
+            "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
+            "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
+        ) from None
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None

@@ -1,0 +1,299 @@
+"""How a table's columns change: added, renamed, dropped, wider (S43, S44).
+
+Owns: what each change makes of a definition, and what a source adds to a table that follows it. Files are never touched: a column
+keeps its name in files, and only one whose values are stored otherwise than before gets a new one. Plain data: no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.definition import HIDDEN_TOMBSTONE, TableDefinition
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+from trinitymerge.field import Field, Stored, type_text
+from trinitymerge.widening import INTEGRAL, Path, combined, is_longer, leaves, shaped
+
+# Changes --------------------------------------------------------------------------------------------------------------
+
+
+def find(definition: TableDefinition, name: str) -> Field:
+    """The column of a name, in any case.
+
+    Raises:
+        InvalidDefinitionError: there is none.
+    """
+    found = next((f for f in definition.fields if f.name.casefold() == str(name).casefold()), None)
+    if found is None:
+        raise InvalidDefinitionError(
+            f"The table has no column '{name}'.{did_you_mean(str(name), definition.names)}", column=str(name)
+        )
+    return found
+
+
+def with_column(definition: TableDefinition, field: Field) -> TableDefinition:
+    """With one more column, at the end; rows that are there have null in it.
+
+    Raises:
+        InvalidDefinitionError: there is a column of that name.
+    """
+    _require_free(definition, field.name)
+    if not field.nullable:
+        raise InvalidDefinitionError(
+            f"Column '{field.name}' cannot be NOT NULL: the rows that are there have no value for it. Leave NOT NULL out.",
+            column=field.name,
+        )
+    stored = _free_name(definition, field.name)
+    new = attrs.evolve(field, physical=None if stored == field.name else stored, added=True)
+    return _with_fields(definition, [*definition.fields, new])
+
+
+def renamed(definition: TableDefinition, old: str, new: str) -> TableDefinition:
+    """With another name for a column, whatever its role.
+
+    Raises:
+        InvalidDefinitionError: there is none, or one of the new name.
+    """
+    field = find(definition, old)
+    if field.name.casefold() != new.casefold():
+        _require_free(definition, new)
+    stored = field.stored_as
+    changed = attrs.evolve(field, name=new, physical=None if stored == new else stored)
+
+    def key(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(new if n == field.name else n for n in names)
+
+    return attrs.evolve(
+        _replaced(definition, field, changed),
+        primaryKey=key(definition.primaryKey),
+        watermarkKey=key(definition.watermarkKey),
+        tombstoneKey=key([definition.tombstoneKey])[0] if definition.tombstoneKey is not None else None,
+    )
+
+
+def without_column(definition: TableDefinition, name: str) -> TableDefinition:
+    """Without a column. Its values stay in files, for past versions, until these are rewritten.
+
+    Raises:
+        InvalidDefinitionError: there is none, or it is a key.
+    """
+    field = find(definition, name)
+    role = role_of(definition, field.name)
+    if role:
+        raise InvalidDefinitionError(
+            f"Column '{field.name}' is {role}, and cannot be dropped: rows would not be told apart without it.",
+            column=field.name,
+        )
+    if len(definition.fields) == 1:
+        raise InvalidDefinitionError(f"Column '{field.name}' is the only one.", column=field.name)
+    kept = [f for f in definition.fields if f is not field]
+    return attrs.evolve(_with_fields(definition, kept), retired=(*definition.retired, *_names(field)))
+
+
+def role_of(definition: TableDefinition, name: str) -> str:
+    """What a column is to the table, in words; empty if nothing more than a column."""
+    if name in definition.primaryKey:
+        return "part of the primary key"
+    if name in definition.watermarkKey:
+        return "part of the watermark"
+    return "the tombstone key" if name == definition.tombstoneKey else ""
+
+
+def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinition:
+    """With a wider type for a column; nothing is rewritten.
+
+    Raises:
+        InvalidDefinitionError: there is none, or the type is not wider, or what the log says of a key would not hold any more.
+    """
+    field = find(definition, name)
+    if field.type == kind:
+        return definition
+    if is_longer(kind, field.type):
+        return _replaced(definition, field, attrs.evolve(field, type=kind))
+    wide, more = combined(field.type, kind)
+    if wide != kind or field.type == wide:
+        raise InvalidDefinitionError(
+            f"Column '{field.name}' is {field.text}, and {type_text(kind)} is not wider: a value could be lost, or become another "
+            "one. Add a column of that type, fill it, and drop this one.",
+            column=field.name,
+        )
+    _check_key_can_be_wider(definition, field, wide)
+    return _with_type(definition, field, wide, more)
+
+
+def _check_key_can_be_wider(definition: TableDefinition, field: Field, kind: Any) -> None:
+    role = role_of(definition, field.name)
+    is_number = all(isinstance(k, str) and k in INTEGRAL for k in (kind, field.type))
+    begins = definition.history and field.name in definition.watermarkKey
+    if role and (not is_number or begins):
+        why = "with history its" if begins else "only whole numbers can become wider there, its"
+        raise InvalidDefinitionError(
+            f"Column '{field.name}' is {role}: {why} values stand in the log and in archives as they are. "
+            "Make a table with the wider column and insert the rows.",
+            column=field.name,
+        )
+
+
+def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Iterable[Path]) -> TableDefinition:
+    """With a type that holds all values of the one before. Only where stored values differ from then on, they need a new name."""
+    grown = (*field.grown, *more)
+    earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.earlier)
+    before = shaped(field.type, kind)
+    if list(leaves(before)) == list(leaves(kind)):
+        return _replaced(definition, field, attrs.evolve(field, type=kind, grown=grown, earlier=earlier))
+    layout = definition.layout + 1
+    wide = attrs.evolve(
+        field,
+        type=kind,
+        grown=grown,
+        physical=_free_name(definition, field.name),
+        earlier=(*earlier, Stored(field.stored_as, before, layout)),
+    )
+    return attrs.evolve(_replaced(definition, field, wide), layout=layout)
+
+
+def with_nulls(definition: TableDefinition, name: str) -> TableDefinition:
+    """With a column that may hold nulls.
+
+    Raises:
+        InvalidDefinitionError: there is none, or it is part of the primary key.
+    """
+    field = find(definition, name)
+    if field.name in definition.primaryKey:
+        raise InvalidDefinitionError(
+            f"Column '{field.name}' is part of the primary key, which is never null.", column=field.name
+        )
+    return _replaced(definition, field, attrs.evolve(field, nullable=True))
+
+
+def with_comment(definition: TableDefinition, name: str, comment: str | None) -> TableDefinition:
+    """With another comment on a column.
+
+    Raises:
+        InvalidDefinitionError: there is none.
+    """
+    field = find(definition, name)
+    kept = {k: v for k, v in field.metadata.items() if k != "comment"}
+    said = {} if comment is None else {"comment": str(comment)}
+    return _replaced(definition, field, attrs.evolve(field, metadata={**kept, **said}))
+
+
+def following(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
+    """A definition that has room for what a source brings (S44): columns that are new, wider types, more fields of structs.
+
+    Keys stay as they are, and so does text.
+
+    Args:
+        definition: of the table.
+        source: the columns that are taken by their names.
+        new: the names of those among them that the table has not, and shall have.
+    """
+    wanted = set(new)
+    for field in source:
+        own = next((f for f in definition.fields if f.name.casefold() == field.name.casefold()), None)
+        if field.name in wanted:
+            definition = with_column(definition, Field(field.name, field.type, metadata=_comment_of(field)))
+        elif own is not None and not role_of(definition, own.name):
+            kind, more = combined(own.type, field.type)
+            if kind != own.type:
+                definition = _with_type(definition, own, kind, more)
+    return definition
+
+
+def _comment_of(field: Field) -> Mapping[str, Any]:
+    return {} if field.comment is None else {"comment": field.comment}
+
+
+# Comparing ------------------------------------------------------------------------------------------------------------
+
+
+def differences_of_columns(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
+    """What has become of a table's columns, in words."""
+    was, now = ({f.first_stored_as: f for f in d.fields} for d in (before, after))
+    yield from (f"column {f.name} is dropped" for stored, f in was.items() if stored not in now)
+    for stored, field in now.items():
+        old = was.get(stored)
+        if old is None:
+            yield f"column {field.name} {field.text} is added"
+            continue
+        if old.name != field.name:
+            yield f"column {old.name} is called {field.name}"
+        if old.type != field.type:
+            yield f"column {field.name} is {field.text}, not {old.text}"
+        if old.nullable != field.nullable:
+            yield f"column {field.name} may be null"
+        if old.comment != field.comment:
+            yield f"the comment of column {field.name} is {field.comment!r}"
+
+
+def not_the_same(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
+    """The columns whose names do not mean what they meant, each with what has become of it (S35).
+
+    Columns that have come, wider types, properties and comments take no meaning from what was there.
+    """
+    now = {f.first_stored_as: f for f in after.fields}
+    found = {}
+    for field in before.fields:
+        same = now.get(field.first_stored_as)
+        if same is None:
+            found[field.name] = f"column {field.name} has been dropped"
+        elif same.name != field.name:
+            found[field.name] = f"column {field.name} has become {same.name}"
+    return found
+
+
+# Several versions -----------------------------------------------------------------------------------------------------
+
+
+def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) -> TableDefinition:
+    """A definition by which files of other versions can be read as well: those that a restore has left behind may be wider."""
+    for other in others:
+        theirs = {f.first_stored_as: f for f in other.fields}
+        for field in definition.fields:
+            wide = theirs.get(field.first_stored_as)
+            if wide is not None and len(wide.earlier) > len(field.earlier):
+                stored = attrs.evolve(field, type=wide.type, physical=wide.stored_as, earlier=wide.earlier)
+                definition = _replaced(definition, field, stored)
+    return definition
+
+
+def brought_back(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
+    """The definition of an old version on top of a newer one: no name in files that has been taken since is taken again."""
+    taken = set(old.retired) | {n for f in old.fields for n in _names(f)}
+    since = (n for n in (*latest.retired, *(n for f in latest.fields for n in _names(f))) if n not in taken)
+    return attrs.evolve(old, retired=(*old.retired, *since), layout=max(old.layout, latest.layout))
+
+
+# Parts ----------------------------------------------------------------------------------------------------------------
+
+
+def _require_free(definition: TableDefinition, name: str) -> None:
+    taken = next((f.name for f in definition.fields if f.name.casefold() == name.casefold()), None)
+    if taken is not None:
+        raise InvalidDefinitionError(f"The table has a column '{taken}' already.", column=taken)
+
+
+def _free_name(definition: TableDefinition, name: str) -> str:
+    """A name for files that no column has or has had."""
+    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in definition.retired)}
+    used |= {n.casefold() for f in definition.fields for n in _names(f)}
+    found, n = name, 1
+    while found.casefold() in used:
+        n += 1
+        found = f"{name}_{n}"
+    return found
+
+
+def _names(field: Field) -> tuple[str, ...]:
+    """What files call a column, or have called it."""
+    return (field.stored_as, *(e.name for e in field.earlier))
+
+
+def _replaced(definition: TableDefinition, old: Field, new: Field) -> TableDefinition:
+    return _with_fields(definition, [new if f is old else f for f in definition.fields])
+
+
+def _with_fields(definition: TableDefinition, fields: Iterable[Field]) -> TableDefinition:
+    return attrs.evolve(definition, fields=tuple(fields))

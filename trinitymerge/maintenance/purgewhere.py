@@ -1,0 +1,202 @@
+"""Erasing keys by what their rows say: requests for erasure name people, not keys (S39b).
+
+Owns: the check of the condition, the search for keys in every file below a table, and searching until nothing is found. How keys
+are erased stands in ``purge.py``. The condition is written nowhere: it says whom to forget.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, NullType
+
+from trinitymerge.columns import ASKED, BATCH, KEY_TO_FIND
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, InvalidMergeError, StorageError
+from trinitymerge.expressions import any_of, empty_frame, is_null, quote
+from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
+from trinitymerge.properties import max_commit_attempts
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
+from trinitymerge.storage import faults
+from trinitymerge.storage.backend import Maintained
+
+FAULT_POINTS = ("purge.found",)
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+_WHERE = "The condition of purgeWhere()"
+
+_Found = TypeVar("_Found")
+
+
+def purge_where(
+    backend: Maintained, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
+) -> PurgeResult:
+    """Erases every key of which any stored row fulfils a condition.
+
+    Args:
+        backend: where the table is.
+        condition: over the table's columns.
+        alias: of the table in it.
+        finish: writes what merges still owe to other tables (S27).
+
+    Raises:
+        InvalidMergeError: the condition is none, or cannot be evaluated.
+        ValueError: it is true of too many keys.
+        ConcurrentCommitError: others write such rows faster than they are erased, or replace batches faster.
+        CorruptTableError, FilesVacuumedError: as :func:`trinitymerge.maintenance.purge.purge`.
+    """
+    start = time.perf_counter()
+    if not isinstance(condition, (str, Column)):
+        raise InvalidMergeError(
+            f"purgeWhere takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r}). Nothing was "
+            "erased."
+        )
+    with held(backend.spark, LITERAL_NAMES):
+        with analysis_errors(_WHERE):
+            search = _Search(backend, F.expr(condition) if isinstance(condition, str) else condition, alias)
+        search.check(backend.snapshot().definition)
+        return _until_nothing_is_found(backend, search, start, finish)
+
+
+def _until_nothing_is_found(
+    backend: Maintained, search: _Search, start: float, finish: Callable[[], object]
+) -> PurgeResult:
+    """Searches and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
+    done: list[PurgeResult] = []
+    while True:
+        keys = search.keys()
+        count = keys.count()
+        faults.fault("purge.found")
+        if not count:
+            break
+        if count > MOST_KEYS:
+            so_far = f" {sum(r.keys for r in done):,} keys have been erased before." if done else " Nothing was erased."
+            raise ValueError(f"purgeWhere takes at most {MOST_KEYS:,} keys at a time, and found {count:,}.{so_far}")
+        if len(done) >= max_commit_attempts(backend.snapshot().properties):
+            raise ConcurrentCommitError(
+                f"Rows that fulfil the condition of purgeWhere() are written to {backend.path} faster than they are erased: "
+                f"{sum(r.keys for r in done):,} keys have been so far. Stop their writers, and call it again.",
+                path=backend.path,
+            )
+        done.append(erase(backend, keys, count, start, finish))
+    deleted = search.delete_without_keys()
+    return PurgeResult(
+        version=backend.snapshot().version,
+        keys=sum(r.keys for r in done),
+        rowsRemoved=sum(r.rowsRemoved for r in done),
+        filesRewritten=sum(r.filesRewritten for r in done),
+        filesDeleted=sum(r.filesDeleted for r in done) + deleted,
+        unverified=unverified(backend),
+        seconds=time.perf_counter() - start,
+    )
+
+
+@attrs.frozen(eq=False)
+class _Search:
+    """Looks for rows that fulfil a condition, in every file below a table.
+
+    Attributes:
+        backend: where the table is.
+        condition: over its columns.
+        alias: of the table in it.
+    """
+
+    backend: Maintained
+    condition: Column
+    alias: str
+
+    # The condition --------------------------------------------------------------------------------------------------
+
+    def check(self, definition: TableDefinition) -> None:
+        """Refuses a condition that is not boolean, or no filter takes, or that is another one each time it is computed.
+
+        Raises:
+            InvalidMergeError: saying why.
+        """
+        nothing = empty_frame(self.backend.spark, definition.fields).alias(self.alias)
+        with analysis_errors(_WHERE):
+            kind = nothing.select(self.condition.alias("c")).schema.fields[0].dataType
+            if not isinstance(kind, (BooleanType, NullType)):
+                raise InvalidMergeError(
+                    f'{_WHERE} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
+                )
+            nothing.filter(self.condition).schema  # noqa: B018
+        other = self.backend.spark.range(0).selectExpr(f"id AS {ASKED}")
+        try:  # the conditions of joins, unlike those of filters, must be deterministic: so the analyzer says which are not
+            with quiet():
+                nothing.join(other, self.condition.isNull()).schema  # noqa: B018
+        except AnalysisException as error:
+            if "NON_DETERMINISTIC" in str(error).upper():
+                raise InvalidMergeError(
+                    f"{_WHERE} is not deterministic: it may be true of other rows each time it is computed."
+                ) from None
+
+    # The rows -------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> DataFrame:
+        """The distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.columns.KEY_TO_FIND`."""
+        own = self.backend.snapshot().definition
+        names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
+
+        def found(rows: DataFrame) -> DataFrame:
+            return rows.filter(f"NOT ({_has_null(own)})").selectExpr(*names).distinct().localCheckpoint()
+
+        return self._look(own, self._readable, found)
+
+    def delete_without_keys(self) -> int:
+        """Deletes what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
+
+        Returns:
+            How many files of rows.
+        """
+        snapshot = self.backend.snapshot()
+        own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+
+        def found(rows: DataFrame) -> list[str]:
+            return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]
+
+        without = self._look(own, lambda: [i for i in self._readable() if i not in needed], found)
+        dead = [i for i in self.backend.directories() if i not in needed and is_dead(self.backend, i)]
+        return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
+
+    def _readable(self) -> list[str]:
+        """The directories that hold rows: of this version, of past ones, and of writers at work or dead."""
+        return [i for i in self.backend.directories() if self.backend.data_files(i)]
+
+    def _look(
+        self, own: TableDefinition, where: Callable[[], list[str]], found: Callable[[DataFrame], _Found]
+    ) -> _Found:
+        """What is found in the rows of some directories; once more if some of these have gone meanwhile.
+
+        Raises:
+            InvalidMergeError: the condition cannot be evaluated for a row.
+            CorruptTableError, StorageError: a file is missing, or cannot be read.
+        """
+        while True:
+            ids = where()
+            try:
+                fields = of_all_files(self.backend, own).fields
+                rows = self.backend.scan_directories(own, fields, ids).alias(self.alias)
+                return found(rows.filter(self.condition))
+            except Exception as error:
+                is_lost = isinstance(error, CorruptTableError) or (is_sparks(error) and storage_failed(error))
+                if is_lost and where() != ids:  # a vacuum, or a compaction that divides what it has written
+                    continue
+                if not is_sparks(error):
+                    raise
+                if is_lost:
+                    raise StorageError(
+                        f"A file of {self.backend.path} could not be read: {spark_text(error)}"
+                    ) from None
+                raise InvalidMergeError(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
+
+
+def _has_null(own: TableDefinition) -> str:
+    return any_of(is_null(quote(k)) for k in own.primaryKey)

@@ -1,0 +1,121 @@
+"""From settled rows to the rows that a merge has for other tables (S27, S29).
+
+Owns: the last step of a merge with history inserts: of each row that really replaces another one, the values of the maps, in the
+scope in which their names are meant. A row that is stale replaces nothing. Where the rows go is unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, HISTORY, MISFIT, RAW_HISTORY, SIDES, WRITTEN
+from trinitymerge.definition import Field
+from trinitymerge.expressions import (
+    NULL,
+    all_of,
+    case,
+    cast,
+    equals,
+    is_not_null,
+    null_of,
+    number,
+    opaque,
+    physical_type,
+    quote,
+    text_literal,
+)
+from trinitymerge.merge.analysis.assignment import misfit, stored
+from trinitymerge.merge.analysis.effects import DUPLICATE, STALE, STALE_MOVE, TORN, UNCHANGED
+from trinitymerge.merge.analysis.frames import as_sql, choose
+from trinitymerge.merge.analysis.remembered import RememberedRow, Remembering
+from trinitymerge.merge.analysis.values import Alive, Given
+from trinitymerge.merge.compile.steps import Select
+from trinitymerge.sqltext import Sql
+from trinitymerge.tombstones import alive
+
+_REPLACE_NOTHING = (STALE, STALE_MOVE, UNCHANGED, TORN, DUPLICATE)
+ROW = Sql("row")
+
+
+def remembered(rows: DataFrame, remembering: Remembering) -> DataFrame:
+    """Settled rows, and in :data:`HISTORY` what each of them has for other tables.
+
+    Args:
+        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        remembering: what is asked for.
+    """
+    apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *remembering.scope.over(SIDES))
+    valued = Select.adding(_raw_values(remembering)).over(apart)
+    made = {HISTORY(row.number): _history(row, remembering) for row in remembering.rows}
+    items = [f"{value} AS {name}" for name, value in made.items()]
+    return valued.selectExpr(f"{WRITTEN}.*", *items).drop(SIDES)
+
+
+def rows_for(rows: DataFrame, owing: Iterable[RememberedRow]) -> DataFrame:
+    """The rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
+
+    Args:
+        rows: what :func:`remembered` gives, evaluated.
+        owing: all that goes to that table.
+    """
+    columns = [HISTORY(row.number) for row in owing]
+    each = f"explode(filter(array({', '.join(columns)}), h -> h IS NOT NULL))"
+    found = rows.selectExpr(CLAUSE, f"{each} AS {HISTORY}")
+    beside = [f"{HISTORY}.{name} AS {name}" for name in (ABOUT, MISFIT)]
+    return found.selectExpr(f"{HISTORY}.{ROW}.*", CLAUSE, *beside)
+
+
+def _raw_values(remembering: Remembering) -> dict[str, Sql | Column]:
+    """The values of the maps, each evaluated once and only where the row is owed."""
+    raws: dict[str, Sql | Column] = {}
+    for row in remembering.rows:
+        for i, value in _given(row):
+            given = as_sql(value.value) if isinstance(value.value, str) else value.value
+            raws[RAW_HISTORY(row.number, i)] = choose([(opaque(_is_owed(row)), given)], NULL)
+    return raws
+
+
+def _given(row: RememberedRow) -> list[tuple[int, Given]]:
+    values = [(i, row.values[f.name]) for i, f in enumerate(row.destination.fields)]
+    return [(i, value) for i, value in values if isinstance(value, Given)]
+
+
+def _is_owed(row: RememberedRow) -> Sql:
+    effects = Sql(", ".join(text_literal(effect.text) for effect in _REPLACE_NOTHING))
+    return all_of(
+        [
+            is_not_null(Sql(f"{WRITTEN}.{SIDES}")),
+            equals(Sql(f"{WRITTEN}.{CLAUSE}"), number(row.clause + 1)),
+            Sql(f"{WRITTEN}.{EFFECT} NOT IN ({effects})"),
+        ]
+    )
+
+
+def _history(row: RememberedRow, remembering: Remembering) -> Sql:
+    values = ", ".join(
+        f"{_stored(row, i, field)} AS {quote(field.name)}" for i, field in enumerate(row.destination.fields)
+    )
+    key = remembering.scope.key(Sql(f"{WRITTEN}.{SIDES}"))
+    whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {ABOUT}, {_misfit(row)} AS {MISFIT})")
+    return opaque(case([(_is_owed(row), whole)]))
+
+
+def _stored(row: RememberedRow, i: int, field: Field) -> Sql:
+    value, definition = row.values[field.name], row.destination.definition
+    if isinstance(value, Given):
+        text = stored(RAW_HISTORY(row.number, i), value.way, field, field.name in row.destination.keys)
+        return cast(text, physical_type(field))
+    if isinstance(value, Alive) and definition is not None:
+        return cast(alive(definition), physical_type(field))
+    return null_of(field)
+
+
+def _misfit(row: RememberedRow) -> Sql:
+    fields, keys = row.destination.fields, row.destination.keys
+    found = [
+        misfit(RAW_HISTORY(row.number, i), value.way, fields[i], fields[i].name in keys) for i, value in _given(row)
+    ]
+    texts = ", ".join(["CAST(NULL AS STRING)", *(text for text in found if text is not None)])
+    return Sql(f"coalesce({texts})")

@@ -1,0 +1,61 @@
+"""What the log says of a merge, for people: its clauses, its condition, and where its rows come from (S36b).
+
+Owns: what stands in the parameters of a commit, and taking values out of the user's text. A log is never rewritten, so nothing
+may get into it that a purge would have to take out again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import Column
+
+from trinitymerge.merge.clauses import Clause
+from trinitymerge.merge.run.plan import MergePlan
+
+_TOKEN = re.compile(
+    r"""(?P<name>`(?:[^`]|``)*`|[^\W\d]\w*)|(?P<comment>--[^\r\n]*|/\*.*\*/)|(?P<value>'[^']*'|"[^"]*"|\d[\w.]*)|.""",
+    re.DOTALL,
+)
+
+
+def parameters_of(plan: MergePlan) -> dict[str, Any]:
+    """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
+    options, analysis = plan.options, plan.analysis
+    if options.call:
+        asked: dict[str, Any] = {"call": options.call}
+    else:
+        asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.clauses, 1)]}
+        if analysis.source is not None:
+            is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
+            asked |= {"condition": without_values(analysis.condition)} if is_own else {}
+            asked["sourceColumns"] = analysis.source.schema.names
+    return {**asked, **({"comment": options.comment} if options.comment else {})}
+
+
+def _heading(clause: Clause) -> str:
+    return f"{clause.name}({'' if clause.condition is None else without_values(clause.condition)})"
+
+
+def without_values(condition: str | Column | None) -> str:
+    r"""A condition with ``?`` for each literal, as messages quote it; comments are left out.
+
+    A Column does not say which of its words are values, and is not shown. Nor is text with a backslash in it: what that makes of
+    a quote is a setting of the session.
+
+    Example:
+        >>> print(without_values("A.id = B.id AND B.`key 1` <> 'Ann' AND A.x2 > 1.5e3 -- not Bob"))
+        "A.id = B.id AND B.`key 1` <> ? AND A.x2 > ? "
+        >>> print(without_values(r"name = 'O\'Neill'"))
+        "?"
+    """
+    if not isinstance(condition, str):
+        return "a Column"
+    if "\\" in condition:
+        return '"?"'
+    return f'"{"".join(_shown(m) for m in _TOKEN.finditer(condition))}"'
+
+
+def _shown(token: re.Match[str]) -> str:
+    return {"comment": "", "value": "?"}.get(token.lastgroup or "", token.group())

@@ -1,0 +1,94 @@
+"""How the columns of a table stand in its files, and how to get from the one to the other (S43).
+
+Owns: the names and types that files have, which differ from the declared ones where a column was renamed or its type became wider:
+of such a column a file has one form, and its values are in the first form that is there. And the version of a row, which is that
+of its directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from trinitymerge.columns import BATCH
+from trinitymerge.definition import Field
+from trinitymerge.expressions import cast, physical_schema, physical_type, quote, text_literal
+from trinitymerge.storage.entries import Batch
+
+
+def in_files(fields: Iterable[Field], oldest: int) -> StructType:
+    """The columns to read from files.
+
+    Args:
+        fields: what is wanted.
+        oldest: the smallest layout of these files.
+    """
+    forms = (form for field in fields for form in _forms(field, oldest))
+    return physical_schema(forms)
+
+
+def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:
+    """Rows of files with the columns of a table.
+
+    Args:
+        rows: read with :func:`in_files`.
+        fields: what to make of them.
+        oldest: as given there.
+        *more: SQL of columns beside them, over the rows.
+    """
+    columns = [_declared(field, oldest) for field in fields]
+    is_same = not more and rows.columns == [f.name for f in fields] == [f.stored_as for f in fields]
+    return rows if is_same and not any(f.earlier for f in fields) else rows.selectExpr(*columns, *more)
+
+
+def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
+    """Rows of a table with the names that files have; columns that are not of the table stay as they are."""
+    names = {f.name: f.stored_as for f in fields}
+    if all(name == stored for name, stored in names.items()):
+        return rows
+    return rows.selectExpr(*[_renamed(n, names.get(n, n)) for n in rows.columns])
+
+
+def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
+    """What the columns of a file are: those of the table by what they are stored as, and the library's."""
+    known = {f.stored_as: f for f in declared}
+    return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
+
+
+def version_of_batch(batches: Sequence[Batch]) -> str:
+    """The commit version of a row's batch, as SQL.
+
+    Looking into a map compares key after key, for every row. So there are several maps, by how the id begins; not one of
+    maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
+    """
+    if len(batches) == 1:
+        return f"{batches[0].version}L"
+    by_start: dict[str, list[Batch]] = {}
+    for batch in batches:
+        by_start.setdefault(batch.id[0], []).append(batch)
+    whens = (
+        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
+        for start, some in by_start.items()
+    )
+    return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"
+
+
+def _forms(field: Field, oldest: int) -> list[Field]:
+    """The columns that files may hold a column as, the newest first."""
+    earlier = [Field(e.name, e.type) for e in reversed(field.earlier) if e.until > oldest]
+    return [Field(field.stored_as, field.type, metadata=field.metadata), *earlier]
+
+
+def _declared(field: Field, oldest: int) -> str:
+    newest, *earlier = _forms(field, oldest)
+    if not earlier:
+        return _renamed(newest.name, field.name)
+    wider = physical_type(field)
+    forms = ", ".join([quote(newest.name), *(cast(quote(e.name), wider) for e in earlier)])
+    return f"coalesce({forms}) AS {quote(field.name)}"
+
+
+def _renamed(found: str, wanted: str) -> str:
+    return quote(wanted) if found == wanted else f"{quote(found)} AS {quote(wanted)}"

@@ -113,6 +113,7 @@ def test_S32a_updates_and_deletes_are_shorthands_of_the_chain(spark, events, tex
         ("INSERT INTO events (v, id) SELECT upper(v), id + 10 FROM updates WHERE id = 9", [(19, None, "Z", False)]),
         ("INSERT INTO events (TS, Id) VALUES (4, 7)", [(7, 4, None, False)]),
         ("INSERT INTO events BY NAME SELECT 'n' AS v, 7 AS id, 4 AS ts", [(7, 4, "n", False)]),
+        ("INSERT INTO events BY NAME SELECT 4 AS TS, 7 AS id", [(7, 4, None, False)]),
         ("WITH n AS (SELECT 7 AS id) INSERT INTO events SELECT id, 4, 'n', false FROM n", [(7, 4, "n", False)]),
         ("INSERT INTO events TABLE late", [(6, 6, "l", False)]),
     ],
@@ -134,9 +135,11 @@ def test_inserts_that_do_not_fit_are_refused_where_they_stand(spark, events):
     tables = {"events": events}
     with refused(SqlError, "Line 1, column 13", "2 columns to insert, and 4", "id, ts, v, deleted"):
         sql(spark, "INSERT INTO events VALUES (1, 2)", tables)
-    with refused(SqlError, "Line 2, column 2", "no such column", "Did you mean 'deleted'"):
+    with refused(SqlError, "Line 2, column 2", "no column 'deletd'", "Did you mean 'deleted'"):
         sql(spark, "INSERT INTO events (id,\n deletd) VALUES (1, 2)", tables)
-    with refused(SqlError, "named twice"):
+    with refused(SqlError, "Line 1, column 13", "no column 'w'"):
+        sql(spark, "INSERT INTO events BY NAME SELECT 7 AS id, 'n' AS w", tables)
+    with refused(SqlError, "'ID' is named twice"):
         sql(spark, "INSERT INTO events (id, ID) VALUES (1, 2)", tables)
 
 

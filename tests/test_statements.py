@@ -220,7 +220,7 @@ def test_inserts_take_rows_or_a_query(text, query, columns, by_name):
 
 ALTERATIONS = {
     "ADD COLUMN note STRING": [Change("addColumn", ("note", "STRING"))],
-    "ADD COLUMNS (a MAP<STRING, ARRAY<DECIMAL(10, 2)>> COMMENT 'it''s', b.c INT)": [
+    "ADD COLUMNS (a MAP<STRING, ARRAY<DECIMAL(10, 2)>> COMMENT 'it''s', `b.c` INT)": [
         Change("addColumn", ("a", "MAP<STRING, ARRAY<DECIMAL(10, 2)>>"), {"comment": "it's"}),
         Change("addColumn", ("b.c", "INT")),
     ],
@@ -416,6 +416,9 @@ REFUSED = [
     ("ALTER TABLE t RENAME TO u", "RENAME", "directory"),
     ("ALTER TABLE t ADD PARTITION (a = 1)", "ADD", "no partitions"),
     ("ALTER TABLE t ADD COLUMN a INT FIRST", "FIRST", "at the end"),
+    ("ALTER TABLE t ADD COLUMN a.b INT", "a.b", "STRUCT<...>.*backticks"),
+    ("ALTER TABLE t RENAME COLUMN a.b TO c", "a.b", "Fields of structs"),
+    ("ALTER TABLE t ADD COLUMN a INT GENERATED ALWAYS AS (b + 1)", "GENERATED", "not computed"),
     ("ALTER TABLE t ADD COLUMN a INT NOT NULL", "NOT NULL", "null in a new column"),
     ("ALTER TABLE t ADD COLUMN a", "", "type is expected"),
     ("ALTER TABLE t DROP COLUMN IF EXISTS a", "IF", "Say which"),

@@ -24,6 +24,7 @@ _OTHERS = {
     "REPLACE COLUMNS": "it would drop columns nobody named. DROP COLUMN and ADD COLUMN say which are meant.",
     "CLUSTER BY": "files are sorted by primary key.",
 }
+_BEHIND_TYPES = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "COLLATE")
 _AT_THE_END = (
     "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
 )
@@ -100,8 +101,10 @@ def _added_one(cursor: Cursor) -> list[Change]:
         elif cursor.sees("DEFAULT"):
             later.append(_default(cursor, name))
         elif cursor.sees("NOT NULL"):
+            raise cursor.error("Rows that are there have a null in a new column. Leave NOT NULL out.")
+        elif cursor.sees("GENERATED"):
             raise cursor.error(
-                "Rows that are there have a null in a new column. Add it, fill it, then ALTER COLUMN SET NOT NULL."
+                "Columns are not computed when rows are written. Compute them in queries, or in what is merged."
             )
         else:
             _refuse_place(cursor)
@@ -179,10 +182,16 @@ def _several(cursor: Cursor, read: Callable[[Cursor], list[Change]]) -> list[Cha
 
 
 def _column(cursor: Cursor) -> str:
-    """The name of a column; that of a field in a struct as it is written."""
+    """The name of a column, without backticks."""
     first = cursor.at
     parts = cursor.dotted("The name of a column")
-    return parts[0].value if len(parts) == 1 else cursor.since(first)
+    if len(parts) > 1:
+        cursor.at = first
+        raise cursor.error(
+            "Fields of structs are not altered one by one. ALTER COLUMN ... TYPE STRUCT<...> can add fields to a column and widen "
+            "them. A column whose name has a dot in it must be in backticks."
+        )
+    return parts[0].value
 
 
 def _type(cursor: Cursor) -> str:
@@ -190,7 +199,7 @@ def _type(cursor: Cursor) -> str:
     first, depth = cursor.at, 0
     while not cursor.done:
         symbol = cursor.symbol()
-        ends = symbol in (",", ")") or cursor.word() in ("NOT", "COMMENT", "DEFAULT", "FIRST", "AFTER", "COLLATE")
+        ends = symbol in (",", ")") or cursor.word() in _BEHIND_TYPES
         if depth == 0 and cursor.at > first and ends:
             break
         depth += symbol.count("<") + symbol.count("(") - symbol.count(">") - symbol.count(")")

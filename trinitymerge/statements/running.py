@@ -6,7 +6,7 @@ what they mean is none of this module's business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias, cast
 
 import attrs
@@ -20,6 +20,7 @@ from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.statements.forms import (
     AlterTable,
+    Column,
     DeleteFrom,
     DescribeHistory,
     InsertInto,
@@ -134,10 +135,9 @@ def _called(name: str, merge: MergeBuilder) -> MergeBuilder:
 def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
     """Rows by position, or by name; columns of the table that are not mentioned are left out, as far as S23 allows."""
     table, rows = names.target(statement.target), names.rows(statement.source)
-    if statement.by_name:
-        return table.insert(rows)
     definition = table.definition
-    wanted = definition.names if statement.columns is None else _columns(names, statement, definition.names)
+    given = tuple(Column(n, statement.target.start) for n in rows.columns) if statement.by_name else statement.columns
+    wanted = definition.names if given is None else _columns(names, given, definition.names)
     if len(rows.columns) != len(wanted):
         raise names.error(
             statement.target,
@@ -152,17 +152,16 @@ def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
     return table.merge(rows, "1 = 0").whenNotMatched().insertAll(exceptColumns=missing)
 
 
-def _columns(names: Names, statement: InsertInto, known: tuple[str, ...]) -> list[str]:
-    """The columns of a list, as the table spells them."""
+def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> list[str]:
+    """The columns that are meant, as the table spells them."""
     found: list[str] = []
-    for column in statement.columns or ():
+    for column in given:
         name = find_name(column.name, known, is_case_sensitive(names.spark))
         if name is None:
-            raise sql_error(
-                names.text, column.at, f"The table has no such column.{did_you_mean(column.name, known)}", column.name
-            )
+            hint = did_you_mean(column.name, known)
+            raise sql_error(names.text, column.at, f"The table has no column '{column.name}'.{hint}", column.name)
         if name in found:
-            raise sql_error(names.text, column.at, "This column is named twice.", column.name)
+            raise sql_error(names.text, column.at, f"Column '{column.name}' is named twice.", column.name)
         found.append(name)
     return found
 

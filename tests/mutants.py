@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "tests" / "README.md"
-COPIED = ("trinitymerge", "tests", "examples", "pyproject.toml")
+COPIED = ("trinitymerge", "tests", "examples", "pyproject.toml", "docs")
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 
 _OUTCOME = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::.+?)(?: - .*)?$", re.MULTILINE)

@@ -30,7 +30,7 @@ from trinitymerge.statements.forms import (
 )
 from trinitymerge.statements.naming import Names
 from trinitymerge.statements.places import sql_error
-from trinitymerge.statements.placing import mentioned, placed
+from trinitymerge.statements.placing import placed
 from trinitymerge.statements.queries import Edited
 from trinitymerge.statements.reading import statement_of
 from trinitymerge.table import TrinityTable
@@ -120,7 +120,7 @@ def _merge(names: Names, statement: MergeInto) -> MergeBuilder:
     if statement.source.alias is not None:
         source = source.alias(statement.source.alias)
     merge = _with_clauses(table.merge(source, statement.condition), statement.clauses)
-    return _evolving(names, merge) if statement.evolves else merge
+    return merge.withSchemaEvolution() if statement.evolves else merge
 
 
 def _with_clauses(merge: MergeBuilder, clauses: tuple[Clause, ...]) -> MergeBuilder:
@@ -130,20 +130,6 @@ def _with_clauses(merge: MergeBuilder, clauses: tuple[Clause, ...]) -> MergeBuil
 def _called(name: str, merge: MergeBuilder) -> MergeBuilder:
     """The merge of a shorthand, whose errors speak of the statement."""
     return _with_clauses(merge, tuple(attrs.evolve(c, call=name) for c in merge._clauses))
-
-
-def _evolving(names: Names, merge: MergeBuilder) -> MergeBuilder:
-    evolve = getattr(merge, "withSchemaEvolution", None)
-    if evolve is None:
-        at = mentioned(names.text, "'SCHEMA'") or 0
-        raise sql_error(
-            names.text,
-            at,
-            "Merges cannot add columns to a table in this version. Leave WITH SCHEMA EVOLUTION out.",
-            "SCHEMA",
-        )
-    evolved: MergeBuilder = evolve()
-    return evolved
 
 
 def _insert(names: Names, statement: InsertInto) -> MergeBuilder:

@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         "a refused merge leaves its files behind (S34)",
         "merge/run/attempt.py",
-        "        except Exception:\n            self.plan.backend.discard(staged)\n            raise\n",
+        "        except Exception:\n            self._discard(staged)\n            raise\n",
         "        except Exception:\n            raise\n",
         ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[12]"],
     ),
@@ -629,8 +629,8 @@ MUTANTS = (
     Mutant(
         "what comes too late is remembered (S27)",
         "merge/compile/remembering.py",
-        "_REPLACE_NOTHING = (STALE, STALE_MOVE,",
-        "_REPLACE_NOTHING = (",
+        'Sql(f"{WRITTEN}.{EFFECT} IN ({effects})")',
+        'Sql("true")',
         ["test_remembered.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
     ),
     Mutant(

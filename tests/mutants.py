@@ -818,8 +818,8 @@ MUTANTS = (
     Mutant(
         "what comes too late is remembered (S27)",
         "merge/compile/remembering.py",
-        "_REPLACE_NOTHING = (STALE, STALE_MOVE,",
-        "_REPLACE_NOTHING = (",
+        'Sql(f"{WRITTEN}.{EFFECT} IN ({effects})")',
+        'Sql("true")',
         ["test_remembered.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
     ),
     Mutant(

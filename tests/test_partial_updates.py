@@ -107,6 +107,15 @@ def test_S22b_in_a_map_only_what_it_assigns_counts_and_inserts_beside_are_writte
     assertRows(table.toDF(), [(1, 0, "a"), (2, 0, "x"), (1, 1, "beside"), (2, 1, "beside")])
 
 
+def test_S22b_S27_what_changes_nothing_is_not_remembered(spark, tmp_path, table):
+    former = new_table(spark, tmp_path, "id INT, was STRING", primaryKey="id")
+    source = frame(spark, SOURCE, (1, 20, "a", 1), (2, 20, "x", 2))
+    merge = table.merge(source).whenMatched().updateAll(exceptColumns=["deleted"], onlyIfChanged=True)
+    result = merge.insertHistoryExpr({"id": "id", "was": "coalesce(a, 'nothing')"}, former).execute()
+    assert (result.rowsUnchanged, result.rowsUpdated, result.rowsHistory) == (1, 1, 1)
+    assertRows(former.toDF(), [(2, "nothing")])
+
+
 def test_what_makes_no_sense_is_refused(spark, table):
     source = frame(spark, SOURCE, (1, 20, "a", 1))
     for arguments, words in (

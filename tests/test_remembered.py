@@ -356,9 +356,11 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
         assert all(f"_tm_batch={b.id}" in batch_directories(opened) for b in opened._snapshot().batches)
 
 
-def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point):
+@pytest.mark.parametrize("point", ["stage.before", "validate.done"])
+def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point, point):
+    """The slower one has read the rows, or finds them gone."""
     left_owing(table, changes, past, at_point)
-    at_point("validate.done", lambda: unfinished.finish(TrinityTable.forPath(spark, table.path)._backend))
+    at_point(point, lambda: unfinished.finish(TrinityTable.forPath(spark, table.path)._backend))
     unfinished.finish(table._backend)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2

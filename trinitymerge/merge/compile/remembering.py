@@ -27,7 +27,7 @@ from trinitymerge.expressions import (
     text_literal,
 )
 from trinitymerge.merge.analysis.assignment import misfit, stored
-from trinitymerge.merge.analysis.effects import DUPLICATE, STALE, STALE_MOVE, TORN, UNCHANGED
+from trinitymerge.merge.analysis.effects import DELETED, MOVED, MOVED_OVER_DELETED, NOTHING, UPDATED
 from trinitymerge.merge.analysis.frames import as_sql, choose
 from trinitymerge.merge.analysis.remembered import RememberedRow, Remembering
 from trinitymerge.merge.analysis.values import Alive, Given
@@ -35,7 +35,9 @@ from trinitymerge.merge.compile.steps import Select
 from trinitymerge.sqltext import Sql
 from trinitymerge.tombstones import alive
 
-_REPLACE_NOTHING = (STALE, STALE_MOVE, UNCHANGED, TORN, DUPLICATE)
+_REPLACING = (UPDATED, DELETED, MOVED, MOVED_OVER_DELETED, NOTHING)
+"""What a row that replaces its pre-image means to readers; nothing, where a move comes once more, or as a tombstone."""
+
 ROW = Sql("row")
 
 
@@ -83,12 +85,12 @@ def _given(row: RememberedRow) -> list[tuple[int, Given]]:
 
 
 def _is_owed(row: RememberedRow) -> Sql:
-    effects = Sql(", ".join(text_literal(effect.text) for effect in _REPLACE_NOTHING))
+    effects = Sql(", ".join(text_literal(effect.text) for effect in _REPLACING))
     return all_of(
         [
             is_not_null(Sql(f"{WRITTEN}.{SIDES}")),
             equals(Sql(f"{WRITTEN}.{CLAUSE}"), number(row.clause + 1)),
-            Sql(f"{WRITTEN}.{EFFECT} NOT IN ({effects})"),
+            Sql(f"{WRITTEN}.{EFFECT} IN ({effects})"),
         ]
     )
 

@@ -25,7 +25,7 @@ from trinitymerge.properties import max_commit_attempts
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Maintained
+from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
 FAULT_POINTS = ("purge.found",)
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -167,8 +167,12 @@ class _Search:
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
     def _readable(self) -> list[str]:
-        """The directories that hold rows: of this version, of past ones, and of writers at work or dead."""
-        return [i for i in self.backend.directories() if self.backend.data_files(i)]
+        """The directories that hold rows: of this version, of past ones, and of writers at work or dead.
+
+        Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
+        """
+        own = (i for i in self.backend.directories() if not i.startswith(OWED_PREFIX))
+        return [i for i in own if self.backend.data_files(i)]
 
     def _look(
         self, own: TableDefinition, where: Callable[[], list[str]], found: Callable[[DataFrame], _Found]

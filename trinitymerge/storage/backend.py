@@ -61,6 +61,10 @@ class Batches:
         return not self.pending
 
 
+OWED_PREFIX = "owed-"
+"""What the ids of batches begin with that hold rows for other tables: they lack the table's columns, but for its keys."""
+
+
 @attrs.frozen
 class Staged:
     """A batch that has been written and that no reader can see.
@@ -127,8 +131,14 @@ class Backend(Scanner, Protocol):
             CorruptTableError: naming the file that is torn, foreign or missing.
         """
 
-    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Writes rows as a batch nobody can see, in one Spark job."""
+    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+        """Writes rows as a batch nobody can see, in one Spark job.
+
+        Args:
+            rows: with the table's columns.
+            definition: of the table.
+            owed: they are rows for other tables, beside the keys of those they are about (S27): told by :data:`OWED_PREFIX`.
+        """
 
     def require_still_whole(self, batches: Sequence[Batch]) -> None:
         """After a job has read batches: were all their files there, as far as that can have changed meanwhile.

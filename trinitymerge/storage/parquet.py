@@ -29,7 +29,7 @@ from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
 from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Batches, Staged
+from trinitymerge.storage.backend import OWED_PREFIX, Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filecolumns import as_declared, as_stored, found_in, in_files, version_of_batch
@@ -271,9 +271,9 @@ class ManagedBackend(BatchDirectories):
         with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
             yield
 
-    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
-        batch_id = uuid.uuid4().hex
+        batch_id = f"{OWED_PREFIX if owed else ''}{uuid.uuid4().hex}"
         rows = as_stored(rows, definition.fields)
         path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it

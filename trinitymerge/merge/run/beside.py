@@ -158,7 +158,7 @@ def _staged(
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ABOUT}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
     found = gathering.over(rows_for(rows, owing)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
-    staged = plan.backend.stage(found, plan.definition)
+    staged = plan.backend.stage(found, plan.definition, owed=True)
     try:
         observed = Observed(gathering.result())
         if observed["rows"]:

@@ -734,8 +734,8 @@ MUTANTS = (
     Mutant(
         "a purge by condition looks at the newest version only (S39b)",
         "maintenance/purgewhere.py",
-        "[i for i in self.backend.directories() if self.backend.data_files(i)]",
-        "[b.id for b in self.backend.snapshot().batches]",
+        "return [i for i in own if self.backend.data_files(i)]",
+        "return [b.id for b in self.backend.snapshot().batches]",
         ["test_purge_where.py::test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere"],
     ),
     Mutant(

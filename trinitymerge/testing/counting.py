@@ -34,7 +34,8 @@ class Counting:
         alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}
         came_from = self.came_from(changes, alive)
         moved = set(came_from.values())
-        replaced = {key for key in alive if key in self.live and key not in came_from and key not in moved}
+        left = self.left(changes, alive)
+        replaced = {key for key in alive if key in self.live and key not in came_from and key not in left}
         touched = {key for key in winners if key in self.live}
         return Outcome(
             batch=tuple(batch),
@@ -58,13 +59,24 @@ class Counting:
     def came_from(self, changes: list[Change], alive: dict[Key, Row]) -> dict[Key, Key]:
         """For each key that a moved row now lives at, the key it came from; each row lives on once."""
         came_from: dict[Key, Key] = {}
+        for key, old in self.moves(changes, alive):
+            came_from.setdefault(key, old)
+        return came_from
+
+    def left(self, changes: list[Change], alive: dict[Key, Row]) -> set[Key]:
+        """The keys whose rows have moved on, also those that have become one with another: what comes there is new."""
+        return {old for _, old in self.moves(changes, alive)}
+
+    def moves(self, changes: list[Change], alive: dict[Key, Row]) -> list[tuple[Key, Key]]:
+        """The keys that rows live at now, and those that they came from."""
+        found = []
         for change in changes:
             key = self.rules.key(change.row)
             if not change.is_move or change.stale or change.pre_image is None or key not in alive:
                 continue
             if self.rules.content(alive[key]) == self.rules.content(change.row):
-                came_from.setdefault(key, self.rules.key(change.pre_image))
-        return came_from
+                found.append((key, self.rules.key(change.pre_image)))
+        return found
 
 
 def stale_changes(changes: list[Change], batch: list[Row]) -> list[Change]:

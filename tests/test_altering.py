@@ -421,6 +421,19 @@ def test_S43_versions_have_the_columns_of_today(spark, tmp_path, fileFormat):
         altered(table, lambda a: a.widenColumn("since", "BIGINT"))
 
 
+def test_S22_H10_events_that_know_nothing_of_a_column_leave_it_as_it_was_before_them(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", history=True)
+    old, new = "id INT, ts INT, v STRING", "id INT, ts INT, v STRING, n INT"
+    table.applyChanges(frame(spark, old, (1, 10, "a"), (1, 30, "c"))).execute()
+    altered(table, lambda a: a.addColumn("n", "INT"))
+    table.applyChanges(frame(spark, new, (1, 20, "b", 5), (1, 40, "d", 9))).execute()
+    table.applyChanges(frame(spark, old, (1, 25, "late"), (1, 50, "e"))).execute()
+    versions = [(10, "a", None), (20, "b", 5), (25, "late", 5), (30, "c", None), (40, "d", 9), (50, "e", 9)]
+    assertRows(table.versions().select("ts", "v", "n"), versions)
+    table.applyChanges(frame(spark, new, (1, 60, "f", None)), exceptColumns="n").execute()
+    assertRows(table.toDF().select("ts", "n"), [(60, None)])
+
+
 # Any life ---------------------------------------------------------------------------------------------------------------
 
 

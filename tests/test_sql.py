@@ -191,7 +191,7 @@ def test_S43_a_statement_alters_columns(spark, events):
     assert (field.text, field.comment, "of" in events.definition.names) == ("bigint", "a lot", False)
     with refused(InvalidDefinitionError, "Line 1", "no column 'nope'"):
         sql(spark, "ALTER TABLE e DROP COLUMN nope", {"e": events})
-    with refused(SqlError, "Line 1, column 27", "alter().setDefault()"):
+    with refused(SqlError, "Line 1, column 42", "alter().setDefault()"):
         sql(spark, "ALTER TABLE e ALTER COLUMN n SET DEFAULT 5", {"e": events})
 
 

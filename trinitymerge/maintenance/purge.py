@@ -146,7 +146,9 @@ class _Purge:
 
 
 def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefinition:
-    """A definition by which the files of any version can be read (S43)."""
+    """A definition by which the files of any version can be read (S43); the log is read only where columns were rearranged."""
+    if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
+        return definition
     return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import _parse_datatype_string
 from tables import copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import Field, SchemaMismatchError
-from trinitymerge.merge.analysis.assignment import Storing, misfit, stored, storing
+from trinitymerge.assignment import Storing, misfit, stored, storing
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 
 AS_IS, WIDENED, CHECKED, REFUSED = Storing

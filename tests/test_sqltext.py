@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import trinitymerge
-from trinitymerge.merge.analysis.frames import as_sql
+from trinitymerge.sqltext import as_sql
 
 PREAMBLE = """
 from trinitymerge.definition import Field
 from trinitymerge.expressions import all_of, any_of, case, not_, opaque, over, quote
-from trinitymerge.merge.analysis.assignment import stored
-from trinitymerge.merge.analysis.frames import as_sql
+from trinitymerge.assignment import stored
+from trinitymerge.sqltext import as_sql
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.compile.program import by_slot
 from trinitymerge.merge.compile.steps import Select

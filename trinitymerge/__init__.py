@@ -10,10 +10,12 @@ Importing the package does not import Spark; asking for a name that needs it doe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     AmbiguousMergeError,
     ConcurrentCommitError,
+    ConstraintError,
     CorruptTableError,
     DuplicateKeyError,
     FilesVacuumedError,
@@ -45,7 +47,9 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AmbiguousMergeError",
+    "Check",
     "ConcurrentCommitError",
+    "ConstraintError",
     "CorruptTableError",
     "DuplicateKeyError",
     "Field",

@@ -113,6 +113,7 @@ class CopiedTable(FedTable):
         origin = {"source": source} if isinstance(source, str) else {}
         rows = _files(spark, source) if isinstance(source, str) else opening.check_source(spark, source, path)
         definition = opening.definition_of(
+            spark,
             rows.schema,
             primaryKey,
             watermarkKey,

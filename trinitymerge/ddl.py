@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+import attrs
 from pyspark.sql import types
 from pyspark.sql.types import DataType, StructType
 
@@ -29,16 +30,19 @@ def fields_of(schema: str | StructType) -> list[Field]:
     """The columns of a schema.
 
     Args:
-        schema: DDL text such as ``"id BIGINT, name STRING"``, or a ``StructType``.
+        schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``.
 
     Raises:
         InvalidDefinitionError: it is neither, or cannot be parsed.
     """
+    defaults: dict[int, str] = {}
     if isinstance(schema, str):
+        schema, defaults = _without_defaults(schema)
         schema = _parsed(schema)
     if not isinstance(schema, StructType):
         raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
-    return [Field.from_json(f) for f in schema.jsonValue()["fields"]]
+    fields = [_of_catalog(Field.from_json(f)) for f in schema.jsonValue()["fields"]]
+    return [attrs.evolve(f, default=defaults.get(i, f.default)) for i, f in enumerate(fields)]
 
 
 def column_of(name: Any, kind: str | DataType) -> Field:
@@ -64,6 +68,47 @@ def column_of(name: Any, kind: str | DataType) -> Field:
     if len(found) != 1:
         raise InvalidDefinitionError(f"Column '{name}': {kind!r} is more than one type.", column=name)
     return found[0]
+
+
+def _of_catalog(field: Field) -> Field:
+    """A column as declared: defaults of Spark's own tables stand in metadata, which a reader of files would go by."""
+    default = field.metadata.get("CURRENT_DEFAULT")
+    kept = {n: v for n, v in field.metadata.items() if n not in ("CURRENT_DEFAULT", "EXISTS_DEFAULT")}
+    return attrs.evolve(field, metadata=kept, default=field.default if default is None else str(default))
+
+
+# Defaults, which Spark's parser of DDL text does not know ----------------------------------------------------------------
+
+_TOKEN = re.compile(rf"{_QUOTED.pattern}|\w+|\s+|.", re.DOTALL)
+
+
+def _without_defaults(schema: str) -> tuple[str, dict[int, str]]:
+    """DDL text without its ``DEFAULT`` clauses, and these by the places of their columns."""
+    kept, defaults, column, depth = "", dict[int, str](), 0, 0
+    tokens, first, inside = _TOKEN.findall(schema), True, False
+    for i, token in enumerate(tokens):
+        word = token.upper()
+        # The comparison of a default is no bracket.
+        depth += (token in "(" or (token == "<" and not inside)) - (token in ")" or (token == ">" and not inside))
+        if depth <= 0 and token == ",":
+            column, first, inside = column + 1, True, False
+        elif depth <= 0 and word == "DEFAULT" and not first and column not in defaults:
+            inside, defaults[column] = True, ""
+            continue
+        elif inside and depth <= 0 and _ends_default(tokens, i):
+            inside = False
+        if inside:
+            defaults[column] += token
+        else:
+            kept += token
+            first = first and (token.isspace() or token == ",")
+    return kept, {place: text.strip() for place, text in defaults.items()}
+
+
+def _ends_default(tokens: list[str], place: int) -> bool:
+    words = [t.upper() for t in tokens[place:] if not t.isspace()][:2]
+    before = [t.upper() for t in tokens[:place] if not t.isspace()][-1]
+    return before not in ("DEFAULT", "IS") and bool(words) and (words[0] == "COMMENT" or words == ["NOT", "NULL"])
 
 
 def _parsed(schema: str) -> StructType:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trinitymerge import notebook
+from trinitymerge.constraints import Check, checks_of
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.field import Field as Field
 from trinitymerge.field import check_name, check_type
@@ -63,6 +64,7 @@ class TableDefinition:
         history: whether rows that were replaced remain, as versions (H1).
         layout: how often the type of a column has become wider: files say by it which columns they have (S43).
         retired: names in files of columns that are no more: no other column may be stored under them.
+        checks: conditions that every live row fulfils (S45).
 
     Example:
         >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
@@ -81,6 +83,7 @@ class TableDefinition:
     history: bool = False
     layout: int = 0
     retired: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @classmethod
     def of(
@@ -96,6 +99,7 @@ class TableDefinition:
         history: bool = False,
         layout: int = 0,
         retired: Iterable[str] = (),
+        checks: Iterable[Check | Mapping[str, Any]] = (),
     ) -> TableDefinition:
         """Validates and returns a definition (S1-S5).
 
@@ -111,6 +115,7 @@ class TableDefinition:
             history: keep the rows that were replaced.
             layout: see :class:`TableDefinition`.
             retired: likewise.
+            checks: likewise.
 
         Returns:
             The definition, with key names spelled as the columns are.
@@ -136,6 +141,7 @@ class TableDefinition:
             history=bool(history),
             layout=int(layout),
             retired=tuple(retired),
+            checks=checks_of(checks),
         )
         definition._check_keys()
         return definition
@@ -172,6 +178,13 @@ class TableDefinition:
                 column=clash[0],
             )
         self._check_tombstone()
+        with_default = next((f for f in self.fields if f.default is not None and self.role_of(f.name)), None)
+        if with_default is not None:
+            raise InvalidDefinitionError(
+                f"Column '{with_default.name}' is {self.role_of(with_default.name)}, and cannot have a default: who writes a row "
+                "says what its keys are. Leave DEFAULT out, and put the value into what is merged.",
+                column=with_default.name,
+            )
         if self.fileFormat not in ("parquet", "orc"):
             raise InvalidDefinitionError(f"fileFormat '{self.fileFormat}' is not supported; use 'parquet' or 'orc'.")
 
@@ -242,10 +255,23 @@ class TableDefinition:
         hidden = () if self.tombstoneKey else (Field(HIDDEN_TOMBSTONE, "boolean"),)
         return (*self.fields, *hidden)
 
+    def role_of(self, name: str) -> str:
+        """What a column is to the table, in words; empty if nothing more than a column."""
+        if name in self.primaryKey:
+            return "part of the primary key"
+        if name in self.watermarkKey:
+            return "part of the watermark"
+        return "the tombstone key" if name == self.tombstoneKey else ""
+
     @property
     def is_rearranged(self) -> bool:
         """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
         return bool(self.retired) or any(f.physical is not None or f.earlier for f in self.fields)
+
+    @property
+    def has_rules(self) -> bool:
+        """True if writers must know of checks or defaults: not every one does (S45, S46)."""
+        return bool(self.checks) or any(f.default is not None for f in self.fields)
 
     def field(self, name: str) -> Field:
         """The stored field called ``name``, exactly as spelled in the definition."""
@@ -254,15 +280,18 @@ class TableDefinition:
     def _repr_html_(self) -> str:
         roles = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
         columns = [
-            (f.name, f.text, f.nullable, [r for r, names in roles.items() if f.name in names]) for f in self.fields
+            (f.name, f.text, f.nullable, f.default or "", [r for r, names in roles.items() if f.name in names])
+            for f in self.fields
         ]
         facts = {
             "fileFormat": self.fileFormat,
             "history": self.history,
             "comment": self.comment or "",
+            **{check.name: f"CHECK ({check.condition})" for check in self.checks},
             **self.properties,
         }
-        return notebook.grid(("column", "type", "nullable", "key"), columns) + notebook.pairs(facts.items())
+        heads = ("column", "type", "nullable", "default", "key")
+        return notebook.grid(heads, columns) + notebook.pairs(facts.items())
 
     def to_json(self) -> dict[str, Any]:
         """The definition as the log stores it (S7)."""
@@ -278,6 +307,7 @@ class TableDefinition:
             **({"history": True} if self.history else {}),
             **({"layout": self.layout} if self.layout else {}),
             **({"retired": list(self.retired)} if self.retired else {}),
+            **({"checks": [check.to_json() for check in self.checks]} if self.checks else {}),
         }
 
     @classmethod

@@ -47,6 +47,10 @@ class SchemaMismatchError(TrinityMergeError, TypeError):
     """A value does not fit its column, by type or when the merge ran (S29, S34)."""
 
 
+class ConstraintError(TrinityMergeError, ValueError):
+    """Rows break a constraint of the table: a ``CHECK``, or ``NOT NULL`` where it is to be set (S45)."""
+
+
 class NullKeyError(TrinityMergeError, ValueError):
     """A row to be written has a null in a primary-key column (S2, S34)."""
 

@@ -1,4 +1,4 @@
-"""How a table's columns change: added, renamed, dropped, wider (S43, S44).
+"""How a table's columns change: added, renamed, dropped, wider; and the rules that rows follow (S43-S46).
 
 Owns: what each change makes of a definition, and what a source adds to a table that follows it. Files are never touched: a column
 keeps its name in files, and only one whose values are stored otherwise than before gets a new one. Plain data: no Spark.
@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from trinitymerge.constraints import Check, about, require_unchecked
 from trinitymerge.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.field import Field, Stored, type_text
@@ -57,6 +58,7 @@ def renamed(definition: TableDefinition, old: str, new: str) -> TableDefinition:
         InvalidDefinitionError: there is none, or one of the new name.
     """
     field = find(definition, old)
+    require_unchecked(definition.checks, field.name, "renamed")
     if field.name.casefold() != new.casefold():
         _require_free(definition, new)
     stored = field.stored_as
@@ -80,25 +82,17 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
         InvalidDefinitionError: there is none, or it is a key.
     """
     field = find(definition, name)
-    role = role_of(definition, field.name)
+    role = definition.role_of(field.name)
     if role:
         raise InvalidDefinitionError(
             f"Column '{field.name}' is {role}, and cannot be dropped: rows would not be told apart without it.",
             column=field.name,
         )
+    require_unchecked(definition.checks, field.name, "dropped")
     if len(definition.fields) == 1:
         raise InvalidDefinitionError(f"Column '{field.name}' is the only one.", column=field.name)
     kept = [f for f in definition.fields if f is not field]
     return attrs.evolve(_with_fields(definition, kept), retired=(*definition.retired, *_names(field)))
-
-
-def role_of(definition: TableDefinition, name: str) -> str:
-    """What a column is to the table, in words; empty if nothing more than a column."""
-    if name in definition.primaryKey:
-        return "part of the primary key"
-    if name in definition.watermarkKey:
-        return "part of the watermark"
-    return "the tombstone key" if name == definition.tombstoneKey else ""
 
 
 def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinition:
@@ -120,11 +114,13 @@ def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinitio
             column=field.name,
         )
     _check_key_can_be_wider(definition, field, wide)
+    if _is_stored_otherwise(field.type, wide):
+        require_unchecked(definition.checks, field.name, "widened")
     return _with_type(definition, field, wide, more)
 
 
 def _check_key_can_be_wider(definition: TableDefinition, field: Field, kind: Any) -> None:
-    role = role_of(definition, field.name)
+    role = definition.role_of(field.name)
     is_number = all(isinstance(k, str) and k in INTEGRAL for k in (kind, field.type))
     begins = definition.history and field.name in definition.watermarkKey
     if role and (not is_number or begins):
@@ -141,7 +137,7 @@ def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Itera
     grown = (*field.grown, *more)
     earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.earlier)
     before = shaped(field.type, kind)
-    if list(leaves(before)) == list(leaves(kind)):
+    if not _is_stored_otherwise(field.type, kind):
         return _replaced(definition, field, attrs.evolve(field, type=kind, grown=grown, earlier=earlier))
     layout = definition.layout + 1
     wide = attrs.evolve(
@@ -152,6 +148,11 @@ def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Itera
         earlier=(*earlier, Stored(field.stored_as, before, layout)),
     )
     return attrs.evolve(_replaced(definition, field, wide), layout=layout)
+
+
+def _is_stored_otherwise(narrow: Any, wide: Any) -> bool:
+    """True if values become others in files: not where a struct has more fields, and nothing else has changed."""
+    return list(leaves(shaped(narrow, wide))) != list(leaves(wide))
 
 
 def with_nulls(definition: TableDefinition, name: str) -> TableDefinition:
@@ -180,10 +181,59 @@ def with_comment(definition: TableDefinition, name: str, comment: str | None) ->
     return _replaced(definition, field, attrs.evolve(field, metadata={**kept, **said}))
 
 
+def without_nulls(definition: TableDefinition, name: str) -> TableDefinition:
+    """With a column that holds no nulls.
+
+    Raises:
+        InvalidDefinitionError: there is none.
+    """
+    field = find(definition, name)
+    return _replaced(definition, field, attrs.evolve(field, nullable=False))
+
+
+def with_default(definition: TableDefinition, name: str, default: str | None) -> TableDefinition:
+    """With another default for a column, or none; rows that are there stay as they are (S46).
+
+    Raises:
+        InvalidDefinitionError: there is no such column.
+    """
+    field = find(definition, name)
+    return _replaced(definition, field, attrs.evolve(field, default=default))
+
+
+def with_check(definition: TableDefinition, check: Check) -> TableDefinition:
+    """With one more constraint (S45).
+
+    Raises:
+        InvalidDefinitionError: there is one of that name.
+    """
+    if any(c.name.casefold() == check.name.casefold() for c in definition.checks):
+        raise InvalidDefinitionError(
+            f"The table has a constraint '{check.name}' already. Drop it first, with dropCheck(), or give this one another name.",
+            constraint=check.name,
+        )
+    return attrs.evolve(definition, checks=(*definition.checks, check))
+
+
+def without_check(definition: TableDefinition, name: str) -> TableDefinition:
+    """Without a constraint.
+
+    Raises:
+        InvalidDefinitionError: there is none of that name.
+    """
+    kept = tuple(c for c in definition.checks if c.name.casefold() != str(name).casefold())
+    if len(kept) == len(definition.checks):
+        known = [c.name for c in definition.checks]
+        raise InvalidDefinitionError(
+            f"The table has no constraint '{name}'.{did_you_mean(str(name), known)}", constraint=str(name)
+        )
+    return attrs.evolve(definition, checks=kept)
+
+
 def following(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
     """A definition that has room for what a source brings (S44): columns that are new, wider types, more fields of structs.
 
-    Keys stay as they are, and so does text.
+    Keys stay as they are, and so does text, and the type of what a check is about.
 
     Args:
         definition: of the table.
@@ -195,9 +245,9 @@ def following(definition: TableDefinition, source: Iterable[Field], new: Iterabl
         own = next((f for f in definition.fields if f.name.casefold() == field.name.casefold()), None)
         if field.name in wanted:
             definition = with_column(definition, Field(field.name, field.type, metadata=_comment_of(field)))
-        elif own is not None and not role_of(definition, own.name):
+        elif own is not None and not definition.role_of(own.name):
             kind, more = combined(own.type, field.type)
-            if kind != own.type:
+            if kind != own.type and not (about(definition.checks, own.name) and _is_stored_otherwise(own.type, kind)):
                 definition = _with_type(definition, own, kind, more)
     return definition
 
@@ -223,9 +273,17 @@ def differences_of_columns(before: TableDefinition, after: TableDefinition) -> I
         if old.type != field.type:
             yield f"column {field.name} is {field.text}, not {old.text}"
         if old.nullable != field.nullable:
-            yield f"column {field.name} may be null"
+            yield f"column {field.name} {'may' if field.nullable else 'must not'} be null"
+        if old.default != field.default:
+            yield f"the default of column {field.name} is {field.default or 'null'}"
         if old.comment != field.comment:
             yield f"the comment of column {field.name} is {field.comment!r}"
+
+
+def differences_of_checks(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
+    """What has become of a table's constraints, in words."""
+    yield from (f"constraint {check.name} is dropped" for check in before.checks if check not in after.checks)
+    yield from (f"{check} is a constraint" for check in after.checks if check not in before.checks)
 
 
 def not_the_same(before: TableDefinition, after: TableDefinition) -> dict[str, str]:

@@ -61,6 +61,7 @@ class Field:
         earlier: how older files hold it, oldest first: where its type became wider.
         added: it came after the table was created: merges that were written before need not know it (S22).
         grown: the same of fields inside of it, by their paths.
+        default: SQL for what inserts put there that do not say (S46); None for null.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Field:
     earlier: tuple[Stored, ...] = attrs.field(default=(), converter=_stored)
     added: bool = False
     grown: tuple[tuple[str, ...], ...] = attrs.field(default=(), converter=_paths)
+    default: str | None = None
 
     @property
     def stored_as(self) -> str:
@@ -81,6 +83,11 @@ class Field:
     def first_stored_as(self) -> str:
         """The column's name in the first files that had it: never another's, never a different one."""
         return self.earlier[0].name if self.earlier else self.stored_as
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """True if sources and maps of merges may lack it, whether or not nulls are allowed (S22, S46)."""
+        return self.added or self.default is not None
 
     @property
     def comment(self) -> str | None:
@@ -114,6 +121,7 @@ class Field:
             "earlier": [attrs.asdict(e) for e in self.earlier],
             "added": self.added,
             "grown": [list(path) for path in self.grown],
+            "default": self.default,
         }
         return {**self.to_spark(), **{name: value for name, value in besides.items() if value}}
 
@@ -129,6 +137,7 @@ class Field:
             data.get("earlier", ()),
             bool(data.get("added", False)),
             data.get("grown", ()),
+            data.get("default"),
         )
 
 

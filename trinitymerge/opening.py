@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
@@ -25,6 +26,7 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.expressions import quote, text_literal
+from trinitymerge.maintenance.constraining import default_of
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.spark_errors import is_sparks, spark_text
@@ -55,14 +57,23 @@ _HISTORY = (
 # Definitions ----------------------------------------------------------------------------------------------------------
 
 
-def definition_of(schema: str | StructType, *arguments: Any) -> TableDefinition:
-    """The definition that the arguments of ``TrinityTable.create`` describe (S1-S7).
+def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any) -> TableDefinition:
+    """The definition that the arguments of ``TrinityTable.create`` describe (S1-S7, S46).
 
     Raises:
-        InvalidDefinitionError: keys, schema or properties cannot work together.
+        InvalidDefinitionError: keys, schema, defaults or properties cannot work together.
     """
-    definition = TableDefinition.of(fields_of(schema), *arguments)
+    fields = fields_of(schema)
+    if not isinstance(schema, str):  # of another table: there keys may have had one
+        keys = {
+            str(n).casefold() for names in arguments[:3] for n in ([names] if isinstance(names, str) else names or ())
+        }
+        fields = [attrs.evolve(f, default=None) if f.name.casefold() in keys else f for f in fields]
+    definition = TableDefinition.of(fields, *arguments)
     check_properties(definition.properties)
+    for field in definition.fields:
+        if field.default is not None:
+            default_of(spark, field, field.default)
     return definition
 
 

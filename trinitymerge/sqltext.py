@@ -1,6 +1,6 @@
 """SQL text of the library's own, told apart from the user's by its type.
 
-Owns: :class:`Sql`. What SQL is made of stands in ``expressions.py``.
+Owns: :class:`Sql`, and how a user's text becomes one. What SQL is made of stands in ``expressions.py``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 class Sql(str):
     """SQL that may stand inside of other SQL as it is.
 
-    A user's text is a plain ``str``, and may be anything: it becomes SQL in one place only, ``as_sql`` of
-    :mod:`trinitymerge.merge.analysis.frames`, which puts it into parentheses that it cannot close or comment out. So what takes
+    A user's text is a plain ``str``, and may be anything: it becomes SQL in one place only, :func:`as_sql`, which puts it into
+    parentheses that it cannot close or comment out. So what takes
     ``Sql`` cannot be given it unguarded: type checkers refuse that.
 
     ``Sql(f"...")`` says of a text that nothing stands in it but words of ours and other ``Sql``. What
@@ -18,3 +18,8 @@ class Sql(str):
     """
 
     __slots__ = ()
+
+
+def as_sql(text: str) -> Sql:
+    """A user's SQL text as part of a larger expression, also where it ends with a comment: the only way it becomes one."""
+    return Sql(f"({text}\n)" if "--" in text else f"({text})")

@@ -101,6 +101,7 @@ class TrinityTable(CopiedTable):
             0
         """
         definition = opening.definition_of(
+            spark,
             schema,
             primaryKey,
             watermarkKey,
@@ -144,6 +145,7 @@ class TrinityTable(CopiedTable):
             0
         """
         definition = opening.definition_of(
+            spark,
             schema,
             primaryKey,
             watermarkKey,

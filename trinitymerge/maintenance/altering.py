@@ -1,4 +1,4 @@
-"""Changing what a table is: its columns (S43), its properties, its comment, and whether it keeps its versions (H1).
+"""Changing what a table is: its columns (S43), constraints (S45), defaults (S46), properties, and whether it keeps versions (H1).
 
 Owns: :class:`TableAlteration`, and switching history on. Each alteration is one commit. What a change makes of a definition
 stands in :mod:`trinitymerge.evolving`.
@@ -16,16 +16,24 @@ from trinitymerge.ddl import column_of
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, InvalidDefinitionError
 from trinitymerge.evolving import (
+    differences_of_checks,
     differences_of_columns,
+    find,
     renamed,
     widened,
+    with_check,
     with_column,
     with_comment,
+    with_default,
     with_nulls,
+    without_check,
     without_column,
+    without_nulls,
 )
 from trinitymerge.maintenance.compaction import compact
+from trinitymerge.maintenance.constraining import check_of, default_of, is_stricter, require_fulfilled
 from trinitymerge.properties import check_properties
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage import faults
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Maintained
@@ -83,7 +91,7 @@ class TableAlteration:
 
         Args:
             name: of the column.
-            type: as in DDL text, such as ``"DECIMAL(10,2)"``, or one of Spark's types.
+            type: as in DDL text, such as ``"DECIMAL(10,2)"`` or ``"INT DEFAULT 0"``, or one of Spark's types.
             comment: for people.
 
         Raises:
@@ -96,7 +104,8 @@ class TableAlteration:
         field = column_of(name, type)
         if comment is not None:
             field = attrs.evolve(field, metadata={**field.metadata, "comment": str(comment)})
-        return self._then(lambda own: with_column(own, field))
+        added = self._then(lambda own: with_column(own, attrs.evolve(field, default=None)))
+        return added if field.default is None else added.setDefault(name, field.default)
 
     def renameColumn(self, old: str, new: str) -> TableAlteration:
         """Renames a column, keys included; its values stay (S43).
@@ -147,6 +156,89 @@ class TableAlteration:
         """
         return self._then(lambda own: with_nulls(own, name))
 
+    def setNotNull(self, name: str) -> TableAlteration:
+        """Lets a column hold no nulls any more: none that is live, and none that is written from now on (S45).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or null is how its rows are told from tombstones.
+            ConstraintError: from :meth:`execute`: live rows have nulls there; names some.
+
+        Example:
+            >>> orders.alter().setNotNull("amount").execute().changes
+            ('column amount must not be null',)
+        """
+        return self._then(lambda own: without_nulls(own, name))
+
+    def setDefault(self, name: str, default: str) -> TableAlteration:
+        """Sets what inserts put into a column that they say nothing of, instead of null (S46).
+
+        Rows that are there stay as they are, and so do those that are updated.
+
+        Args:
+            name: of a column that is no key.
+            default: SQL text without columns, such as ``"0"``, ``"'new'"`` or ``"current_date()"``, which is computed when a row
+                is inserted.
+
+        Raises:
+            InvalidDefinitionError: the default is no text; :meth:`execute`: there is no such column, it is a key, or the default
+                does not fit it, or is another one each time.
+
+        Example:
+            >>> orders.alter().setDefault("amount", "0").execute().changes
+            ('the default of column amount is 0',)
+        """
+        if not isinstance(default, str) or not default.strip():
+            raise InvalidDefinitionError(
+                f"The default of column '{name}' must be SQL text, such as '0' or \"'new'\", got {default!r}.",
+                column=name,
+            )
+        return self._then(
+            lambda own: with_default(own, name, default_of(self._backend.spark, find(own, name), default.strip()))
+        )
+
+    def dropDefault(self, name: str) -> TableAlteration:
+        """Takes the default of a column away: inserts that say nothing of it put null there (S46).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column.
+        """
+        return self._then(lambda own: with_default(own, name, None))
+
+    def addCheck(self, name: str, condition: str) -> TableAlteration:
+        """Adds a condition that all rows fulfil: those that are live, and those that are written from now on (S45).
+
+        A row for which it is false is refused, with the whole merge; null passes. Tombstones, past versions and versions of rows
+        are not judged. All live rows are looked at once, and again if others write meanwhile.
+
+        Args:
+            name: of the constraint, for errors and :meth:`dropCheck`.
+            condition: SQL text over the columns of one row.
+
+        Raises:
+            InvalidDefinitionError: name or condition is no text; :meth:`execute`: there is such a constraint, or the condition is
+                not boolean, not deterministic, or about more than one row.
+            ConstraintError: from :meth:`execute`: live rows break it; names some.
+
+        Example:
+            >>> orders.alter().addCheck("positive", "amount > 0").execute().changes
+            ('CHECK positive (amount > 0) is a constraint',)
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidDefinitionError(f"A constraint needs a name, got {name!r}.")
+        if not isinstance(condition, str) or not condition.strip():
+            raise InvalidDefinitionError(f"The condition of constraint '{name}' must be SQL text, got {condition!r}.")
+        return self._then(
+            lambda own: with_check(own, check_of(self._backend.spark, own, name.strip(), condition.strip()))
+        )
+
+    def dropCheck(self, name: str) -> TableAlteration:
+        """Drops a constraint (S45).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is none of that name.
+        """
+        return self._then(lambda own: without_check(own, name))
+
     def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
         """Sets the comment of a column, or takes it away.
 
@@ -193,7 +285,12 @@ class TableAlteration:
         Raises:
             ConcurrentCommitError: others committed first, each time; nothing was changed.
             InvalidDefinitionError: the changes contradict the definition.
+            ConstraintError: live rows break a new constraint.
         """
+        with held(self._backend.spark, LITERAL_NAMES):
+            return self._executed()
+
+    def _executed(self) -> AlterResult:
         attempts = Attempts()
         while True:
             snapshot = self._prepared()
@@ -201,6 +298,10 @@ class TableAlteration:
             changes = tuple(_differences(snapshot.definition, definition))
             if not changes:
                 return AlterResult(snapshot.version)
+            if is_stricter(snapshot.definition, definition):
+                require_fulfilled(
+                    self._backend, Batches.of(attrs.evolve(snapshot, definition=definition)), snapshot.definition
+                )
             faults.fault("alter.prepared")
             try:
                 done = self._commit(snapshot, definition, changes)
@@ -226,7 +327,7 @@ class TableAlteration:
         for step in self._steps:
             definition = step(definition)
         definition = attrs.evolve(definition, history=own.history or self._history)
-        if definition.fields != own.fields:
+        if (definition.fields, definition.checks) != (own.fields, own.checks):
             definition = TableDefinition.from_json(definition.to_json())  # checked again, as if it were created so
             check_storable(definition)
         return definition
@@ -250,12 +351,13 @@ class TableAlteration:
             removed=[b.id for b in restarted],
             user=current_user(),
         )
-        requirement: Requirement = NothingLanded() if begins else SameDefinition()
+        looked = begins or is_stricter(snapshot.definition, definition)
+        requirement: Requirement = NothingLanded() if looked else SameDefinition()
         return publish(self._backend, commit, snapshot, (requirement,))
 
 
 def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
-    found = list(differences_of_columns(before, after))
+    found = [*differences_of_columns(before, after), *differences_of_checks(before, after)]
     found += [
         f"{n} is {after.properties[n]}" if n in after.properties else f"{n} is unset"
         for n in sorted({*before.properties, *after.properties})

@@ -11,19 +11,18 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import attrs
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, NullType
 
-from trinitymerge.columns import ASKED, BATCH, KEY_TO_FIND
+from trinitymerge.columns import BATCH, KEY_TO_FIND
+from trinitymerge.conditions import check_condition
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, InvalidMergeError, StorageError
 from trinitymerge.expressions import any_of, empty_frame, is_null, quote
 from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
+from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text, storage_failed
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
@@ -61,7 +60,9 @@ def purge_where(
     with held(backend.spark, LITERAL_NAMES):
         with analysis_errors(_WHERE):
             search = _Search(backend, F.expr(condition) if isinstance(condition, str) else condition, alias)
-        search.check(backend.snapshot().definition)
+        check_condition(
+            empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias), search.condition, _WHERE
+        )
         return _until_nothing_is_found(backend, search, start, finish)
 
 
@@ -111,32 +112,6 @@ class _Search:
     backend: Maintained
     condition: Column
     alias: str
-
-    # The condition --------------------------------------------------------------------------------------------------
-
-    def check(self, definition: TableDefinition) -> None:
-        """Refuses a condition that is not boolean, or no filter takes, or that is another one each time it is computed.
-
-        Raises:
-            InvalidMergeError: saying why.
-        """
-        nothing = empty_frame(self.backend.spark, definition.fields).alias(self.alias)
-        with analysis_errors(_WHERE):
-            kind = nothing.select(self.condition.alias("c")).schema.fields[0].dataType
-            if not isinstance(kind, (BooleanType, NullType)):
-                raise InvalidMergeError(
-                    f'{_WHERE} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
-                )
-            nothing.filter(self.condition).schema  # noqa: B018
-        other = self.backend.spark.range(0).selectExpr(f"id AS {ASKED}")
-        try:  # the conditions of joins, unlike those of filters, must be deterministic: so the analyzer says which are not
-            with quiet():
-                nothing.join(other, self.condition.isNull()).schema  # noqa: B018
-        except AnalysisException as error:
-            if "NON_DETERMINISTIC" in str(error).upper():
-                raise InvalidMergeError(
-                    f"{_WHERE} is not deterministic: it may be true of other rows each time it is computed."
-                ) from None
 
     # The rows -------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trinitymerge.definition import TableDefinition
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The newest reader and writer protocol this library understands."""
 
 FIRST = 1
@@ -20,8 +20,11 @@ def protocol_of(definition: TableDefinition) -> int:
     Since protocol 2, statistics of ``timestamp_ntz`` watermarks are text: a reader of protocol 1 would compare that letter by
     letter, and take an older row for the fresher one. Since protocol 3 there are archives: an older reader would take a row that
     was replaced for one that holds. Since protocol 4 files may hold a column under another name or type than it has (S43): an older
-    reader would find nulls, or the values of another column.
+    reader would find nulls, or the values of another column. Since protocol 5 there are checks and defaults (S45, S46): an older
+    writer would write rows that are refused, or nulls.
     """
+    if definition.has_rules:
+        return 5
     if definition.is_rearranged:
         return 4
     if definition.history:

@@ -111,7 +111,11 @@ def _assigned_columns(names: Names, action: Change, where: str) -> frozenset[str
     definition, excepted = names.definition, names.excepted(action.values, where)
     wanted = [name for name in definition.names if name not in excepted]
     missing = [name for name in wanted if names.source_column(name) is None]
-    optional = {*definition.watermarkKey, definition.tombstoneKey, *(f.name for f in definition.fields if f.added)}
+    optional = {
+        *definition.watermarkKey,
+        definition.tombstoneKey,
+        *(f.name for f in definition.fields if f.may_be_left_out),
+    }
     refused = [name for name in missing if name not in optional]
     if refused:
         raise InvalidMergeError(
@@ -142,7 +146,7 @@ def _check_required(names: Names, clause: Clause, assigned: frozenset[str], wher
     by_source: set[str] = set()
     if not isinstance(clause, WhenOnlyOnTarget):
         by_source = {name for name in definition.watermarkKey if names.source_column(name) is not None}
-    required = [field.name for field in definition.fields if not field.nullable]
+    required = [field.name for field in definition.fields if not field.nullable and field.default is None]
     missing = [name for name in required if name not in assigned and name not in by_source]
     if missing:
         raise InvalidMergeError(

@@ -33,7 +33,7 @@ from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_t
 from trinitymerge.testing.refusals import Refusals
 from trinitymerge.testing.remembered import remembered
 from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.values import alive_value, is_tombstone, store, tombstone_value, zero
+from trinitymerge.testing.values import alive_value, default_value, is_tombstone, store, tombstone_value, zero
 
 
 @attrs.define
@@ -61,6 +61,7 @@ class Evaluation:
     on_stale: str
     commit_time: dt.datetime
     at: Mapping[str, Any]
+    checks: Mapping[str, Callable[[Row], bool | None]]
     rules: RowRules = attrs.field(init=False)
     refusals: Refusals = attrs.field(init=False)
     counting: Counting = attrs.field(init=False)
@@ -82,8 +83,9 @@ class Evaluation:
         self.decide_stale(changes)
         self.withhold_inserts(changes)
         self.leave_out_unchanged(changes)
-        self.refusals.taken_keys(self.taken_keys(changes))
         batch = self.batch(changes)
+        self.refusals.broken(batch, self.checks)
+        self.refusals.taken_keys(self.taken_keys(changes))
         self.refusals.ambiguity(changes, batch)
         if self.on_stale == "error":
             self.refusals.stale(stale_changes(changes, batch))
@@ -150,9 +152,9 @@ class Evaluation:
         values = {**self.at, **values}  # H2a: between S10.2 and S10.3
         if any(name in values and values[name] is None for name in definition.primaryKey):
             self.null_keys.append(firing)
-        if isinstance(action, Insert):  # S23: what is not mentioned is null
-            unmentioned = [name for name in definition.names if name not in values]
-            values.update({name: None for name in unmentioned if name not in definition.watermarkKey})
+        if isinstance(action, Insert):  # S23, S46: what is not mentioned is the default, or null
+            unmentioned = [field for field in definition.fields if field.name not in values]
+            values.update({f.name: default_value(f) for f in unmentioned if f.name not in definition.watermarkKey})
         return self.stored_values(values)
 
     def stored_values(self, values: Row) -> Row:

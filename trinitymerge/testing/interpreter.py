@@ -8,7 +8,7 @@ fast. Numbers such as S13 are the rules of the semantics page.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -41,6 +41,8 @@ class ModelTable(Feeding):
         times: when each version was committed; a second after the one before, from ``commitTime`` on, where it is
             left out. It is the time of versions in a table that declares no watermark (H2).
         snapshots: the moment of the snapshot that a version took (H11).
+        checks: by their names, the constraints (S45) as functions of a row: true, false, or None for null. Those of the
+            definition are SQL, for Spark only.
 
     Example:
         >>> from trinitymerge.definition import Field, TableDefinition
@@ -58,6 +60,7 @@ class ModelTable(Feeding):
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
     times: dict[int, dt.datetime] = attrs.field(factory=dict)
     snapshots: dict[int, Any] = attrs.field(factory=dict)
+    checks: dict[str, Callable[[Row], bool | None]] = attrs.field(factory=dict)
 
     def copy(self) -> ModelTable:
         """An independent table with the same history."""
@@ -246,6 +249,7 @@ class ModelTable(Feeding):
             on_stale=on_stale,
             commit_time=self.commitTime,
             at=assigned,
+            checks=self.checks,
         )
         outcome = evaluation.run(max_delete_fraction)
         for other, remembered in outcome.remembered:  # S27: all or nothing

@@ -6,12 +6,14 @@ looked at stands in ``checks.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from trinitymerge.errors import (
     AmbiguousMergeError,
+    ConstraintError,
     DuplicateKeyError,
     NullKeyError,
     StaleRowsError,
@@ -43,6 +45,18 @@ class Refusals:
                 f"{self._key_names}, first by {self._clause_text(firings[0])}. "
                 "Filter such source rows out, or give the key a value."
             )
+
+    def broken(self, batch: list[Row], checks: Mapping[str, Callable[[Row], bool | None]]) -> None:
+        """S45: no row that is written breaks a constraint, tombstones apart."""
+        for name, holds in checks.items():
+            rows = [row for row in batch if not self.rules.is_tombstone(row) and holds(row) is False]
+            if rows:
+                keys = [self.rules.key(row) for row in rows]
+                raise ConstraintError(
+                    f"{len(rows)} row(s) break the constraint '{name}': {self._key_names} = {keys[:5]}.",
+                    constraint=name,
+                    keys=keys,
+                )
 
     def taken_keys(self, taken: list[Change]) -> None:
         """S25: no row comes to a key that is live and stays so."""

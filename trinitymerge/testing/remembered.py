@@ -13,6 +13,7 @@ from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.merge.clauses import All, Clause, Insert, InsertHistory, Update, WhenMatched, WhenNotMatched
 from trinitymerge.testing.changes import Change
 from trinitymerge.testing.expressions import Row, evaluate
+from trinitymerge.testing.values import default_value
 
 UPSERT = (WhenMatched(None, [Update(All())]), WhenNotMatched(None, [Insert(All())]))
 """What becomes of the rows in the other table."""
@@ -30,7 +31,9 @@ def check_history(insert: InsertHistory, where: str) -> None:
     if unknown:
         raise InvalidMergeError(f"{where}: no column '{unknown[0]}'." + did_you_mean(unknown[0], definition.names))
     twice = sorted({str(name) for name in columns if columns.count(name) > 1})
-    required = [f.name for f in definition.fields if not f.nullable and f.name != definition.tombstoneKey]
+    required = [
+        f.name for f in definition.fields if not f.nullable and f.default is None and f.name != definition.tombstoneKey
+    ]
     missing = [
         n for n in dict.fromkeys([*definition.primaryKey, *definition.watermarkKey, *required]) if n not in columns
     ]
@@ -74,5 +77,6 @@ def merge_remembered(model: Any, rows: Sequence[Row]) -> None:
     definition = model.definition
     assigned = {name for row in rows for name in row}
     columns = [n for n in definition.names if n in assigned or n != definition.tombstoneKey]
-    whole = [{name: row.get(name) for name in columns} for row in rows]
+    unsaid = {field.name: default_value(field) for field in definition.fields}  # S46
+    whole = [{name: row.get(name, unsaid[name]) for name in columns} for row in rows]
     model.merge(whole, UPSERT, sourceColumns=columns)

@@ -6,6 +6,7 @@ itself (S9, S22). Knows nothing of tables or merges, and imports no Spark. Times
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import math
 import re
@@ -263,6 +264,18 @@ def tombstone_value(definition: TableDefinition, commit_time: dt.datetime) -> An
         fits_one = not (match := _DECIMAL.fullmatch(str(field.type))) or int(match[1]) > int(match[2])
         return store(field, 1 if fits_one else 0)
     return zero(field)
+
+
+def default_value(field: Field) -> Any:
+    """What an insert puts into a column that it says nothing of (S46): of SQL this knows numbers, text and the like, no calls.
+
+    Example:
+        >>> default_value(Field("a", "long", default="-5")), default_value(Field("b", "string", default="'x'"))
+        (-5, 'x')
+    """
+    words = {"TRUE": True, "FALSE": False, "NULL": None}
+    text = "NULL" if field.default is None else field.default
+    return words[text.upper()] if text.upper() in words else ast.literal_eval(text)
 
 
 def alive_value(definition: TableDefinition) -> Any:

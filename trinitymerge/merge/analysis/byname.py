@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import attrs
 from pyspark.sql.types import DataType, StructType
 
+from trinitymerge.assignment import Storing, storing
 from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, TrinityMergeError, did_you_mean, in_columns
 from trinitymerge.expressions import find_name, physical_type
-from trinitymerge.merge.analysis.assignment import Storing, storing
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.structs import can_be_completed, completed
 from trinitymerge.merge.analysis.values import Given
@@ -116,7 +116,7 @@ class ByName:
         return given
 
     def _may_lack(self, field: Field) -> bool:
-        return field.added or (self.follows_source and field.name not in self.definition.primaryKey)
+        return field.may_be_left_out or (self.follows_source and field.name not in self.definition.primaryKey)
 
     def _lacks(self, names: Sequence[str], clause: BlamedClause) -> TrinityMergeError:
         remedy = (

@@ -35,7 +35,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors, quiet
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -43,11 +43,6 @@ DEFAULT_SOURCE_ALIAS = "source"
 def expression(value: Any) -> str | Column:
     """A user's expression: text stays SQL, Columns stay, plain Python values become literals."""
     return value if isinstance(value, (str, Column)) else F.lit(value)
-
-
-def as_sql(text: str) -> Sql:
-    """A user's SQL text as part of a larger expression, also where it ends with a comment: the only way it becomes one."""
-    return Sql(f"({text}\n)" if "--" in text else f"({text})")
 
 
 def as_column(value: str | Column) -> Column:

@@ -18,10 +18,11 @@ from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.columns import ASKED
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
+from trinitymerge.merge.analysis.frames import Source, Target, as_column, selected
 from trinitymerge.merge.analysis.hints import hint
 from trinitymerge.merge.analysis.names import mentions_alias
 from trinitymerge.spark_errors import analysis_errors, quiet
+from trinitymerge.sqltext import as_sql
 
 Expression: TypeAlias = "str | Column"
 

@@ -14,17 +14,17 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
 from pyspark.sql.types import LongType
 
+from trinitymerge.assignment import Storing, rounds, storing, widens_exactly
 from trinitymerge.columns import KEY_TO_FIND, SOURCE_COPY
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import all_of, declared_length, equals, physical_type, sql_type
-from trinitymerge.merge.analysis.assignment import Storing, rounds, storing, widens_exactly
-from trinitymerge.merge.analysis.frames import Source, Target, as_column, as_sql, selected
+from trinitymerge.merge.analysis.frames import Source, Target, as_column, selected
 from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given, Value
 from trinitymerge.spark_errors import quiet
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 
 
 @attrs.frozen(eq=False)

@@ -14,11 +14,11 @@ import attrs
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 
+from trinitymerge.assignment import Storing, storing
 from trinitymerge.columns import SIDES
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import find_name, is_case_sensitive, quote
-from trinitymerge.merge.analysis.assignment import Storing, storing
 from trinitymerge.merge.analysis.frames import Source, Target, expression
 from trinitymerge.merge.analysis.inspection import Inspector
 from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
@@ -236,6 +236,7 @@ def _values(
 ) -> dict[str, Value]:
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
+    given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
     _check_complete(where, given, destination)
     types = inspector.types(f"{where} (a name without an alias is the table's)", given)
     values: dict[str, Value] = {f.name: Null() for f in destination.fields}

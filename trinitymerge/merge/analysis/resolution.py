@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from trinitymerge.assignment import Storing, storing
 from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.expressions import (
     find_name,
     physical_type,
 )
-from trinitymerge.merge.analysis.assignment import Storing, storing
 from trinitymerge.merge.analysis.byname import BlamedClause, ByName, unstorable
 from trinitymerge.merge.analysis.frames import Source, Target, as_column, expression
 from trinitymerge.merge.analysis.ignored import ignored_columns
@@ -72,7 +72,8 @@ def analyse(
     """
     joined = target.empty if source is None else target.empty.crossJoin(source.frame)
     by_name = source is not None and condition is None
-    given = (*_expressions(condition, clauses), *map(expression, at))
+    defaults = (f.default for f in target.definition.fields if f.default is not None)
+    given = (*_expressions(condition, clauses), *map(expression, at), *defaults)
     inspector = Inspector(target, source, joined, given)
     if source is not None and by_name:
         condition = primary_key_equality(target, source, clauses[0].call)
@@ -154,6 +155,8 @@ class _Resolver:
                 values[field.name] = assigned[field.name]
             elif field.name in self.definition.watermarkKey:
                 values[field.name] = self._watermark(position, field)
+            elif isinstance(action, Insert) and field.default is not None:
+                values[field.name] = self._default(position, field)
             else:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
         if isinstance(action, Insert):
@@ -180,6 +183,12 @@ class _Resolver:
                 is_left = action.values.columns is not None and isinstance(action, Update)
                 return Carried() if is_left else Alive()
         return Carried() if isinstance(action, Update) else Null()
+
+    def _default(self, position: int, field: Field) -> Given:
+        """What a new row has in a column that nobody assigns (S46)."""
+        return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
+            field.name
+        ]
 
     def _watermark(self, position: int, field: Field) -> Value:
         """A watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
@@ -247,7 +256,7 @@ class _Resolver:
             if path:
                 nested.setdefault(name, {})[path] = expression(value)
             else:
-                whole[name] = expression(value)
+                whole[name] = self._or_default(name, expression(value))
         if nested and isinstance(action, Insert):
             name = next(iter(nested))
             raise InvalidMergeError(
@@ -259,6 +268,14 @@ class _Resolver:
         for name, fields in nested.items():
             whole[name] = self._changed_struct(position, action, name, fields)
         return self._given(position, self._where(position, action), whole)
+
+    def _or_default(self, name: str, value: str | Column) -> str | Column:
+        """The word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
+        if not isinstance(value, str) or value.strip().upper() != "DEFAULT":
+            return value
+        if find_name("default", self.joined.columns, case_sensitive=False) is not None:
+            return value
+        return self.definition.field(name).default or "NULL"
 
     def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:

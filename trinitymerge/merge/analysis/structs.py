@@ -12,8 +12,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from trinitymerge.assignment import widens, widens_exactly
 from trinitymerge.expressions import NULL, case, cast, find_name, is_not_null, quote, sql_type, text_literal
-from trinitymerge.merge.analysis.assignment import widens, widens_exactly
 from trinitymerge.sqltext import Sql
 from trinitymerge.widening import Path
 

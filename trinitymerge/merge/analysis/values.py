@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from trinitymerge.merge.analysis.assignment import Storing
+from trinitymerge.assignment import Storing
 
 
 @attrs.frozen(eq=False)

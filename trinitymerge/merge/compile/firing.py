@@ -26,14 +26,14 @@ from trinitymerge.expressions import (
     opaque,
     or_else,
 )
-from trinitymerge.merge.analysis.frames import as_column, as_sql, choose
+from trinitymerge.merge.analysis.frames import as_column, choose
 from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.compile.program import UNDECIDED, Program
 from trinitymerge.merge.compile.steps import Select, Step
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 
 _NOTHING = number(0)
 """The code of firing nothing, and the number of no clause."""

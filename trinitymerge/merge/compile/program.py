@@ -11,10 +11,10 @@ from functools import cached_property
 import attrs
 from pyspark.sql import Column
 
+from trinitymerge.assignment import Storing
 from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SLOT
 from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
-from trinitymerge.merge.analysis.assignment import Storing
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import Column, DataFrame
 
+from trinitymerge.assignment import misfit, stored
 from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, HISTORY, MISFIT, RAW_HISTORY, SIDES, WRITTEN
 from trinitymerge.definition import Field
 from trinitymerge.expressions import (
@@ -26,13 +27,12 @@ from trinitymerge.expressions import (
     quote,
     text_literal,
 )
-from trinitymerge.merge.analysis.assignment import misfit, stored
 from trinitymerge.merge.analysis.effects import DELETED, MOVED, MOVED_OVER_DELETED, NOTHING, UPDATED
-from trinitymerge.merge.analysis.frames import as_sql, choose
+from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.remembered import RememberedRow, Remembering
 from trinitymerge.merge.analysis.values import Alive, Given
 from trinitymerge.merge.compile.steps import Select
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.tombstones import alive
 
 _REPLACING = (UPDATED, DELETED, MOVED, MOVED_OVER_DELETED, NOTHING)

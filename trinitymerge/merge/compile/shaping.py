@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column
 from pyspark.sql.types import IntegerType, StringType
 
+from trinitymerge.assignment import Storing, misfit, stored
 from trinitymerge.columns import (
     ACTION,
     CLAUSE,
@@ -50,12 +51,11 @@ from trinitymerge.expressions import (
     text_literal,
 )
 from trinitymerge.history.values import equatable
-from trinitymerge.merge.analysis.assignment import Storing, misfit, stored
-from trinitymerge.merge.analysis.frames import as_sql, choose
+from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.merge.compile.program import UNDECIDED, Program, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.tombstones import alive, blank, blanked, dead, payload
 
 # evaluate -------------------------------------------------------------------------------------------------------------

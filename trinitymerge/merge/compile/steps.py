@@ -16,10 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.expressions import quote
-from trinitymerge.merge.analysis.frames import as_sql
 from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.program import Program
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 
 
 @attrs.frozen(eq=False)

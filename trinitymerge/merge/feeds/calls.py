@@ -41,7 +41,7 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
     own = store.snapshot().definition
     check(own, feed)
     if own.history:
-        source, feed = _without_later_columns(source, own, feed)
+        source, feed = _without_columns(source, own, feed)
     events = events_of(source, own, feed)
     if feed.truncates is None and not feed.ignore_nulls:
         return attrs.evolve(begin(events.rows), clauses=events.clauses)._with(is_sequenced=True, call=CALL)
@@ -56,24 +56,25 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
     return derived(begin, derive, CALL)
 
 
-def _without_later_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tuple[DataFrame, Feed]:
-    """Events that know nothing of a column that came later: they leave it as it was, before them in the data's time (S22, H10).
+def _without_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tuple[DataFrame, Feed]:
+    """Events that know nothing of a column, and need not: they leave it as it was, before them in the data's time (S22, H10).
 
-    In a table without history they leave it as it is, as any update does.
+    Where there was nothing it is the default (S46). In a table without history they leave it as it is, as any update does.
     """
     exact = is_case_sensitive(source.sparkSession)
     excepted = {name.casefold() for name in feed.except_columns}
     lacking = [
         f
         for f in own.fields
-        if f.added and f.name.casefold() not in excepted and find_name(f.name, source.columns, exact) is None
+        if f.may_be_left_out and f.name.casefold() not in excepted and find_name(f.name, source.columns, exact) is None
     ]
     if not lacking or feed.columns is not None:  # what is not among the columns is null
         return source, feed
     nulls = feed.ignore_nulls if isinstance(feed.ignore_nulls, tuple) else ()
     ignored = feed.ignore_nulls is True or (*nulls, *(f.name for f in lacking))
     beside = [f"{null_of(f)} AS {quote(f.name)}" for f in lacking]
-    return source.selectExpr("*", *beside), attrs.evolve(feed, ignore_nulls=ignored)
+    told = attrs.evolve(feed, ignore_nulls=ignored, lacking=tuple(f.name for f in lacking))
+    return source.selectExpr("*", *beside), told
 
 
 def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:

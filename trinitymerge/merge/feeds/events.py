@@ -51,7 +51,11 @@ CALL = "applyChanges()"
 
 @attrs.frozen(eq=False)
 class Feed:
-    """What is said about a source of events; the arguments of ``applyChanges``."""
+    """What is said about a source of events; the arguments of ``applyChanges``.
+
+    Attributes:
+        lacking: columns of the table that the source knows nothing of, where it need not (S22): no argument of the call.
+    """
 
     sequence_by: tuple[Any, ...] | None = None
     deletes: str | Column | None = None
@@ -59,6 +63,7 @@ class Feed:
     columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_nulls: bool | tuple[str, ...] = False
+    lacking: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from trinitymerge.assignment import Storing, stored, storing
 from trinitymerge.definition import Field
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.expressions import all_of, case, is_not_null, is_null, quote, text_literal
-from trinitymerge.merge.analysis.assignment import Storing, stored, storing
 from trinitymerge.merge.run.failures import MISFIT
 from trinitymerge.sqltext import Sql
 
@@ -23,7 +23,7 @@ def fitting(source: DataFrame, column: str, field: Field, call: str, is_key: boo
         column: its name there.
         field: the table's column.
         call: begins the message.
-        is_key: see :func:`~trinitymerge.merge.analysis.assignment.stored`.
+        is_key: see :func:`~trinitymerge.assignment.stored`.
         fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
 
     Raises:

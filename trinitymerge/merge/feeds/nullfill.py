@@ -16,9 +16,11 @@ from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.expressions import (
+    FALSE,
     TRUE,
     any_of,
     case,
+    cast,
     find_name,
     is_case_sensitive,
     is_not_null,
@@ -34,11 +36,11 @@ from trinitymerge.history.values import field_of
 from trinitymerge.merge.feeds.events import CALL, Events, Feed
 from trinitymerge.merge.feeds.fitting import fitting
 from trinitymerge.reader import live, only_keys
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
 
-_IS_EVENT, _BEGINS, _PLACE, _PART = "is_event", "begins", "place", "part"
+_IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
 def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]) -> Events:
@@ -55,7 +57,9 @@ def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, af
         InvalidMergeError: there is no such column.
     """
     own = snapshot.definition
-    return _Filling(own, events, _columns(own, events.rows, feed)).over(_stored(store, snapshot, events, after))
+    return _Filling(own, events, _columns(own, events.rows, feed), feed.lacking).over(
+        _stored(store, snapshot, events, after)
+    )
 
 
 def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str]:
@@ -101,6 +105,7 @@ class _Filling:
     own: TableDefinition
     events: Events
     columns: dict[str, str]
+    lacking: tuple[str, ...]
 
     def over(self, stored: DataFrame) -> Events:
         """The events, with what stands before each filled in."""
@@ -111,12 +116,14 @@ class _Filling:
         kinds = {n: physical_type(own.field(n)) for n in fields}
         theirs = stored.selectExpr(
             *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
+            f"{not_(is_tombstone(own))} AS {_HOLDS}",
             f"{TRUE} AS {_BEGINS}",
             f"0 AS {_IS_EVENT}",
             "NULL AS e",
         )
         events = rows.selectExpr(
             *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
+            f"{FALSE} AS {_HOLDS}",
             f"{self._dies()} AS {_BEGINS}",
             f"1 AS {_IS_EVENT}",
             f"struct({', '.join(map(quote, rows.columns))}) AS e",
@@ -131,7 +138,9 @@ class _Filling:
         )
         parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
         before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        values = [_filled(Sql(f"c{fields.index(n)}"), kinds[n], Sql(f"OVER ({before})")) for n in self.columns]
+        over = Sql(f"OVER ({before})")
+        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over) for n in self.columns}
+        values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
         done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values)])
         done = done.filter(f"{_IS_EVENT} = 1")
         places = {column: i for i, column in enumerate(self.columns.values())}
@@ -139,6 +148,13 @@ class _Filling:
             self.events,
             rows=done.selectExpr(*[f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]),
         )
+
+    def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
+        """What a column was before; of one that no event knows, the default where there was no row (S46)."""
+        default = self.own.field(name).default
+        if name not in self.lacking or default is None:
+            return found
+        return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
 
     def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
         """What a row says of a column: of one that says that the key is gone, nothing but key and time."""

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField
 
 from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.enforcing import violation
 from trinitymerge.errors import (
     InvalidDefinitionError,
     InvalidMergeError,
@@ -99,7 +100,8 @@ def _opened_in_catalog(spark: SparkSession, table: OtherTable, where: str) -> De
 def _field(column: StructField) -> Field:
     """A column of a Spark table; what is char or varchar there shows as a string."""
     declared = (column.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING")
-    return Field(column.name, declared or column.jsonValue()["type"], column.nullable)
+    default = (column.metadata or {}).get("CURRENT_DEFAULT")
+    return Field(column.name, declared or column.jsonValue()["type"], column.nullable, default=default)
 
 
 # Staging --------------------------------------------------------------------------------------------------------------
@@ -198,6 +200,11 @@ def _metrics(destination: Destination) -> dict[str, str]:
     for i, field in enumerate(destination.fields):
         if not field.nullable and field.name not in destination.keys:
             metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
+    own = destination.definition
+    for i, check in enumerate(own.checks if own is not None else ()):
+        assert own is not None
+        broken = violation(own, check, is_never_dead=own.tombstoneKey is None)
+        metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")
     return metrics
 
 
@@ -205,7 +212,7 @@ def _check(destination: Destination, staged: DataFrame, observed: Observed, clau
     """Refuses rows that the other table could not take (S2, S12, S29).
 
     Raises:
-        NullKeyError, SchemaMismatchError, AmbiguousMergeError: beginning with the other table.
+        NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.
     """
     own = destination.definition
     rows = staged.selectExpr(f"{OWED}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")

@@ -23,6 +23,7 @@ from trinitymerge.columns import (
     STANDS_FOR,
 )
 from trinitymerge.definition import TableDefinition
+from trinitymerge.enforcing import violation
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.merge.analysis.effects import (
     COUNTS,
@@ -95,13 +96,15 @@ def observed_metrics(
 
 
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
-    """Nulls where none may be, and values that do not fit their column."""
+    """Nulls where none may be, values that do not fit their column, and rows that break a constraint."""
     fields, keys = definition.fields, definition.primaryKey
     fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
     metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
     for i, field in enumerate(fields):
         if (not field.nullable or field.name in required) and field.name not in keys:
             metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
+    for i, check in enumerate(definition.checks):
+        metrics[f"check_{i}"] = count_where(f"{fits} AND {violation(definition, check)}")
     if compiled.is_checked:
         metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
     return metrics

@@ -13,9 +13,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from trinitymerge.columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
+from trinitymerge.constraints import Check
 from trinitymerge.definition import TableDefinition
+from trinitymerge.enforcing import violation
 from trinitymerge.errors import (
     AmbiguousMergeError,
+    ConstraintError,
     DuplicateKeyError,
     NullKeyError,
     SchemaMismatchError,
@@ -35,10 +38,10 @@ _SHOWN = 5
 def check_observed(
     definition: TableDefinition, observed: Observed, staged: StagedRows, clauses: tuple[Clause, ...]
 ) -> None:
-    """Refuses null keys, values that do not fit, and nulls where none may be (S2, S29, S34).
+    """Refuses null keys, values that do not fit, nulls where none may be, and rows that break a constraint (S2, S29, S34, S45).
 
     Raises:
-        NullKeyError, SchemaMismatchError: naming column, clause and rows.
+        NullKeyError, SchemaMismatchError, ConstraintError: naming column or constraint, clause and rows.
     """
     if observed["null_keys"]:
         _raise_null_key(definition, observed["null_keys"], staged(), clauses)
@@ -59,6 +62,25 @@ def check_observed(
                 f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",
                 column=field.name,
             )
+
+    for i, check in enumerate(definition.checks):
+        if observed[f"check_{i}"]:
+            _raise_broken(definition, check, observed[f"check_{i}"], staged(), clauses)
+
+
+def _raise_broken(
+    definition: TableDefinition, check: Check, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
+) -> None:
+    rows = staged.filter(violation(definition, check))
+    keys = _keys(rows, definition)
+    raise ConstraintError(
+        f"{counted(count)} of the merge {'breaks' if count == 1 else 'break'} the constraint '{check.name}' ({check.condition}): "
+        f"{_shown(rows, definition, check.columns)}, from {_clauses_of(rows, clauses)}. Nothing was written. Correct the rows, or "
+        "filter them out; dropCheck() takes the constraint away.",
+        constraint=check.name,
+        rows=count,
+        keys=keys,
+    )
 
 
 def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
@@ -197,8 +219,10 @@ def _values(row: Row, names: tuple[str, ...]) -> str:
     return ", ".join(str(row[n]) for n in names)
 
 
-def _shown(rows: DataFrame, definition: TableDefinition) -> str:
-    names = definition.names[:6]
+def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = ()) -> str:
+    """Some rows: the columns that they are refused for, and as many others as are easily read."""
+    first = tuple(dict.fromkeys([*definition.primaryKey, *about]))
+    names = first if about else definition.names[:6]
     found = rows.select(*_columns(names)).limit(3).collect()
     return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
 

@@ -1,0 +1,214 @@
+"""Constraints and defaults that an alteration adds: what Spark says of them, and of the rows that are there (S45, S46).
+
+Owns: :func:`check_of`, :func:`default_of` and :func:`require_fulfilled`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.assignment import Storing, misfit, storing
+from trinitymerge.conditions import check_condition, is_deterministic
+from trinitymerge.constraints import Check
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.enforcing import violation
+from trinitymerge.errors import ConstraintError, InvalidDefinitionError, InvalidMergeError, counted
+from trinitymerge.expressions import count_where, empty_frame, is_null, quote
+from trinitymerge.observation import Gathering
+from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text
+from trinitymerge.sqltext import Sql, as_sql
+from trinitymerge.storage.backend import Backend, Batches
+
+_WORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "session_user", "user")
+"""What Spark takes for a call where no column is called so."""
+
+_SUBQUERY = re.compile(r"\(\s*(select|with|values|from|table)\b", re.IGNORECASE)
+
+_SHOWN = 5
+
+
+@contextmanager
+def _refused(**facts: Any) -> Iterator[None]:
+    try:
+        yield
+    except InvalidMergeError as error:
+        raise InvalidDefinitionError(str(error), **facts) from None
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def check_of(spark: SparkSession, definition: TableDefinition, name: str, condition: str) -> Check:
+    """A check that a table can have; asks Spark's analyzer, runs no job.
+
+    Raises:
+        InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
+    """
+    where = f"The condition of constraint '{name}'"
+    if _SUBQUERY.search(condition):
+        raise InvalidDefinitionError(
+            f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
+            constraint=name,
+        )
+    nothing = empty_frame(spark, definition.fields)
+    with _refused(constraint=name), analysis_errors(where):
+        check_condition(nothing, F.expr(as_sql(condition)), where)
+    return Check(name, condition, [n for n in definition.names if _reads(spark, definition, condition, n, where)])
+
+
+def _reads(spark: SparkSession, definition: TableDefinition, condition: str, column: str, where: str) -> bool:
+    """True if a condition is about a column: it means nothing without it."""
+    word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
+    if re.search(word, condition, re.IGNORECASE) is None:
+        return False
+    others = [f for f in definition.fields if f.name != column]
+    try:
+        with analysis_errors(where):
+            empty_frame(spark, others).filter(as_sql(condition)).schema  # noqa: B018
+    except InvalidMergeError:
+        if re.search(word, condition) is None:
+            raise InvalidDefinitionError(
+                f"{where} does not spell column '{column}' as the table does. Sessions may tell case apart: write {quote(column)}.",
+                column=column,
+            ) from None
+        return True
+    return False
+
+
+# Defaults -------------------------------------------------------------------------------------------------------------
+
+
+def default_of(spark: SparkSession, field: Field, default: str) -> str:
+    """A default that a column can have; computes it once.
+
+    Args:
+        spark: the session.
+        field: the column.
+        default: SQL of no column: a constant, or what is one for all that a statement writes, as ``current_timestamp()``.
+
+    Raises:
+        InvalidDefinitionError: it is none, or does not fit the column.
+    """
+    where = f"The default of column '{field.name}'"
+    if not default:
+        raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
+    if _SUBQUERY.search(default):
+        raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
+    one = spark.range(1).selectExpr("1 AS `_tm_none`")
+    value = F.expr(as_sql(default))
+    with _refused(column=field.name), analysis_errors(where):
+        kind = one.select(value.alias("value")).schema.fields[0].dataType
+        one.filter(value.isNull()).schema  # noqa: B018 - neither an aggregate nor a window function
+    _require_constant(one, default, field, where)
+    way = storing(kind, field)
+    if way is Storing.REFUSED:
+        raise InvalidDefinitionError(
+            f"{where} is a value of type {kind.simpleString()}, and the column is {field.text}. Cast it explicitly.",
+            column=field.name,
+        )
+    found = _value(one, default, field, way, where)
+    if found["misfit"] is not None:
+        raise InvalidDefinitionError(
+            f"{where} does not fit: the column is {field.text}, and the value {found['misfit'].split(chr(9), 1)[1]!r}.",
+            column=field.name,
+        )
+    if found["is_null"] and not field.nullable:
+        raise InvalidDefinitionError(f"{where} is null, and the column must not be null.", column=field.name)
+    return default
+
+
+def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
+    """A default means the same whatever columns a merge has, and for all rows that it writes."""
+    if not is_deterministic(one, F.expr(as_sql(default))):
+        raise InvalidDefinitionError(
+            f"{where} is another value each time it is computed. Give such a value in what is merged.",
+            column=field.name,
+        )
+    columns = [f"named_struct('z', 0) AS {word}" for word in _WORDS]
+    try:
+        with analysis_errors(where):
+            kind = one.selectExpr(as_sql(default)).schema.fields[0].dataType
+            same = one.selectExpr(*columns).selectExpr(as_sql(default)).schema.fields[0].dataType == kind
+    except InvalidMergeError:
+        same = False
+    if not same:
+        raise InvalidDefinitionError(
+            f"{where} is a word that a source might have as a column. Write it as a call: {default}().",
+            column=field.name,
+        )
+
+
+def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str) -> dict[str, Any]:
+    try:
+        unfit = misfit(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
+        row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr("value IS NULL AS is_null", f"{unfit} AS misfit")
+        return row.collect()[0].asDict()
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise InvalidDefinitionError(f"{where} cannot be computed: {spark_text(error)}", column=field.name) from None
+
+
+# Rows that are there --------------------------------------------------------------------------------------------------
+
+
+def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
+    """True if rows that were allowed may not be any more."""
+    return bool(_new_checks(before, after) or _no_longer_null(before, after))
+
+
+def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinition) -> None:
+    """Refuses what the live rows do not fulfil, in one job; a second one finds rows to name.
+
+    Args:
+        backend: where the table is.
+        batches: what is live, with the definition to be.
+        before: the definition that it has.
+
+    Raises:
+        ConstraintError: naming the rows of the first rule that is broken.
+        InvalidDefinitionError: a condition cannot be computed for some row.
+    """
+    after = batches.definition
+    broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
+    broken |= {f"NOT NULL of column '{f.name}'": is_null(quote(f.name)) for f in _no_longer_null(before, after)}
+    rows = reader.live(backend, batches, with_hidden=True)
+    try:
+        counts = Gathering({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).of(rows)
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise InvalidDefinitionError(
+            f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {spark_text(error)} Nothing was altered."
+        ) from None
+    for i, (rule, sql) in enumerate(broken.items()):
+        if counts[f"c{i}"]:
+            raise _broken(backend.path, rule, int(counts[f"c{i}"]), rows.filter(sql), after)
+
+
+def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinition) -> ConstraintError:
+    names = [quote(n) for n in own.names[:6]]
+    found = rows.orderBy(*[F.col(quote(k)) for k in own.primaryKey]).limit(_SHOWN).selectExpr(*names).collect()
+    shown = "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in own.names[:6]) + ")" for r in found)
+    return ConstraintError(
+        f"{counted(count)} of {path} {'breaks' if count == 1 else 'break'} {rule}: {shown}. Nothing was altered. Correct "
+        "them first, for instance with updateWhere().",
+        constraint=rule,
+        rows=count,
+    )
+
+
+def _new_checks(before: TableDefinition, after: TableDefinition) -> list[Check]:
+    return [check for check in after.checks if check not in before.checks]
+
+
+def _no_longer_null(before: TableDefinition, after: TableDefinition) -> list[Field]:
+    was = {f.first_stored_as: f.nullable for f in before.fields}
+    return [f for f in after.fields if not f.nullable and was.get(f.first_stored_as, True)]

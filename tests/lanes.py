@@ -484,7 +484,14 @@ def traces_of(table: TrinityTable) -> tuple[dict[str, bytes], set[str]]:
 def _order() -> list[type[TrinityMergeError]]:
     from trinitymerge import errors as e
 
-    return [e.NullKeyError, e.SchemaMismatchError, e.DuplicateKeyError, e.AmbiguousMergeError, e.StaleRowsError]
+    return [
+        e.NullKeyError,
+        e.SchemaMismatchError,
+        e.ConstraintError,
+        e.DuplicateKeyError,
+        e.AmbiguousMergeError,
+        e.StaleRowsError,
+    ]
 
 
 _ORDER = _order()

@@ -8,6 +8,7 @@ from tables import EVENTS, copy_of, fill, frame, new_table
 from test_errors import refused
 
 from trinitymerge import (
+    ConstraintError,
     DuplicateKeyError,
     InvalidDefinitionError,
     InvalidMergeError,
@@ -191,8 +192,24 @@ def test_S43_a_statement_alters_columns(spark, events):
     assert (field.text, field.comment, "of" in events.definition.names) == ("bigint", "a lot", False)
     with refused(InvalidDefinitionError, "Line 1", "no column 'nope'"):
         sql(spark, "ALTER TABLE e DROP COLUMN nope", {"e": events})
-    with refused(SqlError, "Line 1, column 42", "alter().setDefault()"):
-        sql(spark, "ALTER TABLE e ALTER COLUMN n SET DEFAULT 5", {"e": events})
+
+
+def test_S45_S46_a_statement_sets_rules(spark, events):
+    for change, said in [
+        ("ADD COLUMN n INT DEFAULT 5 COMMENT 'many'", "column n int DEFAULT 5 is added"),
+        ("ADD CONSTRAINT few CHECK (n < 10)", "CHECK few (n < 10) is a constraint"),
+        ("ALTER COLUMN v SET NOT NULL", "column v must not be null"),
+        ("ALTER COLUMN n SET DEFAULT 7", "the default of column n is 7"),
+    ]:
+        assert said in sql(spark, f"ALTER TABLE e {change}", {"e": events}).changes
+    sql(spark, "INSERT INTO e (id, ts, v) VALUES (8, 6, 'x')", {"e": events})
+    sql(spark, "UPDATE e SET n = DEFAULT WHERE id < 8", {"e": events})
+    assert {row.n for row in events.toDF().collect()} == {7}
+    with refused(ConstraintError, "constraint 'few'"):
+        sql(spark, "UPDATE e SET n = n + 3", {"e": events})
+    assert sql(spark, "ALTER TABLE e DROP CONSTRAINT few", {"e": events}).changes == ("constraint few is dropped",)
+    with refused(InvalidDefinitionError, "Line 1", "not boolean"):
+        sql(spark, "ALTER TABLE e ADD CONSTRAINT few CHECK (n)", {"e": events})
 
 
 def test_S44_schema_evolution_makes_room_for_what_the_source_brings(spark, events):

@@ -374,7 +374,6 @@ REFUSED = [
     (MERGE + "WHEN MATCHED THEN INSERT *", "INSERT", r"cannot insert.*updateExpr\(\{\.\.\.\}\)\.insertExpr"),
     (MERGE + "WHEN MATCHED THEN DO NOTHING", "DO", "stay as they are"),
     (MERGE + "WHEN MATCHED THEN UPDATE SET a", "", "= is expected"),
-    (MERGE + "WHEN MATCHED THEN UPDATE SET a = DEFAULT", "DEFAULT", "DEFAULT is no value"),
     (MERGE + "WHEN MATCHED THEN UPDATE SET a = 1 WHERE b", "WHERE", "WHEN MATCHED AND"),
     (MERGE + "WHEN MATCHED THEN DELETE RETURNING *", "RETURNING", "result"),
     (MERGE + "WHEN MATCHED THEN UPDATE SET a = B.a OUTPUT x", "OUTPUT", "result"),

@@ -141,7 +141,7 @@ ASKED = column(
     "INT",
     "a column to ask the analyzer about expressions with",
     "merge.analysis.inspection",
-    "maintenance.purgewhere",
+    "conditions",
 )
 IN_SOURCE = column(
     "source",

@@ -266,7 +266,8 @@ def differences_of_columns(before: TableDefinition, after: TableDefinition) -> I
     for stored, field in now.items():
         old = was.get(stored)
         if old is None:
-            yield f"column {field.name} {field.text} is added"
+            default = "" if field.default is None else f" DEFAULT {field.default}"
+            yield f"column {field.name} {field.text}{default} is added"
             continue
         if old.name != field.name:
             yield f"column {old.name} is called {field.name}"

@@ -79,7 +79,7 @@ def assignments_at(cursor: Cursor, ends: Ends) -> Assignments:
         cursor.dotted("The name of a column")
         column = cursor.since(first)
         cursor.expect("=", "An assignment is column = value.")
-        found.append((column, _value(cursor, ends)))
+        found.append((column, cursor.expression("A value", ends)))
         if not cursor.accept(","):
             return Assignments(found)
 
@@ -213,24 +213,14 @@ def _texts(cursor: Cursor) -> list[str]:
 
 def _values(cursor: Cursor) -> list[str]:
     cursor.expect("(")
-    found = [_value(cursor, at_comma)]
+    found = [cursor.expression("A value", at_comma)]
     while cursor.accept(","):
-        found.append(_value(cursor, at_comma))
+        found.append(cursor.expression("A value", at_comma))
     cursor.expect(")")
     return found
 
 
 _value_ends = either(at_comma, _at_when, at_words(_MORE))
-
-
-def _value(cursor: Cursor, ends: Ends) -> str:
-    place = cursor.token()
-    found = cursor.expression("A value", ends)
-    if found.upper() == "DEFAULT":
-        raise cursor.error_at(
-            place, "DEFAULT is no value here. An INSERT that does not name the column gives it what the table says."
-        )
-    return found
 
 
 def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> None:

@@ -5,7 +5,7 @@ Owns: :class:`MergeCase`, what the strategies generate, and :func:`to_engine`. I
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -32,6 +32,7 @@ class MergeCase:
         condition: over the aliases A (target) and B (source); a ``KeyEquality`` is exactly key equality.
         clauses: their expressions are ``Expr`` or literals.
         on_stale: ``"skip"``, ``"error"`` or ``"force"``.
+        checks: the checks of the definition as functions of a row, by their names (S45).
     """
 
     definition: TableDefinition
@@ -41,10 +42,11 @@ class MergeCase:
     condition: Expr
     clauses: tuple[Clause, ...]
     on_stale: str = "skip"
+    checks: Mapping[str, Callable[[Row], bool | None]] = attrs.field(factory=dict, eq=False, repr=False)
 
     def table(self) -> ModelTable:
         """The table before the merge, in the model."""
-        model = ModelTable(self.definition)
+        model = ModelTable(self.definition, checks=dict(self.checks))
         for batch in self.batches:
             model.commit(batch)
         return model

@@ -31,6 +31,7 @@ LANE = {
     "test_segments.py": 8,
     "test_merge.py": 8,
     "test_altering.py": 8,
+    "test_constraints.py": 8,
     "test_evolution.py": 8,
     "test_partial_updates.py": 8,
     "test_remembered.py": 12,

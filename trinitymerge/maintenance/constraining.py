@@ -148,7 +148,11 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
 def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str) -> dict[str, Any]:
     try:
         unfit = misfit(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
-        row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr("value IS NULL AS is_null", f"{unfit} AS misfit")
+        row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr(
+            "CAST(value AS STRING)",  # else Spark would not compute what is never null
+            "value IS NULL AS is_null",
+            f"{unfit} AS misfit",
+        )
         return row.collect()[0].asDict()
     except Exception as error:
         if not is_sparks(error):

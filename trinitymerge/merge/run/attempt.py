@@ -247,7 +247,7 @@ class _Attempt:
             refusals.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
         counts = count_keys(definition, rows, observed)
         if not counts.unique:
-            refusals.check_unambiguous(definition, rows(), clauses)
+            refusals.check_unambiguous(definition, rows(), clauses, self.plan.options.ambiguous)
         if observed["torn"]:
             refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":

@@ -95,6 +95,7 @@ WITHOUT_SPARK = [
     "storage.publish",
     "storage.redo",
     "storage.storable",
+    "storage.telling",
     "storage.transactions",
     "merge.analysis.effects",
     "merge.assigning",

@@ -24,7 +24,7 @@ from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
 FAULT_POINTS = ("purge.found",)
@@ -58,7 +58,8 @@ def purge_where(
             f"purgeWhere takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r}). Nothing was "
             "erased."
         )
-    with held(backend.spark, LITERAL_NAMES):
+    doing = "a purge looks into all files for rows that fulfil its condition"
+    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
         with analysis_errors(_WHERE):
             search = _Search(backend, F.expr(condition) if isinstance(condition, str) else condition, alias)
         search.check(backend.snapshot().definition)

@@ -247,6 +247,10 @@ class MergePlan:
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         return [line for line in (altered, computed, firsts, left_out) if line]
 
+    def reads_on(self, path: Path, batches: Batches) -> str:
+        """How a path reads a target of some batches, in words that follow "reads"."""
+        return path.reads(Merge(self.analysis, self.verdict, self.backend, self.options.on_stale), batches)
+
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches
         reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
@@ -256,6 +260,6 @@ class MergePlan:
         return [
             f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
-            f"  reads {chosen.reads(merge, self.batches)}{again}",
+            f"  reads {self.reads_on(chosen, self.batches)}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]

@@ -111,6 +111,7 @@ WITHOUT_SPARK = [
     "statements.queries",
     "statements.reading",
     "statements.refused",
+    "statements.wording",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]

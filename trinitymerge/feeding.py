@@ -252,7 +252,8 @@ class FedTable(TableWithAPast):
         Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed.
 
         Args:
-            source: all rows, with the columns of the table but the watermark; each key once.
+            source: all rows, with the columns of the table but the watermark; each key once. What was added to the table after
+                it was created may be missing: it is not compared, and keeps its value.
             at: the moment: a value of the watermark column, of which there must be one. Text is read as that type.
             missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
 

@@ -33,6 +33,7 @@ LANE = {
     "test_altering.py": 8,
     "test_constraints.py": 8,
     "test_evolution.py": 8,
+    "test_inserts.py": 6,
     "test_partial_updates.py": 8,
     "test_remembered.py": 12,
     "test_reader.py": 8,

@@ -8,6 +8,7 @@ import pytest
 from tables import directory_of, new_table
 
 from trinitymerge import Field, InvalidDefinitionError, TableDefinition, TrinityTable
+from trinitymerge.ddl import column_of, fields_of
 from trinitymerge.definition import HIDDEN_TOMBSTONE, TombstoneForm
 
 FIELDS = [
@@ -267,3 +268,27 @@ def test_S5_hidden_columns_never_show(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, v INT")
     assert table.toDF().columns == ["id", "v"]
     assert directory_of(table).exists()
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("a INT GENERATED ALWAYS AS (b + 1), b INT", "computed column.*Assign the value in the merge"),
+        ("a BIGINT generated  by default as identity (START WITH 5)", "numbers that the table would give out.*uuid"),
+        ("a BIGINT NOT NULL IDENTITY(1, 1), b INT", "numbers that the table would give out"),
+        ("a DECIMAL(9) AUTO_INCREMENT", "numbers that the table would give out"),
+    ],
+)
+def test_what_tables_do_not_compute_is_refused_with_what_to_do(spark, schema, words):
+    with pytest.raises(InvalidDefinitionError, match=words):
+        fields_of(schema)
+    name, _, kind = schema.partition(" ")
+    with pytest.raises(InvalidDefinitionError, match=words):
+        column_of(name, kind)
+
+
+def test_words_of_computed_columns_may_be_names_and_comments(spark):
+    schema = (
+        "identity INT, generated INT, s STRUCT<identity: INT>, `a generated always as` INT, c INT COMMENT 'an identity'"
+    )
+    assert [f.name for f in fields_of(schema)] == ["identity", "generated", "s", "a generated always as", "c"]

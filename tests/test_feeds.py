@@ -20,6 +20,7 @@ from trinitymerge import (
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.maintenance.folding import fold
 from trinitymerge.storage.entries import LOOSE, SETTLED
+from trinitymerge.testing import ModelTable
 
 PEOPLE = "id INT, ts INT, v STRING"
 EVENTS = "id INT, ts INT, v STRING, op STRING"
@@ -119,6 +120,59 @@ def test_H11_structs_and_maps_are_compared_by_what_they_hold(spark, tmp_path):
     assert table.snapshot(spark.sql(rows), at=1).execute().rowsAppended == 1
     assert table.snapshot(spark.sql(rows.replace("'x', 1, 'y', 2", "'y', 2, 'x', 1")), at=2).execute().skipped
     assert table.snapshot(spark.sql(rows.replace("'y', 2", "'y', 3")), at=3).execute().rowsAppended == 1
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_H11_S22_an_extract_may_lack_a_column_that_came_later(spark, tmp_path, history):
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=history)
+    model = ModelTable(table.definition)
+
+    def take(at, *rows):
+        told = model.snapshot([{"id": id, "v": v} for id, v in rows], at)
+        result = table.snapshot(frame(spark, "id INT, v STRING", *rows), at=at).execute()
+        assert result.rowsAppended == told.rowsAppended
+        assertRows(table.toDF(), [tuple(row.values()) for row in model.live()])
+        return result.rowsAppended
+
+    take(10, (1, "a"), (2, "b"), (3, "c"))
+    table.alter().addColumn("n", "INT").execute()
+    model.alter(table.definition)
+    more = {"id": 1, "ts": 20, "v": "a", "n": 7}, {"id": 2, "ts": 20, "v": "b", "n": 8}
+    table.applyChanges(
+        spark.createDataFrame([tuple(m.values()) for m in more], "id INT, ts INT, v STRING, n INT")
+    ).execute()
+    model.applyChanges(more)
+    assert take(30, (1, "a"), (2, "b"), (3, "c")) == 0, "it is not compared"
+    assert take(40, (1, "new"), (2, "b"), (4, "d")) == 3
+    assertRows(table.toDF(), [(1, 40, "new", 7), (2, 20, "b", 8), (4, 40, "d", None)])
+    if history:
+        take(
+            35, (1, "late"), (2, "b"), (3, "x")
+        )  # late: it keeps what held at its moment, and leaves the next one as it was
+        take(15, (1, "a"), (2, "b"), (3, "early"))  # when nobody had said n
+        shown = table.versions(track=["v", "n"]).select("id", "v", "n", "validFrom", "validTo")
+        assertRows(shown, [tuple(row[n] for n in shown.columns) for row in model.versions(track=["v", "n"])])
+        assertRows(shown.filter("id = 1 AND v = 'late'").select("n", "validFrom", "validTo"), [(7, 35, 40)])
+    with pytest.raises(InvalidMergeError, match="has no v"):
+        table.snapshot(frame(spark, "id INT, n INT", (1, 1)), at=50)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_H11_S22_an_extract_may_lack_a_field_that_came_later(spark, tmp_path, history):
+    schema = "id INT, ts INT, s STRUCT<a: INT, b: STRUCT<c: INT>>"
+    table = new_table(spark, tmp_path, schema, watermarkKey="ts", history=history)
+    old = "SELECT {} AS id, named_struct('A', {}, 'b', named_struct('c', 1)) AS s"
+    table.snapshot(spark.sql(old.format(1, 1)).union(spark.sql(old.format(2, 1))), at=1).execute()
+    table.alter().widenColumn("s", "STRUCT<a: INT, b: STRUCT<c: INT, d: INT>, e: INT>").execute()
+    whole = "SELECT 1 AS id, 2 AS ts, named_struct('a', 1, 'b', named_struct('c', 1, 'd', 5), 'e', 6) AS s"
+    table.applyChanges(spark.sql(whole)).execute()
+    extract = spark.sql(old.format(1, 1)).union(spark.sql(old.format(2, 1)))
+    assert table.snapshot(extract, at=3).execute().skipped, "they are not compared"
+    table.snapshot(spark.sql(old.format(1, 9)).union(spark.sql(old.format(3, 9))), at=4).execute()
+    shown = table.toDF().select("id", "s.a", "s.b.c", "s.b.d", "s.e")
+    assertRows(shown, [(1, 9, 1, 5, 6), (3, 9, 1, None, None)])
+    with pytest.raises(SchemaMismatchError, match="cannot be stored"):
+        table.snapshot(spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s"), at=5).execute()
 
 
 def test_H11_maxDeleteFraction_guards_a_broken_extract(spark, people):

@@ -100,6 +100,7 @@ WITHOUT_SPARK = [
     "storage.publish",
     "storage.redo",
     "storage.storable",
+    "storage.telling",
     "storage.transactions",
     "merge.analysis.effects",
     "merge.assigning",
@@ -115,6 +116,7 @@ WITHOUT_SPARK = [
     "statements.queries",
     "statements.reading",
     "statements.refused",
+    "statements.wording",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]

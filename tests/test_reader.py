@@ -300,3 +300,49 @@ def test_past_versions_are_read_as_they_were(spark, table):
     first = TrinityTable.forPath(spark, table.path, versionAsOf=1)
     assert [row[2] for row in live_rows(first)] == ["a", "b", "c"]
     assert live_rows(TrinityTable.forPath(spark, table.path, versionAsOf=0)) == []
+
+
+# Comments -------------------------------------------------------------------------------------------------------------
+
+
+def comments_of(df):
+    return {f.name: f.metadata.get("comment") for f in df.schema.fields}
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_toDF_has_the_comments_of_columns(spark, tmp_path, history):
+    schema = "id INT NOT NULL COMMENT 'the key', v STRING COMMENT 'said', ts INT, `a.b` INT COMMENT 'dotted'"
+    table = new_table(spark, tmp_path, schema, watermarkKey="ts", history=history)
+    said = {"id": "the key", "v": "said", "ts": None, "a.b": "dotted"}
+    assert comments_of(table.toDF()) == said
+    fill(table, spark, [(1, "a", 1, 1), (2, "b", 1, 1)], [(1, "c", 2, 1)])
+    assert comments_of(table.toDF()) == said
+    table.alter().renameColumn("v", "w").setColumnComment("w", "now").widenColumn("id", "BIGINT").execute()
+    assert comments_of(table.toDF()) == {"id": "the key", "w": "now", "ts": None, "a.b": "dotted"}
+    assert comments_of(TrinityTable.forPath(spark, table.path, versionAsOf=1).toDF()) == said
+    assertRows(table.toDF(), [(1, "c", 2, 1), (2, "b", 1, 1)])
+    assertRows(table.toDF().filter("id = 1").select("w"), ["c"])
+
+
+def test_tables_made_of_toDF_have_the_comments_too(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT COMMENT 'the key', v STRING"), spark, [(1, "a")])
+    made = TrinityTable.convert(spark, table.toDF(), str(tmp_path / "made"), primaryKey="id")
+    assert comments_of(made.toDF()) == {"id": "the key", "v": None}
+
+
+@pytest.mark.classic("looks at plans")
+def test_comments_keep_no_filter_from_the_files_and_add_nothing_to_the_plan(spark, tmp_path):
+    plain = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(i, "a") for i in range(9)], [(1, "b")])
+    told = fill(
+        new_table(spark, tmp_path, "id INT COMMENT 'k', v STRING COMMENT 'v'"),
+        spark,
+        [(i, "a") for i in range(9)],
+        [(1, "b")],
+    )
+    plans = [t.toDF().filter("id = 3")._jdf.queryExecution().executedPlan().toString() for t in (plain, told)]
+    assert all("EqualTo(id,3)" in plan for plan in plans)
+    operators = [
+        [word for word in ("Exchange", "Window", "Sort ", "FileScan", "Join") for _ in range(plan.count(word))]
+        for plan in plans
+    ]
+    assert operators[0] == operators[1]

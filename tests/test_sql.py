@@ -459,3 +459,45 @@ def test_what_is_found_when_a_merge_is_built_has_a_place_too(spark, events, upda
         assert (error.value.line, error.value.column) == place, str(error.value)
     assert str(error.value).startswith(f"Line {error.value.line}, column {error.value.column}")
     assert words in str(error.value)
+
+
+# Advice ---------------------------------------------------------------------------------------------------------------
+
+PART = "(SELECT 1 AS id, 'a' AS v) AS s"
+WHOLE = "(SELECT 1 AS id, 'a' AS v, 1 AS n, 2 AS ts) AS s"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (f"MERGE INTO t USING {PART} ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", r"UPDATE SET \* EXCEPT \(n\)"),
+        (f"MERGE INTO t USING {PART} ON t.id = s.id WHEN NOT MATCHED THEN INSERT *", r"INSERT \* EXCEPT \(n\)"),
+        (
+            f"MERGE INTO t USING {WHOLE} ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)",
+            r"does not assign n .*INSERT \(column, \.\.\.\) VALUES",
+        ),
+        ("INSERT INTO t (id, v) VALUES (1, 'a')", r"INSERT \(column, \.\.\.\) VALUES"),
+        (
+            f"MERGE INTO t USING {WHOLE} ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = x.v",
+            "AS behind a side gives it another",
+        ),
+        ("UPDATE t SET v = x.v", "AS behind the table gives it another"),
+        (
+            f"MERGE INTO t USING {WHOLE} ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = new",
+            "If the text new is meant, write it as 'new'",
+        ),
+        ("UPDATE h SET v = 'x'", "Assign the watermark in the statement"),
+        (
+            f"MERGE INTO t AS s USING {WHOLE} ON s.id = s.id WHEN MATCHED THEN DELETE",
+            "give one of them another with AS",
+        ),
+    ],
+)
+def test_errors_of_statements_advise_what_a_statement_can_do(spark, tmp_path, text, advice):
+    t = new_table(spark, tmp_path, "id INT, v STRING, n INT NOT NULL, ts INT", watermarkKey="ts")
+    h = new_table(spark, tmp_path, "id INT, v STRING, ts INT", watermarkKey="ts", history=True)
+    with pytest.raises(InvalidMergeError, match=advice) as error:
+        sql(spark, text, {"t": t, "h": h})
+    assert error.value.line == 1
+    for call in ("exceptColumns", "alias(", "map", "table.merge()"):
+        assert call not in str(error.value)

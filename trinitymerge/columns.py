@@ -80,6 +80,12 @@ KEY_TO_FIND = family(
     "merge.analysis.keymatch "
     "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
+PLACE = column(
+    "place",
+    "INT",
+    "the row's place, in the user's order, among source rows with its key and watermark",
+    "merge.feeds.firsts",
+)
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
 
@@ -109,12 +115,7 @@ WINNER = column("winner", "STRUCT", "watermark and version of the key's latest r
 RUNNER_UP = column("runner_up", "STRUCT", "those of the next row, null on the last", "history.explanation")
 # Versions of a key in the order of their time ---------------------------------------------------------------------------
 
-NEXT = column(
-    "next",
-    "STRUCT",
-    "watermark and commit of the key's next row, null on the last",
-    "history.timeline",
-)
+NEXT = column("next", "STRUCT", "watermark and commit of the key's next row, null on the last", "history.timeline")
 CLOSED = column(
     "closed", "BOOLEAN", "something ends the version", "history.timeline", "history.versions maintenance.archiving"
 )

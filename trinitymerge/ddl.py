@@ -26,6 +26,13 @@ _COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
 
 
+_COMPUTED = re.compile(
+    r"\bgenerated\s+(?:always|by\s+default)\s+as(?:\s+identity)?\b|(?<=[\w)>])\s+(?:identity|auto_?increment)\b",
+    re.IGNORECASE,
+)
+"""Values that other systems compute when a row is written."""
+
+
 def fields_of(schema: str | StructType) -> list[Field]:
     """The columns of a schema.
 
@@ -112,6 +119,9 @@ def _ends_default(tokens: list[str], place: int) -> bool:
 
 
 def _parsed(schema: str) -> StructType:
+    computed = _COMPUTED.search(_QUOTED.sub("''", schema))
+    if computed:
+        raise _not_computed(computed.group().strip())
     collated = _COLLATED_CHAR.search(_QUOTED.sub("", schema))
     if collated:
         raise InvalidDefinitionError(
@@ -129,3 +139,16 @@ def _parsed(schema: str) -> StructType:
         if not is_sparks(error):
             raise
         raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+
+
+def _not_computed(words: str) -> InvalidDefinitionError:
+    if "ident" in words.lower() or "increment" in words.lower():
+        return InvalidDefinitionError(
+            f"The schema declares a column of numbers that the table would give out ({words}), and a merge that appends without "
+            "reading the table cannot know which are taken. Let the source bring the key: one that the business has, uuid(), or "
+            "a hash such as xxhash64(...) of what tells rows apart."
+        )
+    return InvalidDefinitionError(
+        f"The schema declares a computed column ({words}), and a table stores what is merged into it and computes nothing. "
+        "Assign the value in the merge, or in its source, or compute it where you query the table: a view can."
+    )

@@ -21,6 +21,7 @@ from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.calls import apply_changes, derived
 from trinitymerge.merge.feeds.events import Feed
 from trinitymerge.merge.feeds.extracts import Extract
+from trinitymerge.merge.feeds.firsts import deduplicated
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.storage.stores import time_travel
 from trinitymerge.upkeep import DEFAULT_ALIAS
@@ -129,18 +130,42 @@ class FedTable(TableWithAPast):
         """
         return companions.delete(self.merge(source))
 
-    def insert(self, source: DataFrame | FedTable, deduplicate: bool = False) -> MergeBuilder:
+    def insert(
+        self,
+        source: DataFrame | FedTable,
+        deduplicate: bool = False,
+        orderBy: str | Column | Sequence[str | Column] | None = None,
+    ) -> MergeBuilder:
         """Inserts rows.
 
         Args:
             source: rows with all columns.
             deduplicate: leave out rows whose primary key is live already, instead of refusing them (S25).
+            orderBy: with ``deduplicate``: of source rows with equal key and watermark take the first, by a column or several, as
+                ``DataFrame.orderBy`` takes them (S12a). Columns that only order are left out. ``rowsSource`` counts what is
+                taken. Costs one more shuffle of the source, and no job.
+
+        Raises:
+            InvalidMergeError: ``orderBy`` without ``deduplicate``, or it is no column.
 
         Example:
             >>> orders.insert(orders.toDF(), deduplicate=True).execute().rowsInserted
             0
+            >>> from pyspark.sql import functions as F
+            >>> loaded = spark.sql("SELECT * FROM VALUES ('7', 1.0, timestamp'2024-01-01', 1), "
+            ...                    "('7', 2.0, timestamp'2024-01-01', 2) AS t(order_id, amount, ts, seq)")
+            >>> orders.insert(loaded, deduplicate=True, orderBy=F.desc("seq")).execute().rowsInserted
+            1
+            >>> orders.toDF().filter("order_id = '7'").select("amount").collect()
+            [Row(amount=Decimal('2.00'))]
         """
-        return companions.insert(self.merge(source) if deduplicate else self.merge(source, "1 = 0"))
+        if orderBy is not None and not deduplicate:
+            raise InvalidMergeError(
+                "insert(): orderBy says which row deduplicate=True takes; without it, no row is left out."
+            )
+        if not deduplicate:
+            return companions.insert(self.merge(source, "1 = 0"))
+        return companions.insert(deduplicated(self.merge(source), self._snapshot().definition, orderBy))
 
     def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
         """Updates the live rows for which a condition is true; all of them if it is None (S22).
@@ -227,7 +252,8 @@ class FedTable(TableWithAPast):
         Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed.
 
         Args:
-            source: all rows, with the columns of the table but the watermark; each key once.
+            source: all rows, with the columns of the table but the watermark; each key once. What was added to the table after
+                it was created may be missing: it is not compared, and keeps its value.
             at: the moment: a value of the watermark column, of which there must be one. Text is read as that type.
             missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
 

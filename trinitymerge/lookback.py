@@ -33,7 +33,8 @@ class TableWithAPast(MaintainedTable):
         """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
 
         Returns:
-            A DataFrame with the columns of the definition, one row per live key.
+            A DataFrame with the columns of the definition and their comments, one row per live key. Its schema says that every
+            column may be null, as Spark says of whatever it reads from files; which may not stands in ``definition.schema``.
 
         Example:
             >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
@@ -41,7 +42,7 @@ class TableWithAPast(MaintainedTable):
         """
         snapshot = self._readable()
         with held(self._backend.spark, LITERAL_NAMES):
-            return reader.live(self._backend, Batches.of(snapshot))
+            return reader.with_comments(reader.live(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """What happened to the live rows after one version, up to another (S41).

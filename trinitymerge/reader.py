@@ -90,6 +90,19 @@ def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataF
     return rows.selectExpr(*[quote(f.name) for f in shown])
 
 
+def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
+    """The same rows, whose schema has the comments of the table's columns.
+
+    An alias costs nothing, and filters go through it. Nullability is another matter: Spark takes whatever it reads from files to
+    be nullable, and an expression that is not would keep filters from the files.
+    """
+    told = {f.name: f.comment for f in definition.fields if f.comment}
+    if not told:
+        return rows
+    columns = {n: F.col(quote(n)) for n in rows.columns}
+    return rows.select(*[c.alias(n, metadata={"comment": told[n]}) if n in told else c for n, c in columns.items()])
+
+
 def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
     """The latest row of every key, tombstones included, with the stored columns (S13).
 

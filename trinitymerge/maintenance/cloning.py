@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Beginning, Commit, Snapshot, current_user
@@ -56,7 +56,7 @@ def clone(source: Maintained, pinned: int | None, target: Maintained) -> Snapsho
     """
     start, attempts = time.perf_counter(), Attempts()
     target.require_free()
-    with target.nothing_left():
+    with target.nothing_left(), telling.if_slow(target.path, f"a clone copies the files of {source.path}"):
         while True:
             newest = source.snapshot()
             snapshot = newest if pinned is None else source.snapshot_at(pinned)

@@ -23,7 +23,7 @@ from trinitymerge.maintenance.tiling import Piece, Tiling, Work, as_segments, ev
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, publish
@@ -133,7 +133,7 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
     snapshot = backend.snapshot()
     for forget in (Forget.of(snapshot.definition), FORGET_NOTHING):
         try:
-            with held(backend.spark, LITERAL_NAMES):
+            with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, "a compaction writes batches anew"):
                 return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]

@@ -25,7 +25,7 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
 from trinitymerge.staging import batch_of, discarded_on_failure, stage
 from trinitymerge.statistics import watermark_metrics
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import Maintained, Staged
 from trinitymerge.storage.entries import Beginning, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.storable import check_storable
@@ -61,7 +61,8 @@ def convert(store: Maintained, source: DataFrame, definition: TableDefinition, o
     check_storable(definition)
     store.require_free()
     with store.nothing_left(), held(store.spark, LITERAL_NAMES), discarded_on_failure(store) as written:
-        with _naming_the_source(store.path):
+        doing = "a conversion writes the rows of its source"
+        with _naming_the_source(store.path), telling.if_slow(store.path, doing):
             staged, observed = _stage(store, source, definition)
         written.append(staged)
         _check(store, staged, observed, definition)

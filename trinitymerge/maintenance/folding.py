@@ -19,7 +19,7 @@ from trinitymerge.maintenance.rewriting import FORGET_NOTHING, rewrite
 from trinitymerge.properties import fold_after_batches, fold_bytes
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import FOLD, SETTLED, Batch, Snapshot, current_user
 from trinitymerge.storage.publish import OnlyAppends, publish
@@ -73,7 +73,8 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
         nothing was changed, and the next merge tries again.
     """
     start = time.perf_counter()
-    with held(backend.spark, LITERAL_NAMES):
+    doing = f"a fold writes {len(replaces)} batches as one"
+    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
         rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
     # Beside settled archives it is no base: a late row may end one of their versions (H6).
     everything = len(replaces) == len(snapshot.current) and not snapshot.archives(SETTLED)

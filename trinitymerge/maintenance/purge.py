@@ -26,7 +26,7 @@ from trinitymerge.markers import hash_of_key
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import stage
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
@@ -169,7 +169,7 @@ def purge(
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
-    with held(backend.spark, LITERAL_NAMES):
+    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, "a purge looks for its keys in all files"):
         return _purge(backend, keys, finish)
 
 

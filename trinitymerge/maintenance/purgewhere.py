@@ -22,8 +22,13 @@ from trinitymerge.expressions import any_of, empty_frame, is_null, quote
 from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.settings import LITERAL_NAMES, held
+<<<<<<< HEAD
 from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text, storage_failed
 from trinitymerge.storage import faults
+=======
+from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
+from trinitymerge.storage import faults, telling
+>>>>>>> small
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
 FAULT_POINTS = ("purge.found",)
@@ -57,7 +62,8 @@ def purge_where(
             f"purgeWhere takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r}). Nothing was "
             "erased."
         )
-    with held(backend.spark, LITERAL_NAMES):
+    doing = "a purge looks into all files for rows that fulfil its condition"
+    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
         with analysis_errors(_WHERE):
             search = _Search(backend, F.expr(condition) if isinstance(condition, str) else condition, alias)
         check_condition(

@@ -6,13 +6,13 @@ Owns: vacuum and restore. Deletes only what the log proves to be unused.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
 from trinitymerge.evolving import brought_back
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import RESTORE, Batch, Commit, Snapshot, current_user, now_ms
@@ -40,11 +40,23 @@ def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[s
     """
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
-    cutoff_ms = now_ms() - int(retention_hours * _MS_PER_HOUR)
-    removable = list(_removable(backend, cutoff_ms))
-    faults.fault("vacuum.listed")
-    if dry_run:
-        return removable
+    cutoff_ms, start = now_ms() - int(retention_hours * _MS_PER_HOUR), time.perf_counter()
+    with telling.if_slow(backend.path, "a vacuum looks for files that no version needs and removes them"):
+        removable = list(_removable(backend, cutoff_ms))
+        faults.fault("vacuum.listed")
+        if dry_run:
+            return removable
+        removed = _removed(backend, removable)
+    seconds = time.perf_counter() - start
+    telling.done(
+        backend.path,
+        f"vacuum has removed {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s",
+    )
+    return removed
+
+
+def _removed(backend: Maintained, removable: Iterable[str]) -> list[str]:
+    """What has gone of what can go."""
     removed = []
     for path in removable:
         if not _is_needed_now(backend, path):

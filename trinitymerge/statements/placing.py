@@ -1,6 +1,7 @@
 """Where in a statement an error belongs that was found after it had been read.
 
-Owns: adding line and column to errors of a merge that know of clauses and names, and of no text they stand in.
+Owns: adding line and column to errors of a merge that know of clauses and names, and of no text they stand in. What they advise is
+said in SQL there, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from trinitymerge.statements.glot import lexemes
 from trinitymerge.statements.places import place
 from trinitymerge.statements.queries import Edited
 from trinitymerge.statements.reading import misread_at
+from trinitymerge.statements.wording import in_sql
 
 _QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
 
@@ -40,7 +42,8 @@ def placed(
             found = _offset(statement.result, message, tuple(clauses), places, getattr(error, "clause", None), start)
             line, column = place(statement.text, statement.original(found))
             vars(error).update(line=line, column=column)
-            error.args = (f"Line {line}, column {column}: {message}", *error.args[1:])
+            told = in_sql(message, getattr(error, "columns", None) or ())
+            error.args = (f"Line {line}, column {column}: {told}", *error.args[1:])
         raise
 
 

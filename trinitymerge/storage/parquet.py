@@ -28,7 +28,7 @@ from trinitymerge.jvm import count_input_files
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import OWED_PREFIX, Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
@@ -99,6 +99,7 @@ class ManagedBackend(BatchDirectories):
             self._latest = self.log.create(commit)
         except FileExistsError:
             raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
+        telling.committed(self.path, commit)
         return self._latest
 
     def _refuse_foreign_files(self) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol
 import attrs
 
 from trinitymerge.errors import ConcurrentCommitError
+from trinitymerge.storage import telling
 from trinitymerge.storage.entries import FOLD, Batch, Commit, Snapshot
 
 
@@ -219,7 +220,9 @@ def publish(
     everything = Landed(base, base, ())
     while True:
         try:
-            return history.commit(commit, base)
+            after = history.commit(commit, base)
+            telling.committed(history.path, commit)
+            return after
         except VersionTaken as taken:
             landed = Landed.after(history, base)
             if landed.now.version < taken.version:

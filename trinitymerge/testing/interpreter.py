@@ -14,13 +14,25 @@ from typing import Any, cast
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.merge.clauses import Assignments, Change, Clause, Delete, Update, WhenOnlyOnTarget
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.clauses import (
+    All,
+    Assignments,
+    Change,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+)
 from trinitymerge.testing.changes import Key, Outcome
 from trinitymerge.testing.checks import Names, assigned_watermark, check_merge, check_versions_are_kept
 from trinitymerge.testing.evaluation import Evaluation
 from trinitymerge.testing.events import Event
 from trinitymerge.testing.expressions import KeyEquality, Row
 from trinitymerge.testing.feeding import Feeding
+from trinitymerge.testing.firsts import firsts
 from trinitymerge.testing.netchanges import Latest
 from trinitymerge.testing.remembered import merge_remembered
 from trinitymerge.testing.results import ModelResult
@@ -196,6 +208,26 @@ class ModelTable(Feeding):
     def _merge_events(self, events: list[Event], **options: Any) -> ModelResult:
         columns = [*Event({}).source, *self.definition.names]
         return self.merge([event.source for event in events], Event.clauses, sourceColumns=columns, **options)
+
+    def insert(
+        self,
+        source: Sequence[Mapping[str, Any]],
+        deduplicate: bool = False,
+        orderBy: Callable[[Mapping[str, Any]], Any] | None = None,
+        **options: Any,
+    ) -> ModelResult:
+        """Inserts rows (S25); ``options`` as in :meth:`merge`.
+
+        Args:
+            source: the rows.
+            deduplicate: leave out rows whose key is live.
+            orderBy: and of those with equal key and watermark all but the first, by what this makes of a row (S12a).
+            **options: of :meth:`merge`.
+        """
+        if orderBy is not None and not deduplicate:
+            raise InvalidMergeError("insert: orderBy says which row deduplicate=True takes.")
+        rows = source if orderBy is None else firsts(self._names(source, None), source, orderBy)
+        return self.merge(rows, [WhenNotMatched(None, [Insert(All())])], None if deduplicate else False, **options)
 
     def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
         """Updates live rows without a source; ``options`` as in :meth:`merge`."""

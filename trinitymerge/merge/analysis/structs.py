@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from trinitymerge.assignment import widens, widens_exactly
 from trinitymerge.expressions import NULL, case, cast, find_name, is_not_null, quote, sql_type, text_literal
@@ -93,6 +93,15 @@ def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = 
         inside = completed(each, kind.valueType, wanted.valueType, None, depth + 1)
         return cast(Sql(f"transform_values({value}, (`key{depth}`, {each}) -> {inside})"), wanted)
     return cast(value, wanted)
+
+
+def part_of(wanted: DataType, kind: DataType) -> DataType:
+    """A type with those fields of structs only that another type has, as it would be if that had been :func:`completed`."""
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return wanted
+    theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+    here = [(f, theirs[f.name.casefold()]) for f in wanted.fields if f.name.casefold() in theirs]
+    return StructType([StructField(f.name, part_of(f.dataType, k)) for f, k in here])
 
 
 def _field(struct: Sql, name: str) -> Sql:

@@ -29,6 +29,7 @@ from trinitymerge.expressions import (
     is_null,
     is_tombstone,
     not_,
+    null_of,
     or_else,
     over,
     physical_type,
@@ -38,9 +39,10 @@ from trinitymerge.expressions import (
 from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import equatable, field_of
 from trinitymerge.history.versions import literal, valid_at
+from trinitymerge.merge.analysis.structs import completed, part_of
 from trinitymerge.merge.feeds.derived import Derived
 from trinitymerge.merge.feeds.events import Events, free_name
-from trinitymerge.merge.feeds.fitting import fitting
+from trinitymerge.merge.feeds.fitting import fitting, lacks_grown
 from trinitymerge.observation import Gathering
 from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql
@@ -90,7 +92,7 @@ class Extract:
                 f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} have no order in the log."
             )
         exact = is_case_sensitive(source.sparkSession)
-        optional = {*own.watermarkKey, own.tombstoneKey}
+        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.added)}
         lacking = [n for n in own.names if n not in optional and find_name(n, source.columns, exact) is None]
         if lacking:
             raise InvalidMergeError(
@@ -185,7 +187,7 @@ class _Comparing:
 
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
-        own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN given END)"
+        own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN {self._completed()} END)"
         if self.following is None or self.written is None:
             return events.selectExpr(*keys, f"{own} AS event")
         find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
@@ -205,7 +207,7 @@ class _Comparing:
         )
 
     def _values(self) -> list[Field]:
-        """The columns that are compared: all but key and moment, and the tombstone's if the extract has it."""
+        """The columns of a row: all but key and moment, and the tombstone's if the extract has it."""
         own, exact = self.extract.own, is_case_sensitive(self.extract.source.sparkSession)
         fixed = {*own.primaryKey, *own.watermarkKey}
         has_tombstone = own.tombstoneKey and find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
@@ -234,10 +236,35 @@ class _Comparing:
         values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
         return Sql(f"named_struct('dies', {FALSE}{values})")
 
-    def _fitting(self, field: Field, is_key: bool = False) -> Sql:
+    def _column(self, field: Field) -> str | None:
+        """The column of the extract that a field is taken from; None if it may lack it, and does (S22)."""
         source = self.extract.source
-        column = find_name(field.name, source.columns, is_case_sensitive(source.sparkSession)) or field.name
-        return fitting(source, column, field, CALL, is_key)
+        return find_name(field.name, source.columns, is_case_sensitive(source.sparkSession))
+
+    def _fitting(self, field: Field, is_key: bool = False) -> Sql:
+        """A value of the extract as it is stored; null where it has none, which :meth:`_value` fills."""
+        column = self._column(field)
+        if column is None:
+            return Sql(null_of(field))
+        kind = self.extract.source.schema[column].dataType
+        if lacks_grown(kind, field):
+            return completed(quote(column), kind, physical_type(field))
+        return fitting(self.extract.source, column, field, CALL, is_key)
+
+    def _value(self, i: int, field: Field) -> Sql:
+        """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
+        given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
+        if column is None:
+            return held
+        kind = self.extract.source.schema[column].dataType
+        if not lacks_grown(kind, field):
+            return given
+        wanted = physical_type(field)
+        return completed(given, part_of(wanted, kind), wanted, held)
+
+    def _completed(self) -> Sql:
+        values = "".join(f", 'v{i}', {self._value(i, f)}" for i, f in enumerate(self._values()))
+        return Sql(f"named_struct('dies', {FALSE}{values})")
 
     def _held(self) -> DataFrame:
         own = self.extract.own
@@ -246,9 +273,9 @@ class _Comparing:
         return self.held.selectExpr(*keys, f"named_struct({values}) AS held")
 
     def _differs(self) -> Sql:
-        pairs = ((f"v{i}", physical_type(f)) for i, f in enumerate(self._values()))
+        compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
         equal = all_of(
-            same(equatable(field_of(Sql("given"), n), kind), equatable(field_of(Sql("held"), n), kind))
-            for n, kind in pairs
+            same(*(equatable(v, physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
+            for i, f in compared
         )
         return any_of([is_null(Sql("held")), not_(equal)])

@@ -6,13 +6,28 @@ Owns: that a value which does not fit its column is an error there too, never a 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
 
 from trinitymerge.assignment import Storing, stored, storing
 from trinitymerge.definition import Field
 from trinitymerge.errors import SchemaMismatchError
+<<<<<<< HEAD
 from trinitymerge.expressions import all_of, case, is_not_null, is_null, quote, text_literal
+=======
+from trinitymerge.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
+from trinitymerge.merge.analysis.assignment import Storing, stored, storing
+from trinitymerge.merge.analysis.structs import can_be_completed
+>>>>>>> small
 from trinitymerge.merge.run.failures import MISFIT
 from trinitymerge.sqltext import Sql
+
+
+def lacks_grown(kind: DataType, field: Field) -> bool:
+    """True if values of a type go into a column but for fields of structs that came later (S22)."""
+    grown = {tuple(name.casefold() for name in path) for path in field.grown}
+    if not grown or storing(kind, field) is not Storing.REFUSED:
+        return False
+    return can_be_completed(kind, physical_type(field), lambda path: tuple(n.casefold() for n in path) in grown)
 
 
 def fitting(source: DataFrame, column: str, field: Field, call: str, is_key: bool = False, fails: bool = True) -> Sql:

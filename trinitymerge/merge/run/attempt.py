@@ -32,7 +32,7 @@ from trinitymerge.merge.run.beside import Beside
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.following import planned_again
-from trinitymerge.merge.run.noted import parameters_of
+from trinitymerge.merge.run.noted import doing, parameters_of
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -46,7 +46,7 @@ from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import is_above, is_below
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Snapshot, current_user
@@ -124,6 +124,7 @@ class _Attempt:
         base: the snapshot that is committed upon.
         snapshot: the same, with the columns that the merge adds.
         seconds: time per phase.
+        phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
     """
@@ -134,10 +135,15 @@ class _Attempt:
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
     beside: list[Beside] = attrs.field(factory=list)
+    phase: str = "source"
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
+        with telling.if_slow(self.plan.backend.path, lambda: doing(self.plan, self.path, self.snapshot, self.phase)):
+            return self._run()
+
+    def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend.path):
             compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
@@ -247,7 +253,7 @@ class _Attempt:
             refusals.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
         counts = count_keys(definition, rows, observed)
         if not counts.unique:
-            refusals.check_unambiguous(definition, rows(), clauses)
+            refusals.check_unambiguous(definition, rows(), clauses, self.plan.options.ambiguous)
         if observed["torn"]:
             refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
@@ -357,7 +363,7 @@ class _Attempt:
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, self.phase = time.perf_counter(), phase
         try:
             yield
         finally:

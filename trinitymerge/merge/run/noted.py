@@ -1,4 +1,4 @@
-"""What the log says of a merge, for people: its clauses, its condition, and where its rows come from (S36b).
+"""What logs say of a merge, for people: its clauses, its condition, and where its rows come from (S36b).
 
 Owns: what stands in the parameters of a commit, and taking values out of the user's text. A log is never rewritten, so nothing
 may get into it that a purge would have to take out again.
@@ -12,7 +12,10 @@ from typing import Any
 from pyspark.sql import Column
 
 from trinitymerge.merge.clauses import Clause
+from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.run.plan import MergePlan
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import Snapshot
 
 _TOKEN = re.compile(
     r"""(?P<name>`(?:[^`]|``)*`|[^\W\d]\w*)|(?P<comment>--[^\r\n]*|/\*.*\*/)|(?P<value>'[^']*'|"[^"]*"|\d[\w.]*)|.""",
@@ -32,6 +35,22 @@ def parameters_of(plan: MergePlan) -> dict[str, Any]:
             asked |= {"condition": without_values(analysis.condition)} if is_own else {}
             asked["sourceColumns"] = analysis.source.schema.names
     return {**asked, **({"comment": options.comment} if options.comment else {})}
+
+
+_DOING = {
+    "source": "evaluates its source",
+    "write": "writes its batch",
+    "validate": "checks its batch",
+    "history": "writes rows for other tables",
+    "commit": "commits",
+}
+"""The phases of an attempt, in words."""
+
+
+def doing(plan: MergePlan, path: Path, snapshot: Snapshot, phase: str) -> str:
+    """What a merge is at, for Python's log."""
+    reads = plan.reads_on(path, Batches.of(snapshot))
+    return f"a merge into version {snapshot.version} {_DOING[phase]} ({path.name}; it reads {reads})"
 
 
 def _heading(clause: Clause) -> str:

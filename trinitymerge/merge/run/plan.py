@@ -63,6 +63,8 @@ class Options:
         is_sequenced: each row that is written must say when.
         counts: every count of the result is to be known (S30b).
         comment: of the user's, for ``history()`` (S36b).
+        ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
+        rows_left_out: which rows of the source have been, in words; empty if none (S12a).
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
         follows_source: the table gets what columns the source has and it has not (S44).
         newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
@@ -84,6 +86,8 @@ class Options:
     newest: Callable[[Backend], Snapshot] = newest_of
     counts: bool = False
     comment: str = ""
+    ambiguous: str = ""
+    rows_left_out: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -238,8 +242,14 @@ class MergePlan:
         left_out = (
             f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
         )
+        rows = self.options.rows_left_out
+        firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
-        return [line for line in (altered, computed, left_out) if line]
+        return [line for line in (altered, computed, firsts, left_out) if line]
+
+    def reads_on(self, path: Path, batches: Batches) -> str:
+        """How a path reads a target of some batches, in words that follow "reads"."""
+        return path.reads(Merge(self.analysis, self.verdict, self.backend, self.options.on_stale), batches)
 
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches
@@ -250,6 +260,6 @@ class MergePlan:
         return [
             f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
-            f"  reads {chosen.reads(merge, self.batches)}{again}",
+            f"  reads {self.reads_on(chosen, self.batches)}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]

@@ -109,8 +109,16 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     )
 
 
-def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+def check_unambiguous(
+    definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], advice: str = ""
+) -> None:
     """Refuses two different rows for one key with equal watermarks (S12). Only asked when some key has several rows.
+
+    Args:
+        definition: of the table.
+        staged: the batch.
+        clauses: of the merge.
+        advice: what to do about it, if the call knows better.
 
     Raises:
         AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
@@ -135,7 +143,7 @@ def check_unambiguous(definition: TableDefinition, staged: DataFrame, clauses: t
     raise AmbiguousMergeError(
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) with {same}: "
         f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. "
-        f"{_history_advice(definition, clauses) or _ONE_ROW_EACH}",
+        f"{advice or _history_advice(definition, clauses) or _ONE_ROW_EACH}",
         keys=keys,
         columns=definition.primaryKey,
     )

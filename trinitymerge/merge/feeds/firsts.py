@@ -1,0 +1,93 @@
+"""Of several rows that nothing in the table tells apart, the first: what ``insert(deduplicate=True, orderBy=)`` means (S12a).
+
+Owns: which rows of a source are left out. Those that come first together all stay, for the merge to refuse them, or to take
+them for one if they are equal: what is ambiguous is its business (S12).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from trinitymerge.columns import PLACE
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
+from trinitymerge.expressions import equals, find_name, is_case_sensitive
+from trinitymerge.merge.analysis.ignored import mentions
+from trinitymerge.merge.arguments import text_of
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.feeds.fitting import fitting
+from trinitymerge.sessions import analysed
+from trinitymerge.spark_errors import analysis_errors
+from trinitymerge.sqltext import Sql
+
+CALL = "insert()"
+_ONE_PLACE = "orderBy puts these rows at the same place: add to it what tells them apart."
+_SAY_WHICH = (
+    "Say which of them to insert: insert(source, deduplicate=True, orderBy=...) takes the first, for instance by "
+    'orderBy=F.desc("loaded_at").'
+)
+
+
+def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> MergeBuilder:
+    """A merge whose source has, of rows with equal key and watermark, only the first; all of it if no order is given.
+
+    Raises:
+        InvalidMergeError: the order is none, or means nothing over the source.
+    """
+    source = merge._source
+    by = order_of(order)
+    if source is None or not by:
+        return merge._with(ambiguous=_SAY_WHICH)
+    same = _told_apart_by(source, own)
+    if not same:
+        return merge  # what is wrong is said when the merge is built
+    with analysis_errors(f"{CALL}, orderBy"):
+        place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
+        found = analysed(source.select("*", place.alias(PLACE)).filter(equals(PLACE, Sql("1"))).drop(PLACE))
+    texts = [text_of(b) for b in by]
+    only_ordering = [
+        n
+        for n in source.columns
+        if find_name(n, own.names, is_case_sensitive(source.sparkSession)) is None
+        and any(mentions(t, n) for t in texts)
+    ]
+    shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
+    chosen = attrs.evolve(merge, source=found.drop(*only_ordering))
+    return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
+
+
+def order_of(given: Any) -> tuple[str | Column, ...]:
+    """What ``orderBy`` was given: a column or several, as ``DataFrame.orderBy`` takes them.
+
+    Raises:
+        InvalidMergeError: it is something else.
+    """
+    if given is None:
+        return ()
+    found = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if not found or not all(isinstance(f, (str, Column)) for f in found):
+        raise InvalidMergeError(f"{CALL}: orderBy takes a column name, a Column, or a list of these, got {given!r}.")
+    return found
+
+
+def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
+    """By name the key and the watermark of the source's rows, as they are stored; none if the source is no good.
+
+    A watermark that the source lacks is the same in all rows of a key (S10).
+    """
+    exact = is_case_sensitive(source.sparkSession)
+    columns = {n: find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
+    if any(columns[k] is None for k in own.primaryKey):
+        return {}
+    try:
+        return {
+            n: fitting(source, column, own.field(n), CALL, is_key=n in own.primaryKey, fails=False)
+            for n, column in columns.items()
+            if column is not None
+        }
+    except SchemaMismatchError:
+        return {}

@@ -81,6 +81,19 @@ def switch(spark, table):
     table.alter().setHistory().execute()
 
 
+def follow(spark, table):
+    """The source brings a column that the table does not have, for rows that are there and for others."""
+    source = frame(spark, f"{ROWS}, x STRING", (1, 50, "merged", False, "x"), (7, 50, "new", False, "y"))
+    chain = table.merge(source).withSchemaEvolution()
+    chain.whenMatched().updateAll().whenNotMatched().insertAll().execute()
+
+
+def alter(spark, table):
+    """A new column takes a name that another one had."""
+    changes = table.alter().renameColumn("v", "w").addColumn("v", "INT").dropColumn("old").widenColumn("n", "BIGINT")
+    changes.execute()
+
+
 def vacuum(spark, table):
     table.vacuum(retentionHours=0)
 
@@ -127,6 +140,8 @@ OPERATIONS: dict[str, Callable[..., None]] = {
             fold_versions,
             extract,
             switch,
+            follow,
+            alter,
         ),
         *(purge_where, clone, convert),
     )
@@ -136,7 +151,10 @@ MAKES = {
     "convert": [(1, 10, "a", False)],
 }
 """The operations that make another table, and its rows."""
-BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {"switch": "compacted"}
+BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {
+    "switch": "compacted",
+    "alter": "columned",
+}
 """The table that an operation begins with, if it is not the ordinary one."""
 
 STAGE = ["stage.before", "stage.written", "stage.synced"]
@@ -186,6 +204,8 @@ STEPS = {
     "fold_versions": [*[*STAGE, "replace.written"] * 2, "fold.staged", *COMMIT, "fold.committed"],
     "extract": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "switch": ["alter.prepared", *COMMIT, "alter.committed"],
+    "follow": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "alter": ["alter.prepared", *COMMIT, "alter.committed"],
     "clone": [*["clone.batch"] * 2, "clone.copied", *COMMIT],
     "convert": [*STAGE, "replace.written", "convert.staged", *COMMIT],
 }
@@ -208,6 +228,8 @@ QUICK = {
     "fold_versions": {"fold.staged", "create.published"},
     "extract": {"validate.done", "create.published"},
     "switch": {"alter.prepared", "create.published", "alter.committed"},
+    "follow": {"validate.done", "create.written", "create.published"},
+    "alter": {"create.written", "create.published", "replace.written"},
     "purge_where": {"purge.found", "purge.found:2"},
     "clone": {"clone.batch:2", "clone.copied", "create.written", "create.published"},
     "convert": {"stage.written", "convert.staged", "create.published"},
@@ -238,9 +260,10 @@ def cases() -> list:
 
 @attrs.frozen
 class State:
-    """What a table is to its users: its rows, what its history says, its versions, the extracts that it has taken, and the rows
-    of the table beside it, if there is one."""
+    """What a table is to its users: its columns and rows, what its history says, its versions, the extracts that it has taken, and
+    the rows of the table beside it, if there is one."""
 
+    columns: list
     rows: list
     history: list
     versions: list
@@ -251,12 +274,13 @@ class State:
     def of(cls, table: TrinityTable) -> State:
         commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
         opened = TrinityTable.forPath(table._backend.spark, table.path)
+        columns = [(f.name, f.text) for f in opened.definition.fields]
+        assert [(f.name, f.dataType.simpleString()) for f in opened.toDF().schema] == columns
         versions = opened.versions().collect() if opened.definition.history else []
         past = directory_of(table).with_name(f"{directory_of(table).name}-past")
         beside = live_rows(TrinityTable.forPath(table._backend.spark, str(past))) if past.exists() else []
-        return cls(
-            live_rows(table), commits, sorted(map(tuple, versions), key=repr), opened._snapshot().extracts, beside
-        )
+        told = sorted(map(tuple, versions), key=repr)
+        return cls(columns, live_rows(table), commits, told, opened._snapshot().extracts, beside)
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +294,7 @@ def before(spark, tmp_path_factory) -> TrinityTable:
 
 @pytest.fixture(scope="module")
 def begun(spark, before, tmp_path_factory) -> dict[str, TrinityTable]:
-    """The tables that operations begin with: the ordinary one; it, compacted; and one with versions, some of them archived."""
+    """The tables that operations begin with: the ordinary one; it, compacted; and two with versions, some of them archived."""
     directory, settings = tmp_path_factory.mktemp("versions"), {CHECKPOINT_INTERVAL: "1"}
     table = new_table(spark, directory, ROWS, properties=settings, **KEYS, history=True)
     fill(table, spark, [(i, 10, "a", False) for i in range(5)], [(1, 20, "b", False), (4, 20, None, True)])
@@ -281,7 +305,11 @@ def begun(spark, before, tmp_path_factory) -> dict[str, TrinityTable]:
     )
     compacted = copy_of(before, spark)
     compacted.compact()
-    return {"ordinary": before, "compacted": compacted, "remembering": table}
+    columned = new_table(spark, directory, f"{ROWS}, n INT, old STRING", properties=settings, **KEYS, history=True)
+    fill(columned, spark, [(i, 10, "a", False, i, "old") for i in range(4)], [(1, 20, "b", False, 1, None)])
+    columned.compact()
+    fill(columned, spark, [(1, 30, "c", False, -1, "old"), (3, 15, "late", False, 3, None)])
+    return {"ordinary": before, "compacted": compacted, "remembering": table, "columned": columned}
 
 
 @pytest.fixture(scope="module")
@@ -321,17 +349,23 @@ def leftovers(table: TrinityTable) -> set[str]:
     return (batch_directories(table) - named) | {name for name in log_files(table) if name.startswith(".")}
 
 
+def next_row(table: TrinityTable) -> tuple:
+    """One that needs the columns that the table has by now, and their types."""
+    values = {"string": "next", "int": 7, "bigint": 1 << 40, "boolean": False}
+    return tuple({"id": 9, "ts": 99}.get(f.name, values[f.text]) for f in table.definition.fields)
+
+
 def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None:
     """The next writer goes on as if nothing had been; nothing but a vacuum removes what was left, and nothing else."""
-    version, left = table.version, leftovers(table)
-    assert merge_into(table, spark, [(9, 99, "next", False)]).version == version + 1
+    version, left, row = table.version, leftovers(table), next_row(table)
+    assert merge_into(table, spark, [row]).version == version + 1
     assert leftovers(table) == left
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
     begun = table._snapshot().begins_at
     assert {f"{v:020d}.json" for v in (0, *range(begun + 1, version + 2))} <= log_files(table)
-    assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, (9, 99, "next", False)], key=repr)
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, row], key=repr)
 
 
 def check_made_or_not(spark, operation: str, table: TrinityTable, made: bool) -> None:
@@ -379,6 +413,30 @@ def test_an_operation_that_was_killed_can_be_repeated(spark, before, after):
     assert (left.rowsRemoved, left.filesDeleted > 0) == (0, True)
     assert State.of(table).rows == after["purge"][1].rows
     assert table.purge([1]).filesDeleted == 0
+
+
+@pytest.mark.parametrize(("operation", "step"), [("follow", "validate.done"), ("alter", "create.written")])
+def test_S43_S44_what_was_killed_before_it_changed_columns_can_be_repeated(spark, begun, after, operation, step):
+    table = begin(begun, operation, spark)
+    process = fork(OPERATIONS[operation], table.path, spark, fault=step)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    OPERATIONS[operation](spark, table)
+    assert State.of(table) == after[operation][1]
+
+
+@pytest.mark.parametrize("operation", ["follow", "alter"])
+def test_S43_S44_the_version_before_columns_were_changed_keeps_them(spark, begun, nothing, operation):
+    before = nothing[BEGIN_AS.get(operation, "ordinary")]
+    table = begin(begun, operation, spark)
+    process = fork(OPERATIONS[operation], table.path, spark, fault="create.published")
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    past = TrinityTable.forPath(spark, table.path, versionAsOf=table.version - 1)
+    assert [(f.name, f.dataType.simpleString()) for f in past.toDF().schema] == before.columns
+    assert live_rows(past) == before.rows
+    table.restore(table.version - 1)
+    assert live_rows(table) == before.rows
 
 
 # No point is forgotten ------------------------------------------------------------------------------------------------

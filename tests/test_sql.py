@@ -243,7 +243,7 @@ def test_S32a_queries_in_conditions_and_values_see_the_tables_of_the_statement(s
         spark,
         f"""MERGE INTO e AS t USING (SELECT * FROM given WHERE id < 9) AS s ON t.id = s.id
         WHEN MATCHED AND t.id = (SELECT min(e.id) FROM e) THEN
-            UPDATE SET v = concat((SELECT v FROM e VERSION AS OF {version} AS o WHERE o.id = t.id), s.v)
+            UPDATE SET v = concat((SELECT max(v) FROM e VERSION AS OF {version} AS o WHERE o.id = t.id), s.v)
         WHEN NOT MATCHED BY SOURCE AND t.id NOT IN (SELECT given.id FROM given) THEN DELETE""",
         tables,
     )

@@ -387,6 +387,19 @@ def test_H9_S46_events_that_lack_a_column_leave_it_and_new_keys_get_the_default(
         assert [r.n for r in table.versions().filter("id = 9").orderBy("ts").collect()] == [0, 0]
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_H11_S46_an_extract_that_lacks_a_column_leaves_it_and_new_keys_get_the_default(spark, tmp_path, history):
+    table = fill(new_table(spark, tmp_path, STOCK, history=history, **KEYS), spark, ROWS)
+    extract = [{"id": 1, "item": "A"}, {"id": 3, "item": "c"}, {"id": 9, "item": "i"}]
+    table.snapshot(spark.createDataFrame([tuple(r.values()) for r in extract], "id INT, item STRING"), at=30).execute()
+    rows = [(1, 30, "A", 5, False), (3, 10, "c", None, False), (9, 30, "i", 0, False)]
+    assertRows(table.toDF(), rows)
+    model = ModelTable(table.definition)
+    model.commit([dict(zip(table.definition.names, row, strict=True)) for row in ROWS])
+    model.snapshot(extract, 30)
+    assert [tuple(row.values()) for row in model.live()] == rows
+
+
 # Engine and interpreter -----------------------------------------------------------------------------------------------------
 
 

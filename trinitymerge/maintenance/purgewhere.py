@@ -22,13 +22,8 @@ from trinitymerge.expressions import any_of, empty_frame, is_null, quote
 from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.settings import LITERAL_NAMES, held
-<<<<<<< HEAD
 from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text, storage_failed
-from trinitymerge.storage import faults
-=======
-from trinitymerge.spark_errors import analysis_errors, is_sparks, quiet, spark_text, storage_failed
 from trinitymerge.storage import faults, telling
->>>>>>> small
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
 FAULT_POINTS = ("purge.found",)

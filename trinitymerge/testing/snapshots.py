@@ -17,7 +17,7 @@ from trinitymerge.testing.checks import Names
 from trinitymerge.testing.events import Event, delete_of
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.values import alive_value, is_tombstone, order_key, order_keys, store, zero
+from trinitymerge.testing.values import alive_value, default_value, is_tombstone, order_key, order_keys, store, zero
 
 
 @attrs.frozen
@@ -47,7 +47,11 @@ def check_snapshot(names: Names, at: Any, missing: str) -> None:
     if missing not in ("delete", "keep"):
         raise InvalidMergeError(f"snapshot: missing= is 'delete' or 'keep', got {missing!r}.")
     names.source_key()
-    optional = (*definition.watermarkKey, definition.tombstoneKey, *(f.name for f in definition.fields if f.added))
+    optional = (
+        *definition.watermarkKey,
+        definition.tombstoneKey,
+        *(f.name for f in definition.fields if f.may_be_left_out),
+    )
     lacking = [n for n in definition.names if n not in optional and names.source_column(n) is None]
     if lacking:
         raise InvalidMergeError(f"The source has no column {', '.join(lacking)}.", columns=lacking)
@@ -84,7 +88,7 @@ def _stored_row(names: Names, given: Row, at: Any) -> Row:
     if is_tombstone(definition, told[definition.tombstone_column]):  # S9: the rest is not judged
         blank = {field.name: None if field.nullable else zero(field) for field in definition.stored_fields}
         return {**blank, **told}
-    return {f.name: _store(definition, f.name, row.get(f.name)) for f in definition.stored_fields}
+    return {f.name: _store(definition, f.name, row.get(f.name, default_value(f))) for f in definition.stored_fields}
 
 
 def _store(definition: TableDefinition, name: str, value: Any) -> Any:
@@ -114,7 +118,7 @@ def snapshot_events(
     """
     definition, rules = names.definition, RowRules(names.definition)
     compared = [n for n in definition.names if names.source_column(n) is not None and n not in definition.watermarkKey]
-    lacking = [f.name for f in definition.fields if f.added and names.source_column(f.name) is None]
+    lacking = [f for f in definition.fields if f.may_be_left_out and names.source_column(f.name) is None]
     events: dict[Key, Event] = {}
     for key, row in snapshot.items():
         held = now.held.get(key)
@@ -122,7 +126,7 @@ def snapshot_events(
             if held is not None:
                 events[key] = delete_of(definition, key, {definition.watermarkKey[0]: now.at})
         elif held is None or _content(row, compared) != _content(held, compared):
-            kept = {n: held[n] for n in lacking} if held is not None else {}  # S22
+            kept = {f.name: held[f.name] for f in lacking} if held is not None else {}  # S22
             events[key] = _upsert(definition, {**row, **kept}, now.at)
     for key in [] if keep else now.held:
         if key not in snapshot:

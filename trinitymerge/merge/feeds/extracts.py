@@ -22,6 +22,8 @@ from trinitymerge.expressions import (
     TRUE,
     all_of,
     any_of,
+    case,
+    cast,
     equals,
     find_name,
     is_case_sensitive,
@@ -45,7 +47,7 @@ from trinitymerge.merge.feeds.events import Events, free_name
 from trinitymerge.merge.feeds.fitting import fitting, lacks_grown
 from trinitymerge.observation import Gathering
 from trinitymerge.spark_errors import analysis_errors
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.statistics import Watermark, in_order, is_at_least, told, watermark_metrics, watermark_of
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
@@ -92,7 +94,7 @@ class Extract:
                 f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} have no order in the log."
             )
         exact = is_case_sensitive(source.sparkSession)
-        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.added)}
+        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
         lacking = [n for n in own.names if n not in optional and find_name(n, source.columns, exact) is None]
         if lacking:
             raise InvalidMergeError(
@@ -255,7 +257,8 @@ class _Comparing:
         """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
         given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
         if column is None:
-            return held
+            default = null_of(field) if field.default is None else cast(as_sql(field.default), physical_type(field))
+            return case([(is_null(Sql("held")), default)], held)
         kind = self.extract.source.schema[column].dataType
         if not lacks_grown(kind, field):
             return given

@@ -11,13 +11,8 @@ from pyspark.sql.types import DataType
 from trinitymerge.assignment import Storing, stored, storing
 from trinitymerge.definition import Field
 from trinitymerge.errors import SchemaMismatchError
-<<<<<<< HEAD
-from trinitymerge.expressions import all_of, case, is_not_null, is_null, quote, text_literal
-=======
 from trinitymerge.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
-from trinitymerge.merge.analysis.assignment import Storing, stored, storing
 from trinitymerge.merge.analysis.structs import can_be_completed
->>>>>>> small
 from trinitymerge.merge.run.failures import MISFIT
 from trinitymerge.sqltext import Sql
 

@@ -116,6 +116,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     gateway.remember_names()
+    gateway.hand_rows_over()
     gateway.forget_clusters(session.sparkContext)
     yield session
     session.stop()

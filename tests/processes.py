@@ -15,11 +15,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from gateway import remember_names
+from gateway import hand_rows_over, remember_names
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -78,7 +79,7 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
 
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([__name__])
+_forks.set_forkserver_preload([__name__, "pytest", "tables"])
 
 
 def fork(
@@ -93,11 +94,24 @@ def fork(
         args: what can be pickled.
         fault: where the process kills itself.
     """
+    _start_server()
     parameters: Any = share.sparkContext._gateway.gateway_parameters
     gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
     process = _forks.Process(target=_forked, args=(gateway, fault, function, path, args), daemon=True)
     process.start()
     return process
+
+
+def _start_server() -> None:
+    """The server imports what it finds where PYTHONPATH says, and goes on without a word if that is nowhere."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def _forked(
@@ -142,6 +156,7 @@ def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
 def session() -> SparkSession:
     """The session of a process started here: in the shared JVM, or in a small one of its own."""
     remember_names()
+    hand_rows_over()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return _own_session()
     gateway = launch_gateway()

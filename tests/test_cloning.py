@@ -22,6 +22,8 @@ from trinitymerge import (
     TableNotFoundError,
     TrinityTable,
 )
+from trinitymerge.columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL
+from trinitymerge.definition import Field
 from trinitymerge.maintenance import cloning, rewriting
 from trinitymerge.properties import FOLD_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage import entries, faults
@@ -44,24 +46,36 @@ OF_EACH = {"batches", "begins_at", "reader_protocol", "checksum", "purged"}
 
 
 def told(table: TrinityTable) -> dict[str, Any]:
-    """All that a table says of itself and its rows, but for the names of its batches and what is drawn by lot."""
-    snapshot = table._snapshot()
-    versions = table.versions(emptyIntervals=True) if table.definition.history else None
-    keys = sorted({tuple(r) for r in table._backend.scan_directories(*_keys(table)).drop("_tm_batch").collect()})
+    """All that a table says of itself and its rows, but for the names of its batches and what is drawn by lot.
+
+    Each stored row with its batch, and each batch with what the log says of it, are what every answer is made of; why a key holds
+    what it holds is asked of one key.
+    """
+    own, snapshot = table.definition, table._snapshot()
+    versions = table.versions(emptyIntervals=True) if own.history else None
+    stored = stored_rows(table)
+    keys = sorted({row[: len(own.primaryKey)] for row in stored}, key=repr)
+    asked = keys[snapshot.version % len(keys) :][:1] if keys else []
     return {
         **{f.name: getattr(snapshot, f.name) for f in attrs.fields(Snapshot) if f.name not in OF_EACH},
         "batches": [attrs.evolve(b, id="x", bytes=0, tiling=b.tiling and "t") for b in snapshot.batches],
         "purged": len(snapshot.purged.hashes) if snapshot.purged else 0,
         "ranges": [table._backend.range_of(b) for b in snapshot.batches],
+        "stored": stored,
         "rows": live_rows(table),
         "versions": versions and sorted(map(tuple, versions.collect()), key=repr),
-        "why": [[tuple(r) for r in table.why(key).drop("_batch").collect()] for key in keys[:4]],
+        "why": [[tuple(r) for r in table.why(key).drop("_batch").collect()] for key in asked],
     }
 
 
-def _keys(table: TrinityTable) -> tuple[Any, ...]:
-    own = table.definition
-    return own, [own.field(k) for k in own.primaryKey], [b.id for b in table._snapshot().batches]
+def stored_rows(table: TrinityTable) -> list[tuple[Any, ...]]:
+    """All rows of all batches as they stand in files: the key, the rest of the row, the library's columns, and its batch."""
+    own, places = table.definition, {b.id: n for n, b in enumerate(table._snapshot().batches)}
+    ends = own.field(own.watermarkKey[0]).type if own.watermarkKey else "long"
+    theirs = [Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"), Field(UNTIL, ends)]
+    columns = [*(own.field(k) for k in own.primaryKey), *own.stored_fields, *theirs, Field(ENDED, "long")]
+    rows = table._backend.scan_directories(own, list({f.name: f for f in columns}.values()), list(places)).collect()
+    return sorted(((*row[:-1], places[row[-1]]) for row in rows), key=repr)
 
 
 def clone_of(table: TrinityTable) -> TrinityTable:

@@ -22,6 +22,7 @@ from trinitymerge.properties import (
     FOLD_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
+from trinitymerge.reader import Overlay
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
@@ -167,8 +168,16 @@ def test_S38_S38a_a_compaction_counts_merges_and_dates_tombstones_by_their_own_c
 
 @pytest.mark.parametrize("falling", [False, True], ids=["rising", "falling"])
 @pytest.mark.parametrize("watermark", [None, "ts"])
-def test_S13_S38a_small_batches_are_laid_over_a_fold_and_both_over_the_base(spark, tmp_path, watermark, falling):
-    """Nothing is shuffled but the small batches, and their rows tie, win and lose as if they were resolved at once."""
+@pytest.mark.parametrize("unique", [True, False], ids=["unique keys", "keys that may be there twice"])
+def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
+    spark, tmp_path, monkeypatch, watermark, falling, unique
+):
+    """Their rows tie, win and lose as if all were resolved at once; and hardly anything is shuffled.
+
+    Nothing is where no batch has a key twice. Where one may have, small batches are laid over the fold, and both over the base.
+    """
+    if not unique:
+        monkeypatch.setattr(Overlay, "is_unique", False)
     keys = {"primaryKey": "id", "watermarkKey": watermark, "tombstoneKey": "deleted", "properties": NEVER}
     table = new_table(spark, tmp_path, ROWS, **keys)
     for commit, (step, count) in enumerate([(1, 400), (2, 40), (3, 40), (5, 10), (7, 10)]):
@@ -178,7 +187,11 @@ def test_S13_S38a_small_batches_are_laid_over_a_fold_and_both_over_the_base(spar
     snapshot = table._backend.snapshot()
     fold(table._backend, snapshot, snapshot.batches[1:3])
     plan = table.toDF()._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("BroadcastHashJoin") >= 3 + 2 * (watermark is not None), plan
+    if unique:
+        assert plan.count("BroadcastHashJoin") == 1 + (watermark is not None), plan
+        assert "hashpartitioning" not in plan
+    else:
+        assert plan.count("BroadcastHashJoin") >= 3 + 2 * (watermark is not None), plan
     rows = table._backend.scan(Batches.of(table._snapshot()))
     order = ([watermark] if watermark else []) + ["_tm_version"]
     expected = rows.selectExpr(

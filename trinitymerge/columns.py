@@ -88,6 +88,7 @@ PLACE = column(
 )
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
+MARK_VERSION = column("mark_version", "BIGINT", "the commit version of such a delta row", "reader")
 
 # Comparing two versions -----------------------------------------------------------------------------------------------
 

@@ -13,9 +13,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_WATERMARK, RANK, VERSION
+from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_VERSION, MARK_WATERMARK, RANK, VERSION
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import all_of, equals, is_older, is_tombstone, physical_type, quote
+from trinitymerge.expressions import (
+    FALSE,
+    all_of,
+    any_of,
+    equals,
+    is_not_null,
+    is_older,
+    is_tombstone,
+    physical_type,
+    quote,
+    same,
+)
 from trinitymerge.keyjoin import may_be_same_key, same_key
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -72,10 +83,11 @@ def resolve(
         return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
-def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataFrame:
+def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
     """The live rows of a table's batches (S13).
 
-    A single batch with unique keys needs no resolution: it is scanned, and its tombstones are filtered out.
+    A single batch with unique keys needs no resolution: it is scanned, and its tombstones are filtered out. Of several with unique
+    keys, most of them small, those rows are left out that a small one replaces.
 
     Args:
         backend: where the batches are.
@@ -83,7 +95,8 @@ def live(backend: Scanner, batches: Batches, with_hidden: bool = False) -> DataF
         with_hidden: all stored columns instead of the user's only.
     """
     definition = batches.definition
-    rows = latest(backend, batches)
+    overlay = Overlay.of(batches)
+    rows = _unreplaced(backend, overlay) if overlay is not None and overlay.is_unique else latest(backend, batches)
     if any(b.tombstones for b in batches.batches):
         rows = rows.filter(f"NOT {is_tombstone(definition)}")
     shown = definition.stored_fields if with_hidden else definition.fields
@@ -232,6 +245,11 @@ class Overlay:
             b.files for b in self.deltas.batches
         )
 
+    @property
+    def is_unique(self) -> bool:
+        """True if no batch has two rows of one key."""
+        return all(b.unique_keys for b in (*self.base.batches, *self.deltas.batches))
+
 
 def _is_later(delta: Batch, base: Batch) -> bool:
     return _version(delta) > _version(base)
@@ -246,6 +264,40 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     if not definition.watermarkKey:
         return True
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
+
+
+def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
+    """The rows of base and deltas that no fresher row of the deltas replaces: one scan, and nothing is shuffled.
+
+    Of the deltas, key, watermark and version are sent to where all is scanned. Where a base row may be fresher than a delta row, a
+    second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is there once in its batch,
+    so that of rows with one key just one is not older than another.
+    """
+    definition = overlay.base.definition
+    everything = attrs.evolve(overlay.base, batches=(*overlay.base.batches, *overlay.deltas.batches))
+    rows, version = backend.scan_undated(everything)
+    deltas, version_of_delta = backend.scan_undated(overlay.deltas)
+    has_key = all_of(is_not_null(quote(k)) for k in definition.primaryKey)
+    marks = deltas.filter(has_key).selectExpr(*_mark(definition, version_of_delta))
+    if not overlay.deltas_win:
+        base, version_of_base = backend.scan_undated(overlay.base)
+        beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
+        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*_mark(definition, version_of_base)))
+    mine, theirs = _watermarks(definition)
+    ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {MARK_VERSION}")])
+    replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])
+    return rows.join(F.broadcast(marks), F.expr(replaced), "left_anti").selectExpr(
+        *[quote(f.name) for f in definition.stored_fields]
+    )
+
+
+def _mark(definition: TableDefinition, version: Sql) -> list[str]:
+    """Key, watermark and version of a row, under names that cannot clash with those of others."""
+    return [
+        *(f"{quote(k)} AS {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
+        *(f"{quote(w)} AS {MARK_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
+        f"{version} AS {MARK_VERSION}",
+    ]
 
 
 def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: int) -> DataFrame:
@@ -264,7 +316,7 @@ def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: 
     has_key = " AND ".join(f"{quote(k)} IS NOT NULL" for k in definition.primaryKey)
     deltas = _latest(lambda some: scan(some).filter(has_key), overlay.deltas, overlays)
     marks = _marks(deltas, overlay)
-    fresher = "false"
+    fresher = FALSE
     if not overlay.deltas_win:
         fresher = _beats(definition)
         beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
@@ -297,10 +349,15 @@ def _same_key(definition: TableDefinition) -> Sql:
     return same_key([quote(k) for k in names], [MARK_KEY(i) for i in range(len(names))], kinds)
 
 
-def _beats(definition: TableDefinition) -> str:
+def _beats(definition: TableDefinition) -> Sql:
     """SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
-    mine = [quote(w) for w in definition.watermarkKey]
-    return is_older([MARK_WATERMARK(i) for i in range(len(mine))], mine)
+    mine, theirs = _watermarks(definition)
+    return is_older(theirs, mine)
+
+
+def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
+    """The watermark of a row, and of a delta row of its key."""
+    return [quote(w) for w in definition.watermarkKey], [MARK_WATERMARK(i) for i in range(len(definition.watermarkKey))]
 
 
 # Windows --------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.keyrange import KeyRange
+from trinitymerge.sqltext import Sql
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.files import FileInfo
 
@@ -97,6 +98,13 @@ class Scanner(Protocol):
 
 class Backend(Scanner, Protocol):
     """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
+
+    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
+
+        Raises:
+            CorruptTableError: a file of a batch is gone.
+        """
 
     spark: SparkSession
     path: str

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from trinitymerge.columns import BATCH
 from trinitymerge.definition import Field
 from trinitymerge.expressions import cast, physical_schema, physical_type, quote, text_literal
+from trinitymerge.sqltext import Sql
 from trinitymerge.storage.entries import Batch
 
 
@@ -57,14 +58,14 @@ def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
     return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
 
 
-def version_of_batch(batches: Sequence[Batch]) -> str:
+def version_of_batch(batches: Sequence[Batch]) -> Sql:
     """The commit version of a row's batch, as SQL.
 
     Looking into a map compares key after key, for every row. So there are several maps, by how the id begins; not one of
     maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
     """
-    if len(batches) == 1:
-        return f"{batches[0].version}L"
+    if len(batches) <= 1:
+        return Sql(f"{batches[0].version if batches else 0}L")
     by_start: dict[str, list[Batch]] = {}
     for batch in batches:
         by_start.setdefault(batch.id[0], []).append(batch)
@@ -72,7 +73,7 @@ def version_of_batch(batches: Sequence[Batch]) -> str:
         f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
         for start, some in by_start.items()
     )
-    return f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END"
+    return Sql(f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END")
 
 
 def _forms(field: Field, oldest: int) -> list[Field]:

@@ -28,6 +28,7 @@ from trinitymerge.jvm import count_input_files
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sessions import analysed, is_connect
 from trinitymerge.settings import held
+from trinitymerge.sqltext import Sql
 from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import OWED_PREFIX, Batches, Staged
 from trinitymerge.storage.directories import BatchDirectories
@@ -164,11 +165,22 @@ class ManagedBackend(BatchDirectories):
             batches: what to read.
             extra: more columns, null in files that do not have them.
         """
-        definition = batches.definition
-        fields = [*definition.stored_fields, *extra]
         readable = [b for b in batches.batches if b.rows]
+        return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
+
+    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """See :class:`~trinitymerge.storage.backend.Backend`."""
+        readable = [b for b in batches.batches if b.rows]
+        return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)
+
+    def _scan(
+        self, definition: TableDefinition, readable: Sequence[Batch], extra: Sequence[Field], more: str
+    ) -> DataFrame:
+        """Some batches with rows, and one more column, as SQL over the batch's id."""
+        fields = [*definition.stored_fields, *extra]
         if not readable:
-            return empty_frame(self.spark, fields).selectExpr(*[quote(f.name) for f in fields], f"0L AS {VERSION}")
+            nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string")])
+            return nothing.selectExpr(*[quote(f.name) for f in fields], more)
         oldest = min(b.layout for b in readable)
         rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
@@ -176,7 +188,7 @@ class ManagedBackend(BatchDirectories):
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.require_whole(readable)
             raise self._gone("a batch", "changed while it was opened")
-        return as_declared(rows, fields, oldest, f"{version_of_batch(readable)} AS {VERSION}")
+        return as_declared(rows, fields, oldest, more)
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""

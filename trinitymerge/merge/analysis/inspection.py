@@ -67,8 +67,10 @@ class Inspector:
                 types = [f.dataType for f in selected(self._joined, texts).schema.fields]
                 if len(types) != len(texts):
                     return {}
-                nulls = ", ".join(f"isnull({as_sql(t)})" for t in texts)
-                self._joined.filter(f"array({nulls})[0]").schema  # noqa: B018
+                calls = [t for t in texts if _may_call(t)]
+                if calls:
+                    nulls = ", ".join(f"isnull({as_sql(t)})" for t in calls)
+                    self._joined.filter(f"array({nulls})[0]").schema  # noqa: B018
         except (AnalysisException, ParseException):
             return {}
         return dict(zip(texts, types, strict=True))
@@ -113,6 +115,9 @@ class Inspector:
 
     def _is_deterministic(self, expressions: Sequence[Expression]) -> bool:
         """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
+        expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
+        if not expressions:
+            return True
         nothing = self._joined.sparkSession.range(0).selectExpr(f"id AS {ASKED}")
         texts = [f"isnull({as_sql(e)})" for e in expressions if isinstance(e, str)]
         columns = [e.isNull() for e in expressions if not isinstance(e, str)]  # one by one: each is calls to the JVM
@@ -166,3 +171,11 @@ class Inspector:
         if self._source is None or self._source.index(self._target.alias) is not None:
             return False  # "A.x" could be read as field x of the source's column A
         return self._source.resolves(*values)
+
+
+def _may_call(text: str) -> bool:
+    """False of a text without parentheses, and so without functions, but for those that are constants: no filter could refuse it.
+
+    That spares asking Spark's analyzer about the simplest merges, which are the smallest.
+    """
+    return "(" in text

@@ -89,9 +89,30 @@ MUTANTS = (
     Mutant(
         "over a base, a tie goes to the base (S6)",
         "reader.py",
-        "return is_older([MARK_WATERMARK(i) for i in range(len(mine))], mine)",
-        'return f"NOT {is_older(mine, [MARK_WATERMARK(i) for i in range(len(mine))])}"',
+        "return is_older(theirs, mine)",
+        'return Sql(f"NOT {is_older(mine, theirs)}")',
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "rows of small batches that tie all live (S6)",
+        "reader.py",
+        "any_of([is_older(mine, theirs), ties])",
+        "is_older(mine, theirs)",
+        ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "a row that a base row has beaten lives beside it (S13)",
+        "reader.py",
+        "marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*_mark(definition, version_of_base)))",
+        "pass",
+        ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
+    ),
+    Mutant(
+        "batches that may have a key twice are read as if they had not (S12)",
+        "reader.py",
+        "return all(b.unique_keys for b in (*self.base.batches, *self.deltas.batches))",
+        "return True",
+        ["test_reader.py::test_S12_one_event_that_is_there_twice_over_many_rows_is_one_row"],
     ),
     Mutant(
         "tombstones are compared before watermarks (S13)",

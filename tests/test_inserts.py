@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import EVENTS, fill, frame, live_rows, new_table
 from test_costs import jobs_of
+from test_errors import refused
 
 from trinitymerge import AmbiguousMergeError, InvalidMergeError, NullKeyError
 from trinitymerge.testing import ModelTable
@@ -78,14 +79,14 @@ def test_S12a_what_is_refused(spark, tmp_path):
     source = frame(spark, LOADED, (None, 1, "a", 1), (None, 1, "b", 2))
     with pytest.raises(NullKeyError):
         table.insert(source, deduplicate=True, orderBy="seq").execute()
-    for refused, match in (
+    for arguments, match in (
         ({"orderBy": "seq"}, "deduplicate=True"),
         ({"deduplicate": True, "orderBy": 3}, "takes a column name"),
         ({"deduplicate": True, "orderBy": []}, "takes a column name"),
         ({"deduplicate": True, "orderBy": "nothing"}, "orderBy: .*nothing"),
     ):
         with pytest.raises(InvalidMergeError, match=match):
-            table.insert(source, **refused)
+            table.insert(source, **arguments)
     with pytest.raises(InvalidMergeError, match="id"):  # the merge's own words
         table.insert(source.drop("id"), deduplicate=True, orderBy="seq").build()
 
@@ -134,3 +135,12 @@ def test_S12a_costs_no_job(spark, tmp_path):
             table.insert(source, deduplicate=True, **order).execute()
         counted.append(jobs.count)
     assert counted[1] <= counted[0] + 1
+
+
+def test_S12a_an_order_by_chance_is_refused_and_text_is_a_name(spark, tmp_path):
+    table = new_table(spark, tmp_path)
+    source = frame(spark, "id INT, ts INT, v STRING, line INT", (1, 1, "a", 1), (1, 1, "b", 2))
+    with refused(InvalidMergeError, "orderBy is not deterministic"):
+        table.insert(source, deduplicate=True, orderBy=F.rand())
+    with refused(InvalidMergeError, "line DESC", "F.desc(name)"):
+        table.insert(source, deduplicate=True, orderBy="line DESC")

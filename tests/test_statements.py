@@ -409,6 +409,9 @@ REFUSED = [
     ("INSERT INTO t PARTITION (a = 1) SELECT 1", "PARTITION", "no partitions"),
     ("INSERT INTO t REPLACE WHERE a = 1 SELECT 1", "REPLACE", "MERGE"),
     ("INSERT INTO t VALUES (1, DEFAULT)", "DEFAULT", "Leave the column out"),
+    ("ALTER TABLE t ADD CHECK (a > 0)", "CHECK", "has a name"),
+    ("ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0) NOT ENFORCED", "NOT", "Every constraint is enforced"),
+    ("ALTER TABLE t DROP CONSTRAINT IF EXISTS c", "IF", "Say which constraints there are"),
     ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "ON", "MERGE"),
     # ALTER TABLE
     ("ALTER TABLE t", "", "An alteration is one of ADD COLUMN"),

@@ -44,6 +44,7 @@ def fields_of(schema: str | StructType) -> list[Field]:
     """
     defaults: dict[int, str] = {}
     if isinstance(schema, str):
+        _refuse_computed(schema)
         schema, defaults = _without_defaults(schema)
         schema = _parsed(schema)
     if not isinstance(schema, StructType):
@@ -86,13 +87,18 @@ def _of_catalog(field: Field) -> Field:
 
 # Defaults, which Spark's parser of DDL text does not know ----------------------------------------------------------------
 
-_TOKEN = re.compile(rf"{_QUOTED.pattern}|\w+|\s+|.", re.DOTALL)
+_TOKEN = re.compile(rf"--[^\n]*|/\*.*?\*/|{_QUOTED.pattern}|\w+|\s+|.", re.DOTALL)
+
+
+def _tokens(schema: str) -> list[str]:
+    """Words, blanks, quoted text and single characters; comments are blanks."""
+    return [" " if token.startswith(("--", "/*")) else token for token in _TOKEN.findall(schema)]
 
 
 def _without_defaults(schema: str) -> tuple[str, dict[int, str]]:
     """DDL text without its ``DEFAULT`` clauses, and these by the places of their columns."""
     kept, defaults, column, depth = "", dict[int, str](), 0, 0
-    tokens, first, inside = _TOKEN.findall(schema), True, False
+    tokens, first, inside = _tokens(schema), True, False
     for i, token in enumerate(tokens):
         word = token.upper()
         # The comparison of a default is no bracket.
@@ -119,9 +125,6 @@ def _ends_default(tokens: list[str], place: int) -> bool:
 
 
 def _parsed(schema: str) -> StructType:
-    computed = _COMPUTED.search(_QUOTED.sub("''", schema))
-    if computed:
-        raise _not_computed(computed.group().strip())
     collated = _COLLATED_CHAR.search(_QUOTED.sub("", schema))
     if collated:
         raise InvalidDefinitionError(
@@ -139,6 +142,12 @@ def _parsed(schema: str) -> StructType:
         if not is_sparks(error):
             raise
         raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+
+
+def _refuse_computed(schema: str) -> None:
+    computed = _COMPUTED.search("".join("''" if token[0] in "'\"`" else token for token in _tokens(schema)))
+    if computed:
+        raise _not_computed(computed.group().strip())
 
 
 def _not_computed(words: str) -> InvalidDefinitionError:

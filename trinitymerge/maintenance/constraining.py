@@ -6,7 +6,7 @@ Owns: :func:`check_of`, :func:`default_of` and :func:`require_fulfilled`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,8 +26,13 @@ from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.storage.backend import Backend, Batches
 
-_WORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "session_user", "user")
+_WORD = re.compile(
+    r"(?<![\w.`])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\(|`)", re.IGNORECASE
+)
 """What Spark takes for a call where no column is called so."""
+
+_STAR = re.compile(r"[(,]\s*\*")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 
 _SUBQUERY = re.compile(r"\(\s*(select|with|values|from|table)\b", re.IGNORECASE)
 
@@ -57,6 +62,11 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
             f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
             constraint=name,
         )
+    if _STAR.search(_QUOTED.sub("''", condition)):
+        raise InvalidDefinitionError(
+            f"{where} has a * in it, which columns that come later would change.", constraint=name
+        )
+    _refuse_words(condition, where, definition.names)
     nothing = empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
         check_condition(nothing, F.expr(as_sql(condition)), where)
@@ -68,10 +78,12 @@ def _reads(spark: SparkSession, definition: TableDefinition, condition: str, col
     word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
     if re.search(word, condition, re.IGNORECASE) is None:
         return False
+    if _WORD.fullmatch(column):
+        return True  # without the column it would mean something else, and no error tells
     others = [f for f in definition.fields if f.name != column]
     try:
-        with analysis_errors(where):
-            empty_frame(spark, others).filter(as_sql(condition)).schema  # noqa: B018
+        with analysis_errors(where):  # not filter(): that finds columns below the ones that are there
+            empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018
     except InvalidMergeError:
         if re.search(word, condition) is None:
             raise InvalidDefinitionError(
@@ -131,18 +143,17 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
             f"{where} is another value each time it is computed. Give such a value in what is merged.",
             column=field.name,
         )
-    columns = [f"named_struct('z', 0) AS {word}" for word in _WORDS]
-    try:
-        with analysis_errors(where):
-            kind = one.selectExpr(as_sql(default)).schema.fields[0].dataType
-            same = one.selectExpr(*columns).selectExpr(as_sql(default)).schema.fields[0].dataType == kind
-    except InvalidMergeError:
-        same = False
-    if not same:
-        raise InvalidDefinitionError(
-            f"{where} is a word that a source might have as a column. Write it as a call: {default}().",
-            column=field.name,
-        )
+    _refuse_words(default, where, ())
+
+
+def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
+    """Refuses words that are calls as long as no column is called so: a column may come, and sources have others."""
+    known = {name.casefold() for name in columns}
+    for word in _WORD.findall(_QUOTED.sub("''", text)):
+        if word.casefold() not in known:
+            raise InvalidDefinitionError(
+                f"{where} has a word in it that a column might be called. Write it as a call: {word}()."
+            )
 
 
 def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str) -> dict[str, Any]:
@@ -210,7 +221,14 @@ def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinit
 
 
 def _new_checks(before: TableDefinition, after: TableDefinition) -> list[Check]:
-    return [check for check in after.checks if check not in before.checks]
+    was = [_meaning(check, before) for check in before.checks]
+    return [check for check in after.checks if _meaning(check, after) not in was]
+
+
+def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
+    """A check, and the columns it is about: those of today may have other names tomorrow, and others theirs."""
+    about = [definition.field(name) for name in check.columns]
+    return check.condition, [(f.name, f.first_stored_as, repr(f.type)) for f in about]
 
 
 def _no_longer_null(before: TableDefinition, after: TableDefinition) -> list[Field]:

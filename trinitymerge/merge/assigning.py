@@ -94,3 +94,8 @@ class All:
         but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
         nulls = " that are not null there" if self.ignoreNulls else ""
         return f"{which}{but} from the source{nulls}"
+
+
+def is_default(value: object) -> bool:
+    """True if a value in a map is the word ``DEFAULT``: whatever the column has by default (S46)."""
+    return isinstance(value, str) and value.strip().upper() == "DEFAULT"

@@ -163,10 +163,21 @@ def _constraint(cursor: Cursor) -> list[Change]:
     cursor.expect("(")
     condition = cursor.expression("The condition", lambda c: False)
     cursor.expect(")")
+    if cursor.sees("NOT ENFORCED"):
+        raise cursor.error(
+            "Every constraint is enforced: a row that breaks one is refused. Leave NOT ENFORCED out, or the constraint."
+        )
+    cursor.accept("ENFORCED")
     return [Change("addCheck", (name, condition), at=place)]
 
 
+def _nameless(cursor: Cursor) -> list[Change]:
+    raise cursor.error_at(cursor.token(-1), "A constraint has a name: ADD CONSTRAINT name CHECK (condition).")
+
+
 def _no_constraint(cursor: Cursor) -> list[Change]:
+    if cursor.sees("IF EXISTS"):
+        raise cursor.error("Say which constraints there are to drop; table.definition.checks knows.")
     return [Change("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
 
 
@@ -260,6 +271,7 @@ _KINDS: dict[str, Callable[[Cursor], list[Change]]] = {
     "ADD COLUMNS": _added,
     "ADD COLUMN": _added,
     "ADD CONSTRAINT": _constraint,
+    "ADD CHECK": _nameless,
     "RENAME COLUMN": _renamed,
     "DROP COLUMNS": _dropped,
     "DROP COLUMN": _dropped,

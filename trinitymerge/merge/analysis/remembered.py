@@ -23,6 +23,7 @@ from trinitymerge.merge.analysis.frames import Source, Target, expression
 from trinitymerge.merge.analysis.inspection import Inspector
 from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
 from trinitymerge.merge.analysis.values import Alive, Given, Null, Value
+from trinitymerge.merge.assigning import is_default
 from trinitymerge.merge.clauses import Clause, InsertHistory, OtherTable, describe
 from trinitymerge.spark_errors import analysis_errors, quiet
 from trinitymerge.sqltext import Sql
@@ -236,6 +237,8 @@ def _values(
 ) -> dict[str, Value]:
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
+    said = {f.name: f.default or "NULL" for f in destination.fields}
+    given = {n: said[n] if is_default(v) else v for n, v in given.items()}
     given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
     _check_complete(where, given, destination)
     types = inspector.types(f"{where} (a name without an alias is the table's)", given)

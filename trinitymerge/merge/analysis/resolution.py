@@ -32,6 +32,7 @@ from trinitymerge.merge.analysis.pairing import primary_key_equality
 from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
+from trinitymerge.merge.assigning import is_default
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
@@ -271,7 +272,7 @@ class _Resolver:
 
     def _or_default(self, name: str, value: str | Column) -> str | Column:
         """The word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
-        if not isinstance(value, str) or value.strip().upper() != "DEFAULT":
+        if not is_default(value):
             return value
         if find_name("default", self.joined.columns, case_sensitive=False) is not None:
             return value

@@ -6,6 +6,7 @@ them for one if they are equal: what is ambiguous is its business (S12).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from trinitymerge.columns import PLACE
+from trinitymerge.conditions import is_deterministic
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
 from trinitymerge.expressions import equals, find_name, is_case_sensitive
@@ -26,6 +28,7 @@ from trinitymerge.sqltext import Sql
 
 CALL = "insert()"
 _ONE_PLACE = "orderBy puts these rows at the same place: add to it what tells them apart."
+_NAMES = " A text is the name of a column here, as in DataFrame.orderBy; F.desc(name) is the other way round."
 _SAY_WHICH = (
     "Say which of them to insert: insert(source, deduplicate=True, orderBy=...) takes the first, for instance by "
     'orderBy=F.desc("loaded_at").'
@@ -42,10 +45,11 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     by = order_of(order)
     if source is None or not by:
         return merge._with(ambiguous=_SAY_WHICH)
+    _require_deterministic(source, by)
     same = _told_apart_by(source, own)
     if not same:
         return merge  # what is wrong is said when the merge is built
-    with analysis_errors(f"{CALL}, orderBy"):
+    with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
         place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
         found = analysed(source.select("*", place.alias(PLACE)).filter(equals(PLACE, Sql("1"))).drop(PLACE))
     texts = [text_of(b) for b in by]
@@ -58,6 +62,15 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
     chosen = attrs.evolve(merge, source=found.drop(*only_ordering))
     return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
+
+
+def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> None:
+    """Refuses an order that is another one each time (S32); what Spark takes for an order and not for a value it cannot tell."""
+    for column in by:
+        if isinstance(column, Column) and not is_deterministic(source.limit(0), column):
+            raise InvalidMergeError(
+                f"{CALL}: orderBy is not deterministic, so that a row would be taken at random. Order by what tells the rows apart."
+            )
 
 
 def order_of(given: Any) -> tuple[str | Column, ...]:

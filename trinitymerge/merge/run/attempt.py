@@ -148,7 +148,7 @@ class _Attempt:
             compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
-        with self._timed("write"), merge_errors(self.plan.backend.path):
+        with self._timed("write"), merge_errors(self.plan.backend.path, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
         try:
             return self._publish(compiled, staged, observed)

@@ -5,11 +5,12 @@ Owns: telling a storage that fails from a value that cannot be computed, and fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PythonException
 
+from trinitymerge.constraints import Check
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, StorageError
 from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
 
@@ -18,8 +19,13 @@ MISFIT = "A value does not fit into column"
 
 
 @contextmanager
-def merge_errors(path: str) -> Iterator[None]:
-    """Spark's errors about a user's expression become errors of the merge, with Spark's text."""
+def merge_errors(path: str, checks: Iterable[Check] = ()) -> Iterator[None]:
+    """Spark's errors about a user's expression become errors of the merge, with Spark's text.
+
+    Args:
+        path: of the table.
+        checks: of the table, where they are computed as well.
+    """
     try:
         yield
     except Exception as error:
@@ -36,4 +42,6 @@ def merge_errors(path: str) -> Iterator[None]:
         text = spark_text(error)
         if MISFIT in text:
             raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
-        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.") from cause
+        listed = "; ".join(map(str, checks))
+        besides = f" It may be a constraint of the table that cannot be: {listed}." if listed else ""
+        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{besides}") from cause

@@ -27,6 +27,7 @@ from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.protocol import PROTOCOL
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
 from trinitymerge.storage.redo import Redo
 
@@ -627,16 +628,16 @@ def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> No
 
 def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    sealed_protocol(table, base, reader_protocol=5)
-    with pytest.raises(UnsupportedStorageError, match=r"0001\.json' needs reader protocol 5.*Upgrade"):
+    sealed_protocol(table, base, reader_protocol=PROTOCOL + 1)
+    with pytest.raises(UnsupportedStorageError, match=rf"0001\.json' needs reader protocol {PROTOCOL + 1}.*Upgrade"):
         table.latest()
 
 
 def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    newer = table.commit(base.next_commit("MERGE", writer_protocol=5), base)
+    newer = table.commit(base.next_commit("MERGE", writer_protocol=PROTOCOL + 1), base)
     assert table.latest() == newer
-    with pytest.raises(UnsupportedStorageError, match=r"writer protocol 5.*Upgrade"):
+    with pytest.raises(UnsupportedStorageError, match=rf"writer protocol {PROTOCOL + 1}.*Upgrade"):
         table.commit(newer.next_commit("MERGE"), newer)
 
 
@@ -647,7 +648,7 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
     first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)
     assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
     assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
-    assert (first.writer_protocol, first.reader_protocol) == (4, 1)
+    assert (first.writer_protocol, first.reader_protocol) == (PROTOCOL, 1)
     assert reopened(table).latest() == first
     second = table.commit(first.next_commit("REDO", redone=["b1", "of another time"]), first)
     assert [r.id for r in reopened(table).latest().redo] == [r.id for r in second.redo] == ["b2"]

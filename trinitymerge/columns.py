@@ -219,7 +219,7 @@ SLOT = column(
 STANDS_FOR = column(
     "stands_for",
     "INT",
-    "the clause that fired, from 1, on one row of each firing; else null",
+    "the clause that fired, from 1, on one row of each firing; where the target is unread -1 if undecided; else null",
     "merge.compile.shaping",
     "merge.compile.settling merge.run.observed",
 )

@@ -11,9 +11,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.history.changes import changes
 from trinitymerge.storage.backend import TimeTravel
-from trinitymerge.storage.entries import RESTORE, Snapshot
-
-PURGE = "PURGE"
+from trinitymerge.storage.entries import PURGE, RESTORE, Snapshot
 
 
 @attrs.frozen(eq=False)

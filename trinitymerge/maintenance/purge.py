@@ -29,7 +29,7 @@ from trinitymerge.staging import stage
 from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import Batch, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import PURGE, Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
 
@@ -235,7 +235,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
         work.rewrite(snapshot)
         faults.fault("purge.staged")
         commit = snapshot.next_commit(
-            "PURGE",
+            PURGE,
             parameters={"keys": count},
             added=[b for b in work.rewritten.values() if b is not None],
             removed=list(work.rewritten),

@@ -47,6 +47,9 @@ COMPACT, FOLD = "COMPACT", "FOLD"
 RESTORE = "RESTORE"
 """The operation that brings batches back (S40)."""
 
+PURGE = "PURGE"
+"""The operation that erases keys (S39a)."""
+
 
 # Data -------------------------------------------------------------------------------------------------------
 

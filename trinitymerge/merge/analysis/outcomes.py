@@ -35,6 +35,10 @@ class Outcomes:
         inserts: whenNotMatched clauses, and the row they write where a whenMatched clause of their class applies.
         classes: whenMatched and whenNotMatched clauses that write the same row. One entry for each different row, not for
             each pair of clauses: there may be many.
+
+    Example:
+        Of ``whenMatched("B.op = 'D'").delete().whenMatched().updateAll().whenNotMatched().insertAll()``, by the clauses' places:
+        ``tombstones`` has 0, ``inserts`` has 2, and ``classes`` is ``(((1,), (2,)),)``, for 1 and 2 write the source's row.
     """
 
     tombstones: tuple[tuple[int, RecordedDelete], ...] = ()

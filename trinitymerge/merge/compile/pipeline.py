@@ -1,6 +1,7 @@
 """The steps of every merge, in order: from fired clauses to rows that say what they mean (S10-S12, S17-S26).
 
-Owns: that order. Reads nothing itself, but for the probe in its middle, which is handed a function that looks keys up; writes
+Owns: that order. What is left out afterwards (purged keys, updates that change nothing) is so in ``MergePlan.rows_on``.
+Reads nothing itself, but for the probe in its middle, which is handed a function that looks keys up; writes
 nothing, decides no path. The rows it begins with are the joined sides (``sides.py``), or the source alone.
 """
 

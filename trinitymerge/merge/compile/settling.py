@@ -276,12 +276,12 @@ def without_effect(rows: DataFrame, program: Program) -> DataFrame:
 _PASSED_ON = (CLAUSE, STANDS_FOR, ACTION, MISFIT)
 
 
-def _where_known(select: Selects) -> Selects:
+def _only_beside_target(select: Selects) -> Selects:
     """A step that only rows beside their targets take."""
     return lambda program, present: select(program, present) if program.knows_target else ()
 
 
-def _known(*names: str) -> Columns:
+def _adds_beside_target(*names: str) -> Columns:
     return lambda program: names if program.knows_target else ()
 
 
@@ -336,35 +336,35 @@ COMPARE = Step(
     "whether each row moves, and what its written key holds, be it from the join or from the probe",
     _compared,
     lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
-    _where_known(_know_before),
+    _only_beside_target(_know_before),
 )
 FILL = Step(
     "fill",
     "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
     _filled_from,
-    _known(IS_STALE),
-    _where_known(_fill_watermarks),
+    _adds_beside_target(IS_STALE),
+    _only_beside_target(_fill_watermarks),
 )
 WITHHOLD = Step(
     "withhold",
     "inserts beside a stale update or delete are not written either (S21a)",
     _withheld_by,
-    _known(IS_WITHHELD),
-    _where_known(_withhold),
+    _adds_beside_target(IS_WITHHELD),
+    _only_beside_target(_withhold),
 )
 TEAR = Step(
     "tear",
     "rows that would live on in two places, or move twice to the same (S24)",
     _torn_by,
-    _known(IS_TORN, IS_REPEATED),
-    _where_known(_find_torn_rows),
+    _adds_beside_target(IS_TORN, IS_REPEATED),
+    _only_beside_target(_find_torn_rows),
 )
 ARRIVE = Step(
     "arrive",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _arriving_by,
-    _known(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN),
-    _where_known(_find_arrivals),
+    _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN),
+    _only_beside_target(_find_arrivals),
 )
 CONCLUDE = Step(
     "conclude",

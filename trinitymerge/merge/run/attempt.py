@@ -124,6 +124,7 @@ class _Attempt:
         base: the snapshot that is committed upon.
         snapshot: the same, with the columns that the merge adds.
         seconds: time per phase.
+        beside: the rows for other tables, staged.
         phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
@@ -145,13 +146,13 @@ class _Attempt:
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend.path):
-            compiled = beside.evaluated(self.plan, self.plan.rows_on(self.path, self.snapshot))
+            compiled = beside.with_rows_beside(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.backend.path, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
         try:
-            return self._publish(compiled, staged, observed)
+            return self._check_and_commit(compiled, staged, observed)
         except OutcomeUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except Exception:
@@ -195,7 +196,7 @@ class _Attempt:
 
     # Validate -------------------------------------------------------------------------------------------------------
 
-    def _publish(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
+    def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
             self.plan.backend.require_still_whole(self.snapshot.current)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
@@ -233,8 +234,8 @@ class _Attempt:
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> Dependence:
         """What this attempt has looked at, should others be faster."""
         moves = any(program.moves for program in compiled.programs)
-        certain = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
-        return Dependence(self.plan.backend, compiled.reads, certain, batch, staged)
+        only_keys = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
+        return Dependence(self.plan.backend, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
         """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""

@@ -107,7 +107,7 @@ def _field(column: StructField) -> Field:
 # Staging --------------------------------------------------------------------------------------------------------------
 
 
-def evaluated(plan: MergePlan, compiled: Compiled) -> Compiled:
+def with_rows_beside(plan: MergePlan, compiled: Compiled) -> Compiled:
     """A merge's rows with what they have for other tables, evaluated once: both are written from the same (S32)."""
     remembering = plan.analysis.remembering
     if remembering is None or compiled.source_rows == 0:

@@ -78,14 +78,15 @@ class Dependence:
     Attributes:
         backend: where the target is.
         reads: what of the target was read.
-        certain: the keys below are all that was looked at: no key moves, nothing depends on the number of rows.
+        only_keys: nothing was looked at but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
+            number of rows.
         batch: what is to be committed, if anything.
         staged: its rows.
     """
 
     backend: Backend
     reads: Reads
-    certain: bool
+    only_keys: bool
     batch: Batch | None
     staged: Staged
 
@@ -98,7 +99,7 @@ class Dependence:
         appended = landed.appended
         if not appended:
             return None
-        if not self.certain:
+        if not self.only_keys:
             return "rows have landed in a table that was read as a whole"
         try:
             return "rows have landed under keys that were read" if self._meets(Batches(definition, appended)) else None

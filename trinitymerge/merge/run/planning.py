@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
-from trinitymerge.merge.analysis.kinds import Replace, Tombstone
 from trinitymerge.merge.analysis.remembered import Remembering, remembering_of
 from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.analysis.understood import Analysis
@@ -77,7 +76,7 @@ def plan_of(
     verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), remembering))
     if options.path is not None:
         check_forced(options.path, verdict)
-    # A plan runs itself, by what knows of plans: it is handed in.
+    # plan.py does not import attempt.py, which knows plans: so what runs a plan is handed to it.
     return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards, again)
 
 
@@ -103,7 +102,7 @@ def _require_watermarks(analysis: Analysis) -> None:
     for position, plan in enumerate(analysis.clauses):
         for row in plan.rows:
             unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], Replaced)]
-            if unassigned and isinstance(row, (Replace, Tombstone)):
+            if unassigned and row.changes_pre_image:
                 clauses = tuple(c.clause for c in analysis.clauses)
                 raise InvalidMergeError(
                     f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "

@@ -648,7 +648,7 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
     first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)
     assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
     assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
-    assert (first.writer_protocol, first.reader_protocol) == (PROTOCOL, 1)
+    assert (first.writer_protocol, first.reader_protocol) == (4, 1)
     assert reopened(table).latest() == first
     second = table.commit(first.next_commit("REDO", redone=["b1", "of another time"]), first)
     assert [r.id for r in reopened(table).latest().redo] == [r.id for r in second.redo] == ["b2"]

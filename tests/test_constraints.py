@@ -200,6 +200,9 @@ def test_S45_what_a_check_is_about_stays_as_it_is(stock, spark):
     wide = frame(spark, "id INT, ts INT, item STRING, n BIGINT, colour STRING", (1, 20, "a", 3, "red"))
     stock.merge(wide).withSchemaEvolution().whenMatched().updateAll().execute()
     assert [f.text for f in stock.definition.fields] == ["int", "int", "string", "int", "boolean", "string"]
+    listed = frame(spark, "id INT, ts INT, item ARRAY<STRING>", (1, 30, ["a"]))
+    with refused(SchemaMismatchError, "It keeps its type, for the constraint 'enough' is about it"):
+        stock.merge(listed).withSchemaEvolution().whenMatched().updateAll().build()
     assert stock.alter().dropCheck("enough").renameColumn("n", "m").addCheck("enough", "m > 0").execute().changes
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.assignment import Storing, storing
 from trinitymerge.columns import SOURCE_COPY
+from trinitymerge.constraints import about
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, TrinityMergeError, did_you_mean, in_columns
 from trinitymerge.expressions import find_name, physical_type
@@ -110,10 +111,15 @@ class ByName:
         if unfit and len(unfit) + len(lacking) > 1:
             raise self._differences(unfit, lacking, clause)
         if unfit:
-            raise unstorable(clause.clauses, clause.position, unfit[0], given[unfit[0].name])
+            raise unstorable(clause.clauses, clause.position, unfit[0], given[unfit[0].name], self._held(unfit[0]))
         if lacking:
             raise self._lacks([f.name for f in lacking], clause)
         return given
+
+    def _held(self, field: Field) -> str:
+        """Why a column that follows the source does not become wider, as a sentence; empty if nothing holds it (S44, S45)."""
+        check = about(self.definition.checks, field.name) if self.follows_source else None
+        return "" if check is None else f" It keeps its type, for the constraint '{check.name}' is about it."
 
     def _may_lack(self, field: Field) -> bool:
         return field.may_be_left_out or (self.follows_source and field.name not in self.definition.primaryKey)
@@ -147,11 +153,13 @@ class ByName:
         return "" if i is None else self.source.plain_type(i).simpleString()
 
 
-def unstorable(clauses: tuple[Clause, ...], position: int, field: Field, given: Given) -> SchemaMismatchError:
-    """The error about a value that no column of this type takes (S29)."""
+def unstorable(
+    clauses: tuple[Clause, ...], position: int, field: Field, given: Given, why: str = ""
+) -> SchemaMismatchError:
+    """The error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
     return SchemaMismatchError(
         f"{describe(clauses, position)}: column '{field.name}' is {field.text}, and a value of type "
-        f"{given.type.simpleString()} cannot be stored in it. Cast the value explicitly.",
+        f"{given.type.simpleString()} cannot be stored in it.{why} Cast the value explicitly.",
         clause=position + 1,
         column=field.name,
     )

@@ -11,6 +11,7 @@ from helpers import assertRows
 from lanes import Verdicts, difference, lanes_of, program, refusal_difference
 from smallest import as_text, smallest
 from tables import fill, frame, live_rows, new_table, on_every_path
+from test_costs import jobs_of
 from test_errors import refused
 
 from trinitymerge import (
@@ -221,6 +222,18 @@ def test_S45_a_check_that_comes_to_be_about_another_column_is_a_new_one(spark, t
     assert table.definition.names == ("id", "a", "b")
 
 
+def test_S45_what_is_quoted_or_a_comment_is_no_word(stock):
+    condition = "item NOT IN ('user', '(select *', \"current_date\") -- (select user, *)"
+    assert alter(stock, "addCheck", "c", condition) == (f"CHECK c ({condition}) is a constraint",)
+
+
+@pytest.mark.classic("counts jobs")
+def test_S46_a_table_with_defaults_is_created_without_a_job(spark, tmp_path):
+    with jobs_of(spark) as jobs:
+        new_table(spark, tmp_path, STOCK, **KEYS)
+    assert jobs.count == 0
+
+
 def test_S45_a_column_may_be_called_as_a_function_is(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, user STRING", primaryKey="id")
     alter(table, "addCheck", "c", "user <> 'root' AND current_user() IS NOT NULL")
@@ -230,6 +243,16 @@ def test_S45_a_column_may_be_called_as_a_function_is(spark, tmp_path):
     table.insert(frame(spark, "id INT, user STRING", (1, "ann"))).execute()
     with refused(ConstraintError, "user='root'"):
         table.insert(frame(spark, "id INT, user STRING", (2, "root"))).execute()
+
+
+@pytest.mark.classic("on Spark Connect there is no other session to ask")
+def test_S45_S46_what_only_this_session_knows_is_refused(stock, spark):
+    spark.udf.register("known_here", lambda n: True, "boolean")
+    with refused(InvalidDefinitionError, "known_here", "This session knows more than others do"):
+        alter(stock, "addCheck", "c", "known_here(n)")
+    with refused(InvalidDefinitionError, "known_here", "Use what all of them know"):
+        alter(stock, "setDefault", "item", "string(known_here(1))")
+    assert stock.version == 1
 
 
 def test_S45_a_check_that_cannot_be_computed_is_named(stock, spark):

@@ -16,15 +16,13 @@ from trinitymerge.definition import Field
 from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.expressions import quote
 from trinitymerge.spark_errors import is_sparks, spark_text
+from trinitymerge.sqltext import COMMENT, QUOTED, bare
 
 # PySpark 3.5 has the parser of DDL text under its private name only.
 _parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
 
 _COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)\w+", re.IGNORECASE)
 """Spark's parser drops these collations without a word."""
-
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
-
 
 _COMPUTED = re.compile(
     r"\bgenerated\s+(?:always|by\s+default)\s+as(?:\s+identity)?\b|(?<=[\w)>])\s+(?:identity|auto_?increment)\b",
@@ -87,7 +85,7 @@ def _of_catalog(field: Field) -> Field:
 
 # Defaults, which Spark's parser of DDL text does not know ----------------------------------------------------------------
 
-_TOKEN = re.compile(rf"--[^\n]*|/\*.*?\*/|{_QUOTED.pattern}|\w+|\s+|.", re.DOTALL)
+_TOKEN = re.compile(rf"{COMMENT}|{QUOTED}|\w+|\s+|.", re.DOTALL)
 
 
 def _tokens(schema: str) -> list[str]:
@@ -125,7 +123,7 @@ def _ends_default(tokens: list[str], place: int) -> bool:
 
 
 def _parsed(schema: str) -> StructType:
-    collated = _COLLATED_CHAR.search(_QUOTED.sub("", schema))
+    collated = _COLLATED_CHAR.search(bare(schema))
     if collated:
         raise InvalidDefinitionError(
             f"The schema declares a collated column ({collated.group()}), and a table compares text exactly. Leave the "
@@ -145,7 +143,7 @@ def _parsed(schema: str) -> StructType:
 
 
 def _refuse_computed(schema: str) -> None:
-    computed = _COMPUTED.search("".join("''" if token[0] in "'\"`" else token for token in _tokens(schema)))
+    computed = _COMPUTED.search(bare(schema))
     if computed:
         raise _not_computed(computed.group().strip())
 

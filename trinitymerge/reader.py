@@ -277,8 +277,7 @@ def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
     everything = attrs.evolve(overlay.base, batches=(*overlay.base.batches, *overlay.deltas.batches))
     rows, version = backend.scan_undated(everything)
     deltas, version_of_delta = backend.scan_undated(overlay.deltas)
-    has_key = all_of(is_not_null(quote(k)) for k in definition.primaryKey)
-    marks = deltas.filter(has_key).selectExpr(*_mark(definition, version_of_delta))
+    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, version_of_delta))
     if not overlay.deltas_win:
         base, version_of_base = backend.scan_undated(overlay.base)
         beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
@@ -313,8 +312,7 @@ def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: 
     """
     definition = overlay.base.definition
     base = scan(overlay.base).drop(VERSION)
-    has_key = " AND ".join(f"{quote(k)} IS NOT NULL" for k in definition.primaryKey)
-    deltas = _latest(lambda some: scan(some).filter(has_key), overlay.deltas, overlays)
+    deltas = _latest(lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
     marks = _marks(deltas, overlay)
     fresher = FALSE
     if not overlay.deltas_win:
@@ -341,6 +339,10 @@ def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
         fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
         asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
     return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {ALL_COLUMNS}")
+
+
+def _has_key(definition: TableDefinition) -> Sql:
+    return all_of(is_not_null(quote(k)) for k in definition.primaryKey)
 
 
 def _same_key(definition: TableDefinition) -> Sql:

@@ -1,9 +1,20 @@
 """SQL text of the library's own, told apart from the user's by its type.
 
-Owns: :class:`Sql`, and how a user's text becomes one. What SQL is made of stands in ``expressions.py``.
+Owns: :class:`Sql`, how a user's text becomes one, and what in such a text is no word of SQL's. What SQL is
+made of stands in ``expressions.py``.
 """
 
 from __future__ import annotations
+
+import re
+
+QUOTED = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
+"""What is quoted in SQL, names included, as a pattern over several lines."""
+
+COMMENT = r"--[^\n]*|/\*.*?\*/"
+"""A comment in SQL, likewise."""
+
+_NOT_BARE = re.compile(f"{COMMENT}|(?P<quoted>{QUOTED})", re.DOTALL)
 
 
 class Sql(str):
@@ -23,3 +34,13 @@ class Sql(str):
 def as_sql(text: str) -> Sql:
     """A user's SQL text as part of a larger expression, also where it ends with a comment: the only way it becomes one."""
     return Sql(f"({text}\n)" if "--" in text else f"({text})")
+
+
+def bare(text: str) -> str:
+    """A user's text without what is quoted in it, and without comments: what is left are words and symbols of SQL.
+
+    Example:
+        >>> bare("a > 'b' -- c")
+        "a > '' "
+    """
+    return _NOT_BARE.sub(lambda found: "''" if found["quoted"] else "", text)

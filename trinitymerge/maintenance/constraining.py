@@ -22,18 +22,17 @@ from trinitymerge.enforcing import violation
 from trinitymerge.errors import ConstraintError, InvalidDefinitionError, InvalidMergeError, counted
 from trinitymerge.expressions import count_where, empty_frame, is_null, quote
 from trinitymerge.observation import Gathering
+from trinitymerge.sessions import is_connect
 from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text
-from trinitymerge.sqltext import Sql, as_sql
+from trinitymerge.sqltext import Sql, as_sql, bare
 from trinitymerge.storage.backend import Backend, Batches
 
 _WORD = re.compile(
-    r"(?<![\w.`])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\(|`)", re.IGNORECASE
+    r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
 )
 """What Spark takes for a call where no column is called so."""
 
 _STAR = re.compile(r"[(,]\s*\*")
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-
 _SUBQUERY = re.compile(r"\(\s*(select|with|values|from|table)\b", re.IGNORECASE)
 
 _SHOWN = 5
@@ -57,12 +56,12 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
         InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
     """
     where = f"The condition of constraint '{name}'"
-    if _SUBQUERY.search(condition):
+    if _SUBQUERY.search(bare(condition)):
         raise InvalidDefinitionError(
             f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
             constraint=name,
         )
-    if _STAR.search(_QUOTED.sub("''", condition)):
+    if _STAR.search(bare(condition)):
         raise InvalidDefinitionError(
             f"{where} has a * in it, which columns that come later would change.", constraint=name
         )
@@ -70,6 +69,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
     nothing = empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
         check_condition(nothing, F.expr(as_sql(condition)), where)
+    _require_known_elsewhere(spark, definition.fields, condition, where)
     return Check(name, condition, [n for n in definition.names if _reads(spark, definition, condition, n, where)])
 
 
@@ -111,9 +111,9 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
     where = f"The default of column '{field.name}'"
     if not default:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
-    if _SUBQUERY.search(default):
+    if _SUBQUERY.search(bare(default)):
         raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
-    one = spark.range(1).selectExpr("1 AS `_tm_none`")
+    one = spark.sql("SELECT 0 AS `_tm_none` FROM VALUES (0)")  # computed while the query is planned: no job runs
     value = F.expr(as_sql(default))
     with _refused(column=field.name), analysis_errors(where):
         kind = one.select(value.alias("value")).schema.fields[0].dataType
@@ -144,12 +144,33 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
             column=field.name,
         )
     _refuse_words(default, where, ())
+    _require_known_elsewhere(one.sparkSession, (), default, where)
+
+
+def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text: str, where: str) -> None:
+    """Refuses what only this session knows, as variables and temporary functions are: others could not write any more.
+
+    On Spark Connect a client has just the session that it is given, and this cannot be told.
+    """
+    if is_connect(spark):
+        return
+    other = spark.newSession()
+    for setting in ("spark.sql.ansi.enabled", "spark.sql.caseSensitive"):
+        other.conf.set(setting, str(spark.conf.get(setting)))
+    try:
+        with analysis_errors(where):
+            empty_frame(other, [*fields, Field("_tm_none", "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
+    except InvalidMergeError as error:
+        raise InvalidDefinitionError(
+            f"{error} This session knows more than others do (a variable, or a temporary function), and they could not "
+            "write to the table. Use what all of them know."
+        ) from None
 
 
 def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
     """Refuses words that are calls as long as no column is called so: a column may come, and sources have others."""
     known = {name.casefold() for name in columns}
-    for word in _WORD.findall(_QUOTED.sub("''", text)):
+    for word in _WORD.findall(bare(text)):
         if word.casefold() not in known:
             raise InvalidDefinitionError(
                 f"{where} has a word in it that a column might be called. Write it as a call: {word}()."

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history test test-long test-cluster mutants soak lint bench clean java python
+.PHONY: help demo demo-history test test-long test-cluster simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -38,6 +38,9 @@ test-cluster: java .venv/.dev  ## a part of the suite on executors that are proc
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)
 
+simulate:   .venv/.dev  ## the commit protocol in every order of its steps, for as long as you like, without Spark (ARGS="--seconds 3600")
+	@cd tests && ../$(BIN)/python -m simulation $(ARGS)
+
 mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some)
 	@$(BIN)/python tests/mutants.py $(ARGS)
 
@@ -48,6 +51,9 @@ lint:       .venv/.dev  ## ruff and mypy, nothing changed
 
 bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and others (SIZE=full for the full size, ARGS="--only P1,P3")
 	@.venv-bench/bin/python -m benchmarks --size $(SIZE) $(ARGS)
+
+profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls goes (SIZE=full for the full size)
+	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
 clean:      ## remove .venv, caches and builds
 	rm -rf .venv .venv-bench build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

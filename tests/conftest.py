@@ -169,3 +169,18 @@ def at_point(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obj
         monkeypatch.setattr(faults, "fault", hook)
 
     return install
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What the simulation has gone through."""
+    told = {"explored": [], "walked": []}
+    for report in terminalreporter.stats.get("passed", []):
+        for name, numbers in report.user_properties:
+            told.get(name, []).append(numbers)
+    if told["explored"]:
+        states, schedules = map(sum, zip(*told["explored"], strict=True))
+        steps, walks = map(sum, zip(*told["walked"], strict=True)) if told["walked"] else (0, 0)
+        terminalreporter.write_line(
+            f"simulation: {len(told['explored'])} scenarios explored whole, {states:,} states, {schedules:.3g} schedules; "
+            f"{walks} random schedules of {steps:,} steps"
+        )

@@ -41,7 +41,7 @@ def one_clock(monkeypatch):
     monkeypatch.setattr(entries, "now_ms", lambda: 0)
 
 
-OF_EACH = {"batches", "begins_at", "reader_protocol", "checksum", "purged"}
+OF_EACH = {"batches", "begins_at", "reader_protocol", "checksum", "purged", "gone"}
 """In what of a snapshot a table and its clone may differ."""
 
 

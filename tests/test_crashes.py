@@ -188,7 +188,7 @@ STEPS = {
         "compact.committed",
     ],
     "fold": [*STAGE, "replace.written", "fold.staged", *COMMIT, "fold.committed"],
-    "vacuum": ["vacuum.listed", *["vacuum.deleting", "vacuum.deleted"] * 4],
+    "vacuum": ["vacuum.listed", *COMMIT, "vacuum.announced", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
     "purge": [
         *STAGE,
@@ -221,7 +221,7 @@ QUICK = {
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
     "fold": {"fold.staged", "fold.committed"},
-    "vacuum": {"vacuum.deleting:2", "vacuum.deleted:2"},
+    "vacuum": {"create.published", "vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.published"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
     "compact_versions": {"stage.written:2", "compact.staged", "create.published"},

@@ -132,9 +132,20 @@ def scanned(monkeypatch):
 
 
 def test_S31_keys_beyond_all_that_is_known_are_not_looked_up(dimension, spark, scanned):
-    for day, looked_into in ((25, 0), (15, 1), (5, 0)):
-        assert close_and_open(copy_of(dimension, spark), day_of_changes(spark, day)).execute().rowsInserted
-        assert scanned[-1] == looked_into, f"versions start on the 10th, and on the 10th and 20th: not on the {day}th"
+    for day, looked_into in ((25, []), (15, [1]), (5, [])):
+        table = copy_of(dimension, spark)
+        scanned.clear()
+        assert close_and_open(table, day_of_changes(spark, day)).execute().rowsInserted
+        assert scanned[1:] == looked_into, f"versions start on the 10th, and on the 10th and 20th: not on the {day}th"
+
+
+def test_S31_S32_keys_that_are_computed_are_looked_up_when_they_are_known(dimension, spark, scanned):
+    """The time may be another one by then: only columns of the source are what they were."""
+    source = day_of_changes(spark, 25)
+    merge = dimension.alias("A").merge(source.alias("B"), f"A.id = B.id AND A.stop = {OPEN}")
+    new = {"id": "B.id", "start": "date_add(B.day, 0)", "stop": OPEN, "v": "B.v"}
+    assert merge.whenMatched().updateExpr({"stop": "B.day"}).insertExpr(new).execute().rowsInserted
+    assert len(scanned) == 2
 
 
 def test_S25_of_two_rows_a_clause_inserts_each_is_looked_up(dimension, spark):
@@ -267,7 +278,8 @@ def test_S31_part_of_a_key_finds_what_a_merge_may_pair(dimension, spark):
     ],
 )
 def test_S31_explain_says_how_the_target_is_read(make, words, dimension, spark, capsys):
-    text = make(dimension, day_of_changes(spark, 25)).build().explain()
+    text = make(dimension, day_of_changes(spark, 25)).build().explain(evaluate=True)
+    assert ("  skips " in text) == ("rows that equal a source row" in words[0])
     (line,) = (line for line in text.splitlines() if line.startswith("  reads "))
     assert all(w in line for w in words), line
     assert ("the keys that rows come to" in line) == (
@@ -303,6 +315,13 @@ def test_S31_explain_says_which_batches_a_lookup_is_spared(
         f"  target: 2 batches, {size / 1000:.1f} KB",
         f"  reads the rows under the source's keys, in one scan; {words}",
     ]
+    source, skipped = merge.explain(evaluate=True).splitlines()[-2:]
+    assert source == "  source: 1 row, evaluated for this; keys are sent to every task"
+    left_out, read = (
+        ("2 batches", "0 batches, 0 bytes") if not scans else ("0 batches", f"2 batches, {size / 1000:.1f} KB")
+    )
+    assert skipped.startswith(f"  skips {left_out}, ")
+    assert f"; reads {read}, and" in skipped
     scanned.clear()
     merge.execute()
     assert scanned[0] == scans

@@ -25,7 +25,8 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.maintenance import rewriting
+from trinitymerge.errors import FilesVacuumedError
+from trinitymerge.maintenance import retention, rewriting
 from trinitymerge.maintenance.folding import fold
 from trinitymerge.merge.paths.choice import BLIND, KEYED
 from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
@@ -235,7 +236,7 @@ def test_s39_vacuum_removes_what_no_retained_version_needs(spark, tmp_path):
     assert batch_directories(table) == {f"_tm_batch={table._snapshot().batches[0].id}"}
     assertRows(table.toDF(), [(1, 20, "b", False)])
     assert table.vacuum(retentionHours=0) == []
-    assert table.history().count() == 4, "log entries stay"
+    assert table.history().count() == 5, "log entries stay, and one says what went"
 
 
 def test_s39_versions_of_the_retention_time_stay_readable(spark, tmp_path):
@@ -287,6 +288,39 @@ def test_s39_a_batch_that_was_committed_since_it_was_listed_stays(spark, tmp_pat
     at_point("vacuum.listed", lambda: table.restore(2))
     assert table.vacuum(retentionHours=0) == []
     assertRows(table.toDF(), [(1, 20, "b", False)])
+
+
+def test_S39_what_a_vacuum_has_named_is_not_brought_back_though_its_files_are_still_there(spark, tmp_path, at_point):
+    """Else the newest version would need files that go."""
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
+    table.compact()
+    refused = []
+
+    def restore():
+        with pytest.raises(FilesVacuumedError) as error:
+            table.restore(1)
+        refused.append(error.value)
+
+    at_point("vacuum.announced", restore)
+    assert len(table.vacuum(retentionHours=0)) == 2
+    assert len(refused) == 1
+    assert [r["operation"] for r in table.history().limit(2).collect()] == ["VACUUM", "COMPACT"]
+    assertRows(table.toDF(), [(1, 20, "b", False)])
+
+
+def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    vacuuming = TrinityTable.forPath(spark, table.path)._backend
+    named = []
+
+    def announce():
+        named.extend(retention._announce(vacuuming, set(vacuuming.directories())))
+
+    at_point("validate.done", announce)
+    table.upsert(frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (2, 10, "b", False))).execute()
+    assert len(named) == 1, "the batch that was staged, and not the one that is part of the table"
+    assertRows(table.toDF(), [(1, 10, "a", False), (2, 10, "b", False)])
+    assert named[0] not in {b.id for b in table._snapshot().batches}
 
 
 @pytest.mark.parametrize("hours", [-1, "7", True, None, float("nan")])
@@ -416,7 +450,7 @@ def test_s40_restore_refuses_what_it_cannot_give_back(spark, tmp_path):
         table.restore(9)
     with pytest.raises(ValueError, match="takes a version number"):
         table.restore("1")
-    assert table.version == 3
+    assert table.version == 4
 
 
 def test_s35_restore_undoes_what_lands_meanwhile(spark, tmp_path, at_point):
@@ -446,7 +480,12 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path):
     assert (health.batches, health.pendingBatches, health.reclaimableBytes) == (2, 1, 0)
     assert health.readAmplification == pytest.approx(13 / 6)
     assert (health.action, health.reason) == ("compact()", "5 rows are pending beside a base of 8")
+    size = sum(b.bytes for b in table._snapshot().batches[1:])
+    assert (health.pendingRows, health.pendingBytes) == (5, size)
+    told = f"each read resolving 5 rows ({size / 1000:.1f} KB), and reading 5 rows that newer ones replace"
+    assert f"compact() saves     {told}\n" in str(health)
     table.compact()
+    assert "compact() saves" not in str(table.health())
     health = table.health()
     assert (health.action, health.pendingBatches, health.storedRows) == ("vacuum()", 0, 8)
     assert health.reclaimableBytes > health.bytes

@@ -166,7 +166,7 @@ def _commit_of(source: Maintained, snapshot: Snapshot, newest: Snapshot, batches
     if snapshot.version == 0:  # nothing has happened yet
         return commit
     # What the original still owes to other tables (S27) it pays itself.
-    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=())
+    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), gone=())
     begins = Beginning(snapshot=whole, commit_times=_times(source, snapshot))
     return attrs.evolve(commit, begins=begins, reader_protocol=begins.first.reader_protocol)
 

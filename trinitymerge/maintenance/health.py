@@ -34,6 +34,8 @@ class TableHealth:
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.
         pendingMerges: the merges whose rows are in the pending batches: more than batches, where small ones were folded (S38a).
+        pendingRows: rows in the pending batches. Each read compares their keys with those of the base; ``compact()`` saves it that.
+        pendingBytes: size of the pending batches.
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table.
         files: data files of this version.
         bytes: their size.
@@ -58,6 +60,8 @@ class TableHealth:
     segments: int
     pendingBatches: int
     pendingMerges: int
+    pendingRows: int
+    pendingBytes: int
     readAmplification: float
     files: int
     bytes: int
@@ -75,9 +79,10 @@ class TableHealth:
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
             *([("archived rows", f"{self.archivedRows:,}")] if self.archivedRows else []),
             ("batches", f"{self.batches:,} ({self._kinds()})"),
+            *([("compact() saves", self._saved())] if self.pendingBatches else []),
             ("read amplification", f"{self.readAmplification:.2f}"),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
-            ("reclaimable", sized(self.reclaimableBytes)),
+            ("vacuum() frees", sized(self.reclaimableBytes)),
             ("next", f"{self.action}: {self.reason}"),
         ]
 
@@ -85,6 +90,12 @@ class TableHealth:
         segments = f"{self.segments:,} segments, " if self.segments > 1 else ""
         folded = f", of {self.pendingMerges:,} merges" if self.pendingMerges != self.pendingBatches else ""
         return f"{segments}{self.pendingBatches:,} pending{folded}"
+
+    def _saved(self) -> str:
+        """What each read has to do that it need not do after a compaction."""
+        replaced = self.storedRows - self.liveRows - self.tombstones
+        gone = f", and reading {counted(replaced)} that newer ones replace" if replaced > 0 else ""
+        return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}"
 
     def _repr_html_(self) -> str:
         return notebook.pairs(self._lines())
@@ -110,6 +121,8 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
         segments=len(to_read.base),
         pendingBatches=len(to_read.pending),
         pendingMerges=sum(b.merges for b in to_read.pending),
+        pendingRows=sum(b.rows for b in to_read.pending),
+        pendingBytes=sum(b.bytes for b in to_read.pending),
         readAmplification=amplification,
         files=sum(b.files for b in batches),
         bytes=size,

@@ -85,6 +85,8 @@ class _Purge:
     examined: set[str] = attrs.field(factory=set)
     rewritten: dict[str, Batch | None] = attrs.field(factory=dict)
     """From a batch that holds a key to its replacement, or None if nothing is left of it."""
+    elsewhere: set[str] = attrs.field(factory=set)
+    """Directories with a key that the table does not need: of past versions, and of writers that are at work or dead."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
         """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
@@ -124,6 +126,13 @@ class _Purge:
             bytes=staged.size_bytes,
             layout=self.definition.layout,
         )
+
+    def gone(self, snapshot: Snapshot) -> list[str]:
+        """What is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
+        here, needed = self.backend.directories(), {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+        own = {b.id for b in self.rewritten.values() if b is not None}
+        self.elsewhere = self.holding([i for i in here if i not in needed | own and self.backend.data_files(i)])
+        return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.gone if i in here)})
 
     def discard_all(self) -> None:
         """Removes the replacements, which never became part of the table."""
@@ -240,6 +249,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
             added=[b for b in work.rewritten.values() if b is not None],
             removed=list(work.rewritten),
             purged=_markers(work, snapshot),
+            gone=work.gone(snapshot),
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
         )
@@ -260,9 +270,10 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
     backend, needed = work.backend, {b.id for b in after.batches} | {r.id for r in after.redo}
     others = [i for i in backend.directories() if i not in needed]
-    readable = [i for i in others if backend.data_files(i)]
+    known = [i for i in others if i in work.elsewhere or i in work.rewritten]
+    readable = [i for i in others if i not in known and backend.data_files(i)]
     deleted = 0
-    for batch_id in [*work.holding(readable), *(i for i in others if is_dead(backend, i))]:
+    for batch_id in [*known, *work.holding(readable), *(i for i in others if is_dead(backend, i))]:
         deleted += delete(backend, batch_id)
     return deleted
 

@@ -6,7 +6,8 @@ Owns: vacuum and restore. Deletes only what the log proves to be unused.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import attrs
 
@@ -15,12 +16,12 @@ from trinitymerge.evolving import brought_back
 from trinitymerge.storage import faults, telling
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import RESTORE, Batch, Commit, Snapshot, current_user, now_ms
+from trinitymerge.storage.entries import RESTORE, VACUUM, Batch, Commit, Snapshot, current_user, now_ms
 from trinitymerge.storage.files import FileInfo
 from trinitymerge.storage.past import require_files
-from trinitymerge.storage.publish import NothingLanded, publish
+from trinitymerge.storage.publish import Holds, Landed, NothingLanded, publish
 
-FAULT_POINTS = ("vacuum.listed", "vacuum.deleting", "vacuum.deleted", "restore.checked")
+FAULT_POINTS = ("vacuum.listed", "vacuum.announced", "vacuum.deleting", "vacuum.deleted", "restore.checked")
 """Where this module may be killed, see ``storage/faults.py``."""
 
 _MS_PER_HOUR = 3_600_000
@@ -31,6 +32,8 @@ _CHECKPOINTS_KEPT = 2
 
 def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[str]:
     """Removes files that no version of the retention time needs (S39).
+
+    Batches that go are named in the log first, as a version of their own, which changes no row.
 
     Returns:
         The paths that were removed, or that would be.
@@ -45,8 +48,14 @@ def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[s
         removable = list(_removable(backend, cutoff_ms))
         faults.fault("vacuum.listed")
         if dry_run:
-            return removable
-        removed = _removed(backend, removable)
+            return [r.path for r in removable]
+        gone = _announce(backend, {r.batch_id for r in removable if r.batch_id is not None})
+        faults.fault("vacuum.announced")
+        removed = [r.path for r in removable if r.batch_id is None or r.batch_id in gone]
+        for path in removed:
+            faults.fault("vacuum.deleting")
+            backend.remove(path)
+            faults.fault("vacuum.deleted")
     seconds = time.perf_counter() - start
     telling.done(
         backend.path,
@@ -55,19 +64,15 @@ def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[s
     return removed
 
 
-def _removed(backend: Maintained, removable: Iterable[str]) -> list[str]:
-    """What has gone of what can go."""
-    removed = []
-    for path in removable:
-        if not _is_needed_now(backend, path):
-            faults.fault("vacuum.deleting")
-            backend.remove(path)
-            faults.fault("vacuum.deleted")
-            removed.append(path)
-    return removed
+@attrs.frozen
+class _Removable:
+    """What can go: a batch's directory, or a file of the log that it can do without."""
+
+    path: str
+    batch_id: str | None = None
 
 
-def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[str]:
+def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[_Removable]:
     """What can go: batch directories, temporary files and checkpoints older than the cutoff."""
     # Listed before the log is read: what is listed and was committed before is known to the log by then.
     directories = backend.directories()
@@ -76,13 +81,59 @@ def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[str]:
     needed = _needed(backend, first, latest)
     for batch_id, directory in directories.items():
         if batch_id not in needed and _last_touched_ms(backend, batch_id, directory) <= cutoff_ms:
-            yield directory.path
+            yield _Removable(directory.path, batch_id)
     helpers = list(backend.helper_files())
     kept = sorted(v for v, _ in helpers if v is not None)[-_CHECKPOINTS_KEPT:]
     for checkpoint, file in helpers:
         is_needed = checkpoint is not None and (checkpoint >= first or checkpoint in kept)
         if not is_needed and file.modified_ms <= cutoff_ms:
-            yield file.path
+            yield _Removable(file.path)
+
+
+def _announce(backend: Maintained, ids: set[str]) -> set[str]:
+    """Says in the log which batches are about to go: from then on none of them can be committed, or brought back by a restore.
+
+    Otherwise that might happen after the last look and before the removal, and the table would need files that are gone.
+
+    Returns:
+        Those that can go: not what a restore has taken back meanwhile, or a slow writer has committed.
+
+    Raises:
+        ConcurrentCommitError: others took some of them back faster than this could be said, each time.
+    """
+    attempts = Attempts()
+    while True:
+        latest = backend.snapshot()
+        going = ids - _in_use(latest)
+        if going <= set(latest.gone):
+            return going
+        here = backend.directories()
+        commit = latest.next_commit(
+            VACUUM,
+            gone=sorted(going | {i for i in latest.gone if i in here}),
+            metrics={"directories": len(going)},
+            user=current_user(),
+        )
+        try:
+            publish(backend, commit, latest, (Holds(partial(_why_needed, going)),), partial(_with_others, commit))
+        except ConcurrentCommitError as error:
+            attempts.give_way(error, latest)
+        else:
+            return going
+
+
+def _in_use(snapshot: Snapshot) -> set[str]:
+    return {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+
+
+def _why_needed(going: set[str], landed: Landed) -> str | None:
+    return "a batch that was about to be removed is needed again" if going & _in_use(landed.now) else None
+
+
+def _with_others(commit: Commit, landed: Landed) -> Commit:
+    """On top of what landed: what others remove is gone, too."""
+    gone = {*(commit.gone or ()), *landed.now.gone}
+    return attrs.evolve(landed.now.rebase(commit), gone=sorted(gone))
 
 
 def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
@@ -106,13 +157,6 @@ def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) ->
     """When anything in a directory was last written: a write in progress touches its files."""
     files = (f.modified_ms for f in backend.all_files(batch_id))
     return max(files, default=directory.modified_ms)  # object stores give directories no time of their own
-
-
-def _is_needed_now(backend: Maintained, path: str) -> bool:
-    """True if a restore has taken a batch back, or a slow writer has committed it, since the files were listed."""
-    now = backend.snapshot()
-    needed = [*(b.id for b in now.batches), *(r.id for r in now.redo)]
-    return path in map(backend.batch_path, needed)
 
 
 # Restore --------------------------------------------------------------------------------------------------------------
@@ -177,7 +221,6 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
         except ConcurrentCommitError as error:
             attempts.give_way(error, latest)
             continue
-        require_files(backend, done)  # a vacuum beside may have been faster
         return RestoreResult(
             version=done.version,
             restored=version,

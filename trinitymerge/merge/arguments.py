@@ -15,7 +15,7 @@ from pyspark.sql import Column
 
 from trinitymerge.errors import InvalidMergeError, kind_of
 from trinitymerge.merge.analysis.names import column_text, key_text
-from trinitymerge.merge.clauses import All, Assignments, Clause, OtherTable
+from trinitymerge.merge.clauses import All, Assignments, OtherTable
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
@@ -131,15 +131,6 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
             f"{method} takes a value for each watermark column: SQL text, Columns or plain Python literals, got {values!r}."
         )
     return tuple(values)
-
-
-def texts_of(clauses: tuple[Clause, ...]) -> list[str]:
-    """The text of every expression of a clause list, to see which aliases it uses."""
-    texts = [text_of(c.condition) for c in clauses]
-    for clause in clauses:
-        for action in clause.actions:
-            texts += [text_of(v) for _, v in action.assignments]
-    return texts
 
 
 def text_of(value: Any) -> str:

@@ -14,14 +14,8 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.arguments import (
-    ExpressionMap,
-    all_of_source,
-    assignments_of,
-    condition_of,
-    text_of,
-    texts_of,
-)
+from trinitymerge.merge.analysis.resolution import texts_of
+from trinitymerge.merge.arguments import ExpressionMap, all_of_source, assignments_of, condition_of
 from trinitymerge.merge.clauses import (
     Action,
     Clause,
@@ -176,7 +170,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
         check_clauses(self._clauses)
-        texts = [*texts_of(self._clauses), text_of(self._condition), *map(text_of, self._options.at)]
+        texts = texts_of(self._condition, self._clauses, self._options.at)
         with held(self._backend.spark, LITERAL_NAMES):
             return plan_of(
                 self._backend,
@@ -205,9 +199,9 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """The rows the merge would append; writes nothing. See ``MergePlan.preview``."""
         return self.build().preview()
 
-    def explain(self) -> str:
+    def explain(self, evaluate: bool = False) -> str:
         """Prints what the merge will do, on which path and why. See ``MergePlan.explain``."""
-        return self.build().explain()
+        return self.build().explain(evaluate)
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append (S33-S37).

@@ -23,6 +23,7 @@ from trinitymerge.storage.clock import now_ms as now_ms
 from trinitymerge.storage.fields import (
     as_tuple,
     check_count,
+    check_ids,
     check_resets_horizon,
     check_stream,
     check_transaction,
@@ -50,6 +51,9 @@ RESTORE = "RESTORE"
 PURGE = "PURGE"
 """The operation that erases keys (S39a)."""
 
+VACUUM = "VACUUM"
+"""The operation that says which batches are about to be removed (S39)."""
+
 
 # Data -------------------------------------------------------------------------------------------------------
 
@@ -74,6 +78,8 @@ class Commit:
             Libraries that do not know this field keep the horizon they have. They then count rows below it that are
             not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
+        gone: ids of batches that a vacuum or purge is about to remove, and of those of earlier ones that are still there: none of
+            them can be committed or brought back from here on (S39). None leaves what was said before as it is.
         extract, extracts: the moment of the full extract that was compared (H11); set by a restore, all those of its version.
         redo, redone: rows owed to other tables from now on (S27); ids of those that are not owed any more.
         metrics: counts, for people.
@@ -101,6 +107,7 @@ class Commit:
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     resets_horizon: bool = attrs.field(default=False, validator=check_resets_horizon)
     purged: Purged | None = None
+    gone: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_ids)
     extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(default=None, converter=tuples_or_none)
     redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
@@ -164,6 +171,7 @@ class Snapshot:
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
+        gone: batches that are being removed, see :class:`Commit`.
         extracts: the moments of all full extracts that were taken (H11).
         redo: rows that merges up to here owe to other tables (S27).
         writer_protocol: what a writer of this table must understand.
@@ -181,6 +189,7 @@ class Snapshot:
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
     purged: Purged | None = None
+    gone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
     redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
     reader_protocol: int = FIRST
@@ -257,6 +266,7 @@ class Snapshot:
             streams=self._with_stream(commit),
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
+            gone=self.gone if commit.gone is None else commit.gone,
             extracts=self._extracts_after(commit),
             redo=owed_after(self.redo, commit.redo, commit.redone, commit.timestamp_ms),
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),

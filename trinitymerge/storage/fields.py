@@ -75,6 +75,12 @@ def count_field() -> Any:
     return attrs.field(validator=check_count)
 
 
+def check_ids(_commit: object, field: Any, value: Any) -> None:
+    """A validator: ids of batches, or None."""
+    for one in value or ():
+        check_batch_id(_commit, field, one)
+
+
 def check_hex(_purged: object, field: Any, value: Any) -> None:
     """A validator: hexadecimal digits."""
     if not isinstance(value, str) or not _HEX.fullmatch(value):

@@ -66,7 +66,8 @@ class FileSystem(ABC):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Creates a file that did not exist: its whole content or nothing, with one winner among all writers.
 
-        When it returns, the file survives a power cut as far as the storage promises that.
+        When it returns, the file survives a power cut as far as the storage promises that. Whenever the power goes, it is never
+        there without the files that were seen in its directory before it was created.
 
         Raises:
             FileExistsError: somebody else has created it, now or long ago; nothing was changed.

@@ -2,7 +2,7 @@
 
 Owns: :class:`LocalFileSystem`. Knows no Spark. A new file is written and synced under a temporary name,
 then published by a hard link, which only one writer can make, and then its directory is synced: it appears
-whole, once, and survives a power cut.
+whole, once, and survives a power cut. The directory is synced before, too: no file outlives one that it may build on.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class LocalFileSystem(FileSystem):
             with _naming(target):
                 _write_synced(temporary, data)
             faults.fault("create.written")
+            # What is there already may be another writer's, not synced yet: after a power cut this must not be without that.
+            _sync_directory(os.path.dirname(target))
             _publish(temporary, target)
             faults.fault("create.published")
         finally:

@@ -294,7 +294,7 @@ class ManagedBackend(BatchDirectories):
         try:
             write(rows, definition.fileFormat, path)
             faults.fault("stage.written")
-            with self._written_here(path):
+            with self._written_here(batch_id):
                 self.files.sync_dir(path)
             staged = self._staged(batch_id, schema, definition)
         except BaseException:
@@ -322,13 +322,14 @@ class ManagedBackend(BatchDirectories):
         return parts
 
     @contextmanager
-    def _written_here(self, path: str) -> Iterator[None]:
-        """A directory that a Connect server has just written must be visible to this process as well."""
+    def _written_here(self, batch_id: str) -> Iterator[None]:
+        """What has just been written may be gone: a purge has found its keys in it. And a Connect server may write elsewhere."""
+        path = self.batch_path(batch_id)
         try:
             yield
         except FileNotFoundError:
             if not is_connect(self.spark):
-                raise
+                raise self._vacuumed(batch_id) from None
             raise UnsupportedStorageError(
                 f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
                 "other characters than these. Nothing was committed. Use a path that both see under the same name (a shared "
@@ -383,13 +384,14 @@ class ManagedBackend(BatchDirectories):
     def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33).
 
-        A batch whose files are gone must not become part of the table: that of a write that was slower than the retention
-        of a vacuum beside it.
+        A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
+        than the retention of a vacuum beside it, or one that a restore brings back.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
         written: list[Batch | Redo] = [*commit.added, *commit.redo]
         for batch in written:
-            if batch.rows and batch.id not in looked_into and self._what_is_wrong(batch):
+            is_whole = not batch.rows or batch.id in looked_into or not self._what_is_wrong(batch)
+            if batch.id in base.gone or not is_whole:
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
         self._latest = self.log.commit(commit, base)

@@ -40,7 +40,7 @@ class VersionTaken(Exception):  # noqa: N818 - an answer to a question, not a fa
         self.winner = winner
 
 
-class History(Protocol):
+class Versioned(Protocol):
     """What committing takes: a sequence of versions to which one writer at a time can add the next."""
 
     @property
@@ -78,10 +78,10 @@ class Landed:
     commits: tuple[Commit, ...]
 
     @classmethod
-    def after(cls, history: History, since: Snapshot) -> Landed:
+    def after(cls, store: Versioned, since: Snapshot) -> Landed:
         """What a table's history says."""
-        now = history.snapshot()
-        return cls(since, now, tuple(history.commits(since.version + 1, now.version)))
+        now = store.snapshot()
+        return cls(since, now, tuple(store.commits(since.version + 1, now.version)))
 
     def and_then(self, later: Landed) -> Landed:
         """This and what landed after it."""
@@ -194,7 +194,7 @@ class Holds:
 
 
 def publish(
-    history: History,
+    store: Versioned,
     commit: Commit,
     base: Snapshot,
     requirements: Sequence[Requirement],
@@ -203,7 +203,7 @@ def publish(
     """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
 
     Args:
-        history: of the table.
+        store: of the table.
         commit: made on ``base``.
         base: the snapshot it was computed from.
         requirements: asked, in order, each time somebody else was faster.
@@ -220,28 +220,28 @@ def publish(
     everything = Landed(base, base, ())
     while True:
         try:
-            after = history.commit(commit, base)
-            telling.committed(history.path, commit)
+            after = store.commit(commit, base)
+            telling.committed(store.path, commit)
             return after
         except VersionTaken as taken:
-            landed = Landed.after(history, base)
+            landed = Landed.after(store, base)
             if landed.now.version < taken.version:
-                raise _conflict(history, landed, taken, "its log cannot be read up to there") from None
+                raise _conflict(store, landed, taken, "its log cannot be read up to there") from None
             for requirement in requirements:
                 why = requirement.violation(landed)
                 if why is not None:
-                    raise _conflict(history, landed, taken, why, requirement) from None
+                    raise _conflict(store, landed, taken, why, requirement) from None
             base, everything = landed.now, everything.and_then(landed)
             commit = base.rebase(commit) if remade is None else remade(everything)
 
 
 def _conflict(
-    history: History, landed: Landed, taken: VersionTaken, why: str, requirement: Requirement | None = None
+    store: Versioned, landed: Landed, taken: VersionTaken, why: str, requirement: Requirement | None = None
 ) -> ConcurrentCommitError:
     return ConcurrentCommitError(
-        f"Another writer has committed to {history.path} meanwhile: expected version {landed.since.version}, found "
+        f"Another writer has committed to {store.path} meanwhile: expected version {landed.since.version}, found "
         f"{landed.now.version} ({taken.winner.operation}), and {why}. Nothing was written; run it again.",
-        path=history.path,
+        path=store.path,
         version=taken.version,
         requirement=requirement,
     )

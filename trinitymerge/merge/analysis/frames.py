@@ -170,6 +170,15 @@ class Source:
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
 
+    def is_column(self, value: str | Column) -> bool:
+        """True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
+        names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
+        return (
+            names is not None
+            and self.index(names[2]) is not None
+            and (names[1] is None or self.index(names[1]) is None)
+        )
+
     def plain(self, i: int) -> Sql:
         """The i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
         name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType

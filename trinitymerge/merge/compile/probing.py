@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.columns import ANSWERED, FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, NEW_KEY
-from trinitymerge.expressions import all_of, case, equals, is_tombstone, quote
+from trinitymerge.expressions import all_of, case, equals, is_tombstone, null_of, quote
 from trinitymerge.merge.analysis.kinds import Departure
 from trinitymerge.merge.compile.program import Program, in_slots, of_kinds
 from trinitymerge.sqltext import Sql
@@ -25,9 +25,8 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
 
     For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
     """
-    definition, asked = program.definition, asked_keys(program)
-    names = [KEY_TO_FIND(i) for i in range(len(asked))]
-    asking = rows.selectExpr("*", *[f"{key} AS {name}" for key, name in zip(asked, names, strict=True)])
+    definition, names = program.definition, [KEY_TO_FIND(i) for i in range(len(program.definition.primaryKey))]
+    asking = rows.selectExpr("*", *_asking(program))
     found = lookup(asking.selectExpr(*names))
     answer = found.selectExpr(
         *[f"{quote(k)} AS {ANSWERED(i)}" for i, k in enumerate(definition.primaryKey)],
@@ -36,6 +35,20 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     )
     same_key = all_of(equals(n, ANSWERED(i)) for i, n in enumerate(names))
     return asking.join(answer, F.expr(same_key), "left")
+
+
+def nothing_found(rows: DataFrame, program: Program) -> DataFrame:
+    """Adds the same where no batch holds any of these keys, as is known: nothing is read, and the rows need not be evaluated."""
+    definition = program.definition
+    answers = [(ANSWERED(i), null_of(definition.field(k))) for i, k in enumerate(definition.primaryKey)]
+    answers += [(FOUND_WATERMARK(i), null_of(definition.field(w))) for i, w in enumerate(definition.watermarkKey)]
+    nulls = [f"{null} AS {name}" for name, null in answers]
+    return rows.selectExpr("*", *_asking(program), *nulls, f"CAST(NULL AS BOOLEAN) AS {FOUND_LIVE}")
+
+
+def _asking(program: Program) -> list[str]:
+    """The keys to look up, as columns."""
+    return [f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program))]
 
 
 def columns_of_probe(program: Program) -> tuple[str, ...]:

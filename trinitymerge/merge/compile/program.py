@@ -10,6 +10,7 @@ from functools import cached_property
 
 import attrs
 from pyspark.sql import Column
+from pyspark.sql.types import DataType
 
 from trinitymerge.assignment import Storing
 from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SLOT
@@ -154,6 +155,22 @@ class Program:
     def unknown(self) -> tuple[int, ...]:
         """The slots whose rows must be told what their key holds."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
+
+    @cached_property
+    def foretold(self) -> tuple[Mapping[str, tuple[Sql, DataType]], ...]:
+        """The keys that must be told what they hold, where all are columns of the source: by column, SQL over it and its type.
+
+        Nothing where one is not, or where keys move: such rows must be known before it can be told what their keys hold.
+        """
+        source, own = self.analysis.source, self.definition.primaryKey
+        if source is None or self.moves:
+            return ()
+        keys = [[(k, self.slots[n].row.values[k]) for k in own] for n in self.unknown]
+        given = [
+            {k: (Sql(str(v.alone)), v.type) for k, v in key if isinstance(v, Given) and not v.or_kept} for key in keys
+        ]
+        plain = all(source.is_column(text) for key in given for text, _ in key.values())
+        return tuple(given) if plain and all(len(key) == len(own) for key in given) else ()
 
     @cached_property
     def is_checked(self) -> bool:

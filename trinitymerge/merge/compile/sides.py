@@ -6,8 +6,8 @@ rows. Which clause applies to what comes out is the compiler's business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType
 from trinitymerge import keyrange, reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import counted, sized
 from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, quote, sql_type
 from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
@@ -69,6 +70,10 @@ def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Mate
     return Materialised(frame, int(observed.pop("rows")), observed)
 
 
+Keys: TypeAlias = Mapping[str, tuple[Sql, DataType]]
+"""A primary key by its columns: SQL over the source, and its type."""
+
+
 @attrs.frozen(eq=False)
 class Evaluated:
     """The source of a merge, evaluated once.
@@ -83,14 +88,42 @@ class Evaluated:
     once: Materialised
 
     @classmethod
-    def of(cls, source: Source, equalities: Equalities, definition: TableDefinition) -> Evaluated:
-        """Evaluates a source now."""
+    def of(
+        cls, source: Source, equalities: Equalities, definition: TableDefinition, foretold: Sequence[Keys] = ()
+    ) -> Evaluated:
+        """Evaluates a source now.
+
+        Args:
+            source: to evaluate.
+            equalities: of the condition.
+            definition: of the table.
+            foretold: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.Program.foretold`).
+        """
         sought = _sought(equalities, definition)
         alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
         numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
         rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
-        once = materialise(rows, keyrange.metrics(definition, sought))
+        metrics = keyrange.metrics(definition, sought)
+        for n, keys in enumerate(foretold):
+            metrics |= {f"{_prefix(n)}{name}": text for name, text in keyrange.metrics(definition, keys).items()}
+        once = materialise(rows, metrics)
         return cls(source.over(once.frame), once)
+
+    def are_free(self, count: int, backend: Backend, batches: Batches) -> bool:
+        """True if no batch can hold any of the keys that were foretold: those of a new day's versions, say.
+
+        Args:
+            count: how many of them there were.
+            backend: where the target is.
+            batches: the target's.
+        """
+        own = batches.definition
+        ranges = [KeyRange.of(self._foretold(n), own) for n in range(count)]
+        return bool(ranges) and not reader.near(backend, own, batches.batches, ranges)
+
+    def _foretold(self, n: int) -> Mapping[str, Any]:
+        prefix = _prefix(n)
+        return {k.removeprefix(prefix): v for k, v in self.once.observed.items() if k.startswith(prefix)}
 
     @property
     def keys(self) -> DataFrame:
@@ -101,6 +134,10 @@ class Evaluated:
     def few(self) -> bool:
         """True if all rows may be sent to every task that scans the target."""
         return self.once.rows <= BROADCAST_ROWS
+
+
+def _prefix(n: int) -> str:
+    return f"foretold_{n}_"
 
 
 def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
@@ -137,13 +174,44 @@ def look_up(
         listed: the keys, or more, as they were evaluated once; None where ``keys`` are.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
-    found = KeyRange.of(once.observed, batches.definition)
-    close = reader.near(backend, batches.definition, batches.batches, [found])
-    near, rows = attrs.evolve(batches, batches=close), sum(b.rows for b in batches.batches)
+    found, near = _near(backend, batches, once)
+    rows = sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
         within = keyrange.one_of(batches.definition, keys if listed is None else listed)
     return reader.latest(backend, near, sought, within)
+
+
+def _near(backend: Backend, batches: Batches, once: Materialised) -> tuple[KeyRange, Batches]:
+    """The range of the keys that are sought, and the batches that may hold one."""
+    found = KeyRange.of(once.observed, batches.definition)
+    close = reader.near(backend, batches.definition, batches.batches, [found])
+    return found, attrs.evolve(batches, batches=close)
+
+
+def spared_by(backend: Backend, batches: Batches, once: Materialised) -> list[str]:
+    """What a lookup of keys that have been evaluated is spared, in words.
+
+    Args:
+        backend: where the target is.
+        batches: the target's.
+        once: the source, evaluated.
+    """
+    _, near = _near(backend, batches, once)
+    here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
+    segments = sum(b.tiling is not None for b in skipped)
+    of_which = f", {segments:,} of them segments" if segments else ""
+    sent = (
+        "sent to every task"
+        if once.rows <= BROADCAST_ROWS
+        else "too many to be sent to every task: the rows are shuffled"
+    )
+    size, left_out = (sum(b.bytes for b in some) for some in (near.batches, skipped))
+    return [
+        f"source: {counted(once.rows)}, evaluated for this; keys are {sent}",
+        f"skips {counted(len(skipped), 'batch', 'batches')}{of_which}, {sized(left_out)}, which can hold none of them; reads "
+        f"{counted(len(here), 'batch', 'batches')}, {sized(size)}, and of these only files and pages that may",
+    ]
 
 
 def spared(equalities: Equalities, batches: Batches) -> str:

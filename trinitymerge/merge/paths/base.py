@@ -21,7 +21,7 @@ from trinitymerge.merge.analysis.keymatch import Equalities, KeyMatch
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.compile import pipeline, sides
-from trinitymerge.merge.compile.probing import asked_keys, probe
+from trinitymerge.merge.compile.probing import asked_keys, nothing_found, probe
 from trinitymerge.merge.compile.program import Program, paired_program
 from trinitymerge.merge.compile.sides import Evaluated
 from trinitymerge.storage.backend import Backend, Batches
@@ -150,10 +150,11 @@ class Merge:
         """The target's definition."""
         return self.analysis.definition
 
-    def evaluated(self) -> Evaluated:
-        """The source, evaluated now and never again (S32)."""
+    def evaluated(self, program: Program | None = None) -> Evaluated:
+        """The source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
         assert self.analysis.source is not None
-        return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition)
+        foretold = program.foretold if program is not None else ()
+        return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition, foretold)
 
     def paired_program(self, by_key: bool, tombstones_possible: bool) -> Program:
         """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
@@ -162,10 +163,19 @@ class Merge:
             self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
         )
 
-    def part(self, program: Program, fired: DataFrame, batches: Batches) -> Part:
-        """The rows of a program, from the rows on which its clauses fire."""
+    def part(self, program: Program, fired: DataFrame, batches: Batches, evaluated: Evaluated | None = None) -> Part:
+        """The rows of a program, from the rows on which its clauses fire.
+
+        Args:
+            program: what is to be done.
+            fired: on which rows.
+            batches: the target's.
+            evaluated: the source, if it was evaluated for this program.
+        """
 
         def ask(rows: DataFrame) -> DataFrame:
+            if evaluated is not None and evaluated.are_free(len(program.foretold), self.backend, batches):
+                return nothing_found(rows, program)
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
@@ -207,6 +217,10 @@ class Path(ABC):
     @abstractmethod
     def reads(self, merge: Merge, batches: Batches) -> str:
         """How a target of some batches is read, in words that follow "reads"."""
+
+    def looks_up(self, merge: Merge) -> bool:
+        """True if no row is read but those under keys of the source, so that batches may be skipped."""
+        return False
 
     def doubt(self, verdict: Verdict) -> str:
         """What only the run will tell, in words that follow the path's name; empty if nothing."""

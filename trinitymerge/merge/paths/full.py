@@ -23,7 +23,7 @@ class FullScan(Path):
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """One, over all pairs, and the rows without one that a clause may fire on."""
-        kind = sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes)).replace("_", " ").upper()
+        kind = _join_of(merge).replace("_", " ").upper()
         text = f"SELECT * FROM live_target {kind} JOIN source ON the_merge_condition"
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
         return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
@@ -32,16 +32,20 @@ class FullScan(Path):
         """Once; twice where all rows of both sides count."""
         if merge.analysis.source is None:
             return "every live row, in one scan"
-        kind = sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
         equalities = merge.verdict.equalities
-        if kind == "full_outer":
+        if _join_of(merge) == "full_outer":
             rows = "every live row, in two scans, the second for source rows without a pair"
-        elif kind == "left_outer" or not equalities.keys:
+        elif not self.looks_up(merge):
             rows = "every live row, in one scan"
         else:
             columns = " and ".join(equalities.keys)
             rows = f"the rows that equal a source row in {columns}, in one scan; {sides.spared(equalities, batches)}"
         return f"{rows}; a source of more than {sides.BROADCAST_ROWS:,} rows is sorted together with every live row"
+
+    def looks_up(self, merge: Merge) -> bool:
+        """Where rows without a pair do not count, and pairs are equal in a key column."""
+        is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
+        return is_paired and bool(merge.verdict.equalities.keys)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""
@@ -49,13 +53,18 @@ class FullScan(Path):
         if merge.analysis.source is None:
             target = sides.all_rows(merge.analysis, merge.backend, batches)
             joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), None
+            evaluated = None
         else:
-            evaluated = merge.evaluated()
+            evaluated = merge.evaluated(program)
             equalities, records = merge.verdict.equalities, bool(program.recorded)
             joined = sides.full(merge.analysis, equalities, records, evaluated, merge.backend, batches)
             source_rows = evaluated.once.rows
-        part = merge.part(program, pipeline.fire(joined, program), batches)
+        part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
         return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)
+
+
+def _join_of(merge: Merge) -> str:
+    return sides.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
 
 
 FULL = FullScan()

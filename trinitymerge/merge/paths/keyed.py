@@ -50,10 +50,14 @@ class KeyedLookup(Path):
         """By key."""
         return f"the rows under the source's keys, in one scan; {sides.spared(merge.verdict.equalities, batches)}"
 
+    def looks_up(self, merge: Merge) -> bool:
+        """Always."""
+        return True
+
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins each source row with the latest row of its key."""
-        evaluated = merge.evaluated()
         ((_, program),) = self.programs(merge, True)
+        evaluated = merge.evaluated(program)
         part, joined = rows_by_key(merge, program, evaluated, batches)
         return Compiled.of(part, reads=Reads(joined.keys), source_rows=evaluated.once.rows)
 
@@ -62,7 +66,7 @@ def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: B
     """The rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
     joined = sides.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
-    return merge.part(program, pipeline.fire(joined.joined, program), batches), joined
+    return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
 
 
 def _reads_target_values(row: WrittenRow) -> bool:

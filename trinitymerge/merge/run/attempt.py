@@ -121,7 +121,7 @@ class _Attempt:
     Attributes:
         plan: the merge.
         path: how it reads its target.
-        base: the snapshot that is committed upon.
+        found: the newest snapshot, which is committed upon.
         snapshot: the same, with the columns that the merge adds.
         seconds: time per phase.
         beside: the rows for other tables, staged.
@@ -132,7 +132,7 @@ class _Attempt:
 
     plan: MergePlan
     path: Path
-    base: Snapshot
+    found: Snapshot
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
     beside: list[Beside] = attrs.field(factory=list)
@@ -343,8 +343,7 @@ class _Attempt:
         Raises:
             ConcurrentCommitError: it must be evaluated again.
         """
-        base = self.base
-        commit = base.next_commit(
+        commit = self.found.next_commit(
             "MERGE",
             parameters=parameters_of(self.plan),
             added=batches,
@@ -358,7 +357,7 @@ class _Attempt:
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(self.plan.backend, commit, base, requirements(self.plan.options, dependence))
+        return publish(self.plan.backend, commit, self.found, requirements(self.plan.options, dependence))
 
     # Around ---------------------------------------------------------------------------------------------------------
 

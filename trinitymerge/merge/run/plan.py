@@ -20,7 +20,7 @@ from trinitymerge.evolving import differences_of_columns
 from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.clauses import Clause, WhenMatched, WhenNotMatched, heading
-from trinitymerge.merge.compile import pipeline
+from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.purged import without_purged
 from trinitymerge.merge.compile.unchanged import without_unchanged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
@@ -169,8 +169,7 @@ class MergePlan:
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
-        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
-        compiled = path.compile(merge, Batches.of(snapshot))
+        compiled = path.compile(self._merge, Batches.of(snapshot))
         if compiled.is_compared:
             rows = without_unchanged(compiled.rows, self.definition, compiled.all_have_keys)
             compiled = attrs.evolve(compiled, rows=rows)
@@ -191,12 +190,15 @@ class MergePlan:
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
         tombstones = any(b.tombstones for b in self.backend.snapshot().current)
-        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
-        parts = self.chosen.programs(merge, tombstones)
+        parts = self.chosen.programs(self._merge, tombstones)
         return "\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts)
 
-    def explain(self) -> str:
+    def explain(self, evaluate: bool = False) -> str:
         """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.
+
+        Args:
+            evaluate: also evaluates the source, once, and says which batches and how many bytes hold none of its keys and so
+                will not be read. Nothing runs otherwise.
 
         Returns:
             The text it printed.
@@ -210,7 +212,9 @@ class MergePlan:
               reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
-        text = "\n".join([self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines()])
+        looked_into = self._evaluated_lines() if evaluate else []
+        lines = [self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines(), *looked_into]
+        text = "\n".join(lines)
         print(text)
         return text
 
@@ -249,12 +253,24 @@ class MergePlan:
 
     def reads_on(self, path: Path, batches: Batches) -> str:
         """How a path reads a target of some batches, in words that follow "reads"."""
-        return path.reads(Merge(self.analysis, self.verdict, self.backend, self.options.on_stale), batches)
+        return path.reads(self._merge, batches)
+
+    @property
+    def _merge(self) -> Merge:
+        return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+
+    def _evaluated_lines(self) -> list[str]:
+        """What the keys of the source, once they are known, say of the batches to read."""
+        if not self.chosen.looks_up(self._merge):
+            return []
+        with held(self.backend.spark, LITERAL_NAMES):
+            once = self._merge.evaluated().once
+            return [f"  {line}" for line in sides.spared_by(self.backend, self.batches, once)]
 
     def _path_lines(self) -> list[str]:
         chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches
         reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
-        merge = Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+        merge = self._merge
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [

@@ -1,0 +1,225 @@
+"""Bugs that commit protocols have had, put into this one: would the simulation notice?
+
+Owns: :data:`BUGS`. Each replaces a function of the library for as long as a scenario is explored, which must then break a promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import attrs
+
+from simulation import programs
+from simulation.disk import Call, parent
+from simulation.explorer import Scenario
+from simulation.processes import Machine
+from simulation.scenarios import SMALL
+from simulation.table import SimulatedTable
+from trinitymerge.maintenance import compaction, purge, retention
+from trinitymerge.merge.run import conflicts
+from trinitymerge.storage import publish
+from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.publish import Holds, NotDelivered, NothingLanded, OnlyAppends, SamePurges, VersionTaken
+
+
+@attrs.frozen(eq=False)
+class Bug:
+    """One bug.
+
+    Attributes:
+        name: what is wrong.
+        scenario: a word of the name of the scenario that must notice.
+        patches: what is replaced by what.
+    """
+
+    name: str
+    scenario: str
+    patches: tuple[tuple[Any, str, Any], ...]
+
+    def found_in(self) -> Scenario:
+        """The scenario that must notice."""
+        return next(s for s in SMALL if self.scenario in s.name)
+
+    @contextlib.contextmanager
+    def present(self) -> Iterator[None]:
+        """While this lasts, the bug is there."""
+        with contextlib.ExitStack() as stack:
+            for owner, name, value in self.patches:
+                stack.enter_context(mock.patch.object(owner, name, value))
+            yield
+
+
+def _never(requirement: type) -> tuple[Any, str, Any]:
+    return requirement, "violation", lambda self, landed: None
+
+
+def _check_then_write(self: Machine, path: str, data: bytes) -> None:
+    if self.exists(path):
+        raise FileExistsError(errno.EEXIST, "exists", path)
+    self.replace(path, data)
+
+
+def _not_synced_before(self: Machine, path: str, data: bytes) -> None:
+    self.ask(Call("create", path, data))
+    if self.is_synced_later:
+        self.ask(Call("sync_entries", parent(path)))
+
+
+def _not_synced(self: Machine, path: str) -> None:
+    """Leaves it to the system when files are written."""
+
+
+def _synced_after(self: SimulatedTable, commit: Any, base: Any) -> Any:
+    after = ManagedBackend.commit(self, commit, base)
+    for batch in commit.added:
+        Machine.sync_dir.__wrapped__(self.files, self.batch_path(batch.id))  # type: ignore[attr-defined]
+    return after
+
+
+def _late_sync(function: Callable[..., Any]) -> Any:
+    def nothing(self: Machine, path: str) -> None:
+        """Not yet."""
+
+    nothing.__wrapped__ = function  # type: ignore[attr-defined]
+    return nothing
+
+
+def _failed_for_sure(self: CommitLog, commit: Any, error: OSError) -> None:
+    raise error
+
+
+def _tried_again(self: CommitLog, commit: Any, error: OSError) -> None:
+    raise VersionTaken(commit.version, commit)
+
+
+def _hint_is_the_end(self: CommitLog, known: Any = None) -> Any:
+    hint = self.files.read_hint()
+    return self.at(hint.version) if hint else self._latest_by_listing()
+
+
+def _drops_what_landed(commit: Any, landed: Any) -> Any:
+    now = landed.now
+    return attrs.evolve(now.rebase(commit), removed=[b.id for b in now.batches])
+
+
+def _keeps_what_it_has_read(commit: Any, landed: Any) -> Any:
+    here = {b.id for b in landed.now.batches}
+    return attrs.evolve(landed.now.rebase(commit), removed=[i for i in commit.removed if i in here])
+
+
+_attempt = programs._attempt
+
+
+def _marked_afterwards(table: Any, merging: Any, options: Any, snapshot: Any) -> Any:
+    after = _attempt(table, merging, attrs.evolve(options, transaction=None), snapshot)
+    if options.transaction is None:
+        return after
+    mark = table.snapshot().next_commit("MARK", transaction=options.transaction)
+    return publish.publish(table, mark, table.snapshot(), ())
+
+
+def _asks_once(history: Any, commit: Any, base: Any, requirements: Any, remade: Any = None) -> Any:
+    try:
+        return history.commit(commit, base)
+    except VersionTaken:
+        landed = publish.Landed.after(history, base)
+        for requirement in requirements:
+            why = requirement.violation(landed)
+            if why is not None:
+                raise publish.ConcurrentCommitError(why, requirement=requirement) from None
+    base = landed.now
+    while True:
+        try:
+            return history.commit(base.rebase(commit), base)
+        except VersionTaken:
+            base = history.snapshot()
+
+
+def _latest_without_replay(self: CommitLog, snapshot: Any, stop: Any = None, at_most: Any = None) -> Any:
+    return snapshot if stop is None and snapshot.version else _forward(self, snapshot, stop, at_most)
+
+
+_forward = CommitLog._forward
+
+
+def _anybodys(self: CommitLog, commit: Any) -> None:
+    """Takes whatever stands there for its own."""
+    self.files.entry(commit.version)
+
+
+BUGS = (
+    Bug("check, then write", "same key", ((Machine, "create_exclusive", _check_then_write),)),
+    Bug(
+        "an entry is published before the one that it follows is synced",
+        "power cut",
+        ((Machine, "create_exclusive", _not_synced_before),),
+    ),
+    Bug("batches are not synced before they are published", "power cut", ((Machine, "sync_dir", _not_synced),)),
+    Bug(
+        "batches are synced after they are published",
+        "power cut",
+        (
+            (Machine, "sync_dir", _late_sync(Machine.sync_dir)),
+            (SimulatedTable, "commit", _synced_after),
+        ),
+    ),
+    Bug(
+        "an error is taken for a commit that has not taken place",
+        "object store",
+        ((CommitLog, "_settle", _failed_for_sure),),
+    ),
+    Bug(
+        "after a lost answer the commit is made again, without looking",
+        "object store",
+        ((CommitLog, "_settle", _tried_again),),
+    ),
+    Bug(
+        "whoever comes second believes that the entry is its own", "same key", ((CommitLog, "_require_own", _anybodys),)
+    ),
+    Bug("the hint is taken for the end of the log", "reader", ((CommitLog, "latest", _hint_is_the_end),)),
+    Bug("a checkpoint is taken for the end of the log", "network", ((CommitLog, "_forward", _latest_without_replay),)),
+    Bug(
+        "a vacuum takes what an older version within its retention needs",
+        "past version",
+        ((retention, "_needed", lambda backend, first, latest: {b.id for b in latest.batches}),),
+    ),
+    Bug(
+        "a vacuum removes without having said what",
+        "a restore beside a vacuum",
+        ((retention, "_announce", lambda backend, ids: ids - retention._in_use(backend.snapshot())),),
+    ),
+    Bug(
+        "a purge removes without having said what",
+        "a purge beside a restore",
+        ((purge._Purge, "gone", lambda work, snapshot: None),),
+    ),
+    Bug("a compaction drops what landed meanwhile", "late row", ((compaction, "beside_folds", _drops_what_landed),)),
+    Bug(
+        "a compaction forgets that its batches were folded meanwhile",
+        "history",
+        ((compaction, "beside_folds", _keeps_what_it_has_read),),
+    ),
+    Bug("a fold goes on top of a compaction of its batches", "late row", (_never(OnlyAppends),)),
+    Bug("a tombstone is forgotten though older rows have landed", "forgets", (_never(Holds),)),
+    Bug("a merge does not look at what landed under its keys", "same key", (_never(Holds),)),
+    Bug(
+        "the marker of a transaction is committed after its rows",
+        "transaction",
+        ((programs, "_attempt", _marked_afterwards),),
+    ),
+    Bug("a replay does not look for its marker among what landed", "transaction", (_never(NotDelivered),)),
+    Bug("rows of purged keys are committed after the purge", "purge", (_never(SamePurges),)),
+    Bug("a purge does not look at what landed", "purge", (_never(NothingLanded),)),
+    Bug("a restore does not undo what landed", "restore", (_never(NothingLanded),)),
+    Bug("requirements are asked of the first collision alone", "overtake", ((programs, "publish", _asks_once),)),
+    Bug(
+        "a merge that read everything asks for its keys alone",
+        "everything",
+        ((conflicts.Dependence, "why_not", lambda self, landed: None),),
+    ),
+)

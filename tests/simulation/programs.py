@@ -1,0 +1,288 @@
+"""What the processes of a simulation do, and what each commit of theirs means.
+
+Owns: the merges, readers and maintenance that take part. A merge here is the library's, but for the evaluation of its clauses:
+the snapshot it takes, the batch it stages, what it requires of others' commits, giving way and what is done after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from simulation.processes import Machine, Process
+from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.maintenance import altering, automatic, compaction, folding, purge, retention
+from trinitymerge.merge.paths.base import Reads
+from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.run.attempt import already_done
+from trinitymerge.merge.run.conflicts import Dependence, requirements
+from trinitymerge.merge.run.plan import Options
+from trinitymerge.storage.attempts import Attempts
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import Snapshot
+from trinitymerge.storage.publish import OutcomeUnknown, publish
+
+Rows = Mapping[int, Row]
+"""By key, the freshest row of each, tombstones included."""
+
+
+# Merges ---------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Upsert:
+    """Rows that are written whatever the target holds: a blind append."""
+
+    rows: tuple[Row, ...]
+    reads: frozenset[int] = frozenset()
+    reads_all: bool = False
+
+    def over(self, target: Rows) -> tuple[Row, ...]:
+        """The rows it appends."""
+        return self.rows
+
+
+@attrs.frozen
+class Add:
+    """``value = A.value + 1`` under some keys: a merge that looks them up."""
+
+    reads: frozenset[int]
+    at: int
+    reads_all: bool = False
+
+    def over(self, target: Rows) -> tuple[Row, ...]:
+        """The rows it appends."""
+        found = [target[k] for k in sorted(self.reads) if k in target]
+        return tuple(attrs.evolve(r, at=self.at, value=r.value + 1) for r in found if not r.is_dead and r.at <= self.at)
+
+
+@attrs.frozen
+class Replace:
+    """One row whose value is the sum of all live ones, and every other one deleted: a merge that reads all there is."""
+
+    key: int
+    at: int
+    reads: frozenset[int] = frozenset()
+    reads_all: bool = True
+
+    def over(self, target: Rows) -> tuple[Row, ...]:
+        """The rows it appends."""
+        live = [r for r in target.values() if not r.is_dead and r.at <= self.at]
+        gone = [attrs.evolve(r, at=self.at, value=0, is_dead=True) for r in live if r.key != self.key]
+        return (Row(self.key, self.at, sum(r.value for r in live)), *gone)
+
+
+Merging = Upsert | Add | Replace
+
+
+@attrs.frozen
+class Merged:
+    """What a merge has told its user.
+
+    Attributes:
+        version: of its commit; None if it cannot tell whether there is one.
+        skipped: why there is none.
+    """
+
+    version: int | None
+    skipped: str = ""
+
+
+def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int] | None) -> Merged:
+    """What ``merge/run/attempt.py`` does around the rows."""
+    options, attempts = Options(transaction=transaction), Attempts()
+    while True:
+        snapshot = options.newest(table)
+        done = already_done(options, snapshot, table.path)
+        if done is not None:
+            return Merged(done.version, "replayed")
+        try:
+            after = _attempt(table, merging, options, snapshot)
+        except OutcomeUnknown:
+            return Merged(None)
+        except (ConcurrentCommitError, FilesVacuumedError) as error:
+            attempts.give_way(error, snapshot)
+            continue
+        if after is None:
+            return Merged(snapshot.version, "nothing to write")
+        automatic.after_merge(table, MergeResult(version=after.version), after)
+        return Merged(after.version)
+
+
+def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot: Snapshot) -> Snapshot | None:
+    reads_nothing = not merging.reads and not merging.reads_all
+    target = {} if reads_nothing else _rows_of(table, snapshot)
+    purged = snapshot.purged.hashes if snapshot.purged else ()
+    rows = [r for r in merging.over(target) if marker(r.key) not in purged]
+    if not rows:
+        if options.transaction is None:
+            return None
+        commit = snapshot.next_commit("MERGE", transaction=options.transaction)
+        return publish(
+            table, commit, snapshot, requirements(options, None if reads_nothing else _reading(table, merging))
+        )
+    is_first = not snapshot.batches
+    staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=True, base=is_first)
+    try:
+        depends = Dependence(table, _reads(merging), not merging.reads_all, batch, staged)
+        commit = snapshot.next_commit("MERGE", added=[batch], transaction=options.transaction)
+        return publish(table, commit, snapshot, requirements(options, depends))
+    except OutcomeUnknown:
+        raise
+    except Exception:
+        table.discard(staged)
+        raise
+
+
+def _reads(merging: Merging) -> Reads:
+    keys: Any = merging.reads or None
+    return Reads(keys=keys, everything=merging.reads_all)
+
+
+def _reading(table: SimulatedTable, merging: Merging) -> Dependence:
+    nothing: Any = None
+    return Dependence(table, _reads(merging), not merging.reads_all, None, nothing)
+
+
+def _rows_of(table: SimulatedTable, snapshot: Snapshot) -> dict[int, Row]:
+    return {k: s.row for k, s in freshest(table.scan(Batches.of(snapshot))).items()}
+
+
+def merge(name: str, merging: Merging, transaction: tuple[str, int] | None = None, times: int = 1) -> Acting:
+    """A process that merges, once or several times in a row through one open table."""
+
+    def code(machine: Machine) -> list[Merged]:
+        with on(machine) as table:
+            return [_merge(table, merging, transaction) for _ in range(times)]
+
+    doing = {Upsert: "merges blindly", Add: "merges what it looks up", Replace: "merges what it reads as a whole"}
+    return Acting(Process(name, doing[type(merging)], code), merging=merging, times=times, transaction=transaction)
+
+
+# Reading and maintenance ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Seen:
+    """What a reader has seen.
+
+    Attributes:
+        version: of the table.
+        rows: live ones.
+    """
+
+    version: int
+    rows: tuple[Row, ...]
+
+
+def live(rows: Mapping[int, Row]) -> tuple[Row, ...]:
+    """The rows that a reader sees, in order."""
+    return tuple(sorted(r for r in rows.values() if not r.is_dead))
+
+
+def read(name: str, times: int = 2) -> Acting:
+    """A process that reads, several times."""
+
+    def code(machine: Machine) -> list[Seen]:
+        found = []
+        with on(machine) as table:
+            for _ in range(times):
+                snapshot = table.snapshot()
+                found.append(Seen(snapshot.version, live(_rows_of(table, snapshot))))
+        return found
+
+    return Acting(Process(name, "reads", code))
+
+
+def read_past(name: str, version: int) -> Acting:
+    """A process that reads a past version."""
+
+    def code(machine: Machine) -> list[Seen]:
+        with on(machine) as table:
+            snapshot = table.snapshot_at(version)
+            return [Seen(version, live(_rows_of(table, snapshot)))]
+
+    return Acting(Process(name, "reads", code))
+
+
+def _maintenance(name: str, doing: str, work: Callable[[SimulatedTable], Any], **facts: Any) -> Acting:
+    def code(machine: Machine) -> Any:
+        with on(machine) as table:
+            return work(table)
+
+    return Acting(Process(name, doing, code), **facts)
+
+
+def fold(name: str, base_too: bool = False) -> Acting:
+    """A process that folds all that is pending, or all there is."""
+
+    def work(table: SimulatedTable) -> Any:
+        snapshot = table.snapshot()
+        now = Batches.of(snapshot)
+        batches = now.batches if base_too and len(now.base) <= 1 else now.pending
+        return folding.fold(table, snapshot, batches) if len(batches) > 1 else None
+
+    return _maintenance(name, "folds", work)
+
+
+def compact(name: str, full: bool = False) -> Acting:
+    """A process that compacts."""
+    return _maintenance(name, "compacts", lambda table: compaction.compact(table, full))
+
+
+def vacuum(name: str, hours: float = 1.0) -> Acting:
+    """A process that vacuums."""
+    return _maintenance(name, "vacuums", lambda table: retention.vacuum(table, hours, dry_run=False), lists=True)
+
+
+def restore(name: str, version: int) -> Acting:
+    """A process that goes back to a version."""
+    return _maintenance(name, f"restores version {version}", lambda table: retention.restore(table, version))
+
+
+def erase(name: str, *keys: int) -> Acting:
+    """A process that purges some keys."""
+    sought: Any = frozenset(keys)
+    return _maintenance(
+        name,
+        "purges",
+        lambda table: purge.erase(table, sought, len(keys), 0.0, lambda: None),
+        purges=frozenset(keys),
+        lists=True,
+    )
+
+
+def alter(name: str) -> Acting:
+    """A process that alters the table."""
+    return _maintenance(
+        name, "alters", lambda table: altering.TableAlteration(table).setProperty("team", name).execute()
+    )
+
+
+def create(name: str, history: bool = False, **properties: Any) -> Acting:
+    """A process that makes the table."""
+    return _maintenance(name, "creates", lambda table: table.create(definition(history, **properties), None))
+
+
+@attrs.frozen
+class Acting:
+    """A process that takes part in a simulation.
+
+    Attributes:
+        process: what it does.
+        merging: what a commit of it means, if it merges.
+        times: how often it merges.
+        transaction: that its merge is; of all processes with the same one, one may commit it.
+        purges: the keys it takes away.
+        lists: it lists the directories of others, so when they write theirs makes a difference.
+    """
+
+    process: Process
+    merging: Merging | None = None
+    times: int = 1
+    transaction: tuple[str, int] | None = None
+    purges: frozenset[int] = frozenset()
+    lists: bool = False

@@ -1,0 +1,388 @@
+"""Tables without Spark: what Spark would do with rows, in plain Python, below the library's own store and maintenance.
+
+Owns: :class:`Row`, :class:`SimulatedTable`, and :func:`without_spark`, which puts plain Python in the place of each function that
+hands rows to Spark. All that decides what is committed, on top of what, and which files go, is the library's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import attrs
+
+from simulation.processes import Machine, machine_here, same_every_time
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import CorruptTableError
+from trinitymerge.expressions import TRUE
+from trinitymerge.keyrange import KeyRange
+from trinitymerge.maintenance import archiving, compaction, folding, purge, tiling
+from trinitymerge.maintenance.archiving import NOTHING, Archived
+from trinitymerge.maintenance.rewriting import Forget, Rewritten
+from trinitymerge.merge.run import conflicts
+from trinitymerge.sqltext import Sql
+from trinitymerge.staging import batch_of
+from trinitymerge.storage import parquet
+from trinitymerge.storage.backend import Batches, Staged
+from trinitymerge.storage.entries import Batch, Snapshot
+from trinitymerge.storage.forgotten import Purged
+from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.ranges import KeptRanges
+
+PATH = "sim:/table"
+FIELDS = [Field("id", "long"), Field("ts", "long"), Field("v", "long")]
+
+
+def definition(history: bool = False, **properties: Any) -> TableDefinition:
+    """Of the tables that are simulated: a key, a watermark, a value."""
+    named = {f"trinitymerge.{name}": str(value) for name, value in properties.items()}
+    return TableDefinition.of(FIELDS, "id", "ts", properties=named, history=history)
+
+
+@attrs.frozen(order=True)
+class Row:
+    """A stored row.
+
+    Attributes:
+        key: its primary key.
+        at: its watermark.
+        value: of its one other column.
+        is_dead: it is a tombstone.
+        since: when that was committed, if a fold or compaction has written it.
+    """
+
+    key: int
+    at: int
+    value: int = 0
+    is_dead: bool = False
+    since: int | None = attrs.field(default=None, eq=False, order=False)
+
+
+@attrs.frozen
+class Stored:
+    """A row as a scan finds it: with what it counts as, and where it is."""
+
+    row: Row
+    version: int
+    batch: Batch
+
+
+def freshest(found: Iterable[Stored]) -> dict[int, Stored]:
+    """Per key the row that counts (S6)."""
+    best: dict[int, Stored] = {}
+    for stored in found:
+        other = best.get(stored.row.key)
+        if other is None or (stored.row.at, stored.version) > (other.row.at, other.version):
+            best[stored.row.key] = stored
+    return best
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Rows to be staged, as Spark would be given them.
+
+    Attributes:
+        files: the rows of each file.
+    """
+
+    files: tuple[tuple[Row, ...], ...]
+    schema: Any = None
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], files: int = 1) -> Rows:
+        """In files of about the same number of rows, by key."""
+        ordered = sorted(rows)
+        size = max(1, -(-len(ordered) // files))
+        return cls(tuple(tuple(ordered[i : i + size]) for i in range(0, max(1, len(ordered)), size)))
+
+    def __iter__(self) -> Iterator[Row]:
+        return (row for file in self.files for row in file)
+
+
+class SimulatedTable(ManagedBackend):
+    """The library's own store, on a simulated disk; rows are lists of JSON."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.spark = _NO_SPARK
+        self.files = machine
+        self.path = PATH
+        self.log = CommitLog(machine, PATH)
+        self._latest = None
+        self._ranges = KeptRanges(machine)
+        self._whole = {}
+
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> list[Stored]:  # type: ignore[override]
+        """The rows of some batches. Their files are found first, and read then, as Spark does."""
+        readable = [b for b in batches.batches if b.rows]
+        paths = [(b, f.path) for b in readable for f in self.data_files(b.id)]
+        self.require_whole(readable)
+        return [Stored(row, b.version or 0, b) for b, path in paths for row in self._rows_of(path)]
+
+    def rows_in(self, batch_id: str) -> list[Row]:
+        """The rows of a directory, committed or not."""
+        return [row for f in self.data_files(batch_id) for row in self._rows_of(f.path)]
+
+    def _rows_of(self, path: str) -> list[Row]:
+        try:
+            return [Row(*fields) for fields in json.loads(self.files.read(path))]
+        except (FileNotFoundError, ValueError) as error:
+            raise CorruptTableError(f"{path} is gone or torn: {error}", path=path) from None
+
+    def read_staged(self, staged: Staged) -> list[Row]:  # type: ignore[override]
+        try:
+            return self.rows_in(staged.id)
+        except CorruptTableError:
+            raise self._vacuumed(staged.id) from None
+
+    def staged_batch(self, rows: Sequence[Row], own: TableDefinition, **facts: Any) -> tuple[Staged, Batch]:
+        """Stages rows, with all that is noted of them on the way."""
+        staged, observed = _staged(self, rows, own, 1)
+        return staged, batch_of(staged, observed, own, **facts)
+
+
+_NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default=None: "false", set=lambda *_: None))
+
+
+def _staged(
+    table: SimulatedTable, rows: Sequence[Row], own: TableDefinition, files: int
+) -> tuple[Staged, Mapping[str, Any]]:
+    """What ``staging.stage`` does: the same calls, in the same order."""
+    staged = table.stage(Rows.of(rows, files), own)
+    observed = _observed(rows)
+    table.note_range(staged, _range_of(rows))
+    return staged, observed
+
+
+def _observed(rows: Sequence[Row]) -> dict[str, Any]:
+    at, dead = [r.at for r in rows], [r for r in rows if r.is_dead]
+    return {
+        "rows": len(rows),
+        "tombstones": len(dead),
+        "since": min((r.since for r in dead if r.since is not None), default=None),
+        "watermark_min_0": min(at, default=None),
+        "watermark_max_0": max(at, default=None),
+    }
+
+
+def _range_of(rows: Sequence[Row]) -> KeyRange:
+    if not rows:
+        return KeyRange({}, {}, is_empty=True)
+    keys, name = [r.key for r in rows], definition().field("id").first_stored_as
+    return KeyRange({name: min(keys)}, {name: max(keys)}, first=(min(keys),))
+
+
+# What Spark would do --------------------------------------------------------------------------------------------------
+
+
+def _is_true(condition: Sql) -> Callable[[Row], bool]:
+    """Conditions on keys, in SQL that SQLite understands, too."""
+    if condition == TRUE:
+        return lambda row: True
+    database = sqlite3.connect(":memory:")
+    text = re.sub(r"(?<=\d)L\b", "", condition)
+    return lambda row: bool(database.execute(f"SELECT {text} FROM (SELECT {row.key} AS id)").fetchone()[0])
+
+
+def _dated(table: SimulatedTable, batches: Sequence[Batch]) -> Callable[[Stored], Row]:
+    """Gives tombstones the time of their commit, as ``rewriting.Dated`` does."""
+    needed = sorted({b.version for b in batches if b.tombstones and b.version is not None})
+    times = {version: table.committed_at(version) for version in needed}
+
+    def dated(stored: Stored) -> Row:
+        row = stored.row
+        return attrs.evolve(row, since=row.since or times.get(stored.version)) if row.is_dead else row
+
+    return dated
+
+
+def _rewrite(
+    table: SimulatedTable,
+    own: TableDefinition,
+    replaces: Sequence[Batch],
+    forget: Forget,
+    within: Sql = TRUE,
+    files: int | None = None,
+) -> Rewritten:
+    """What ``rewriting.rewrite`` does."""
+    is_within, dated = _is_true(within), _dated(table, replaces)
+    latest = freshest(table.scan(Batches(own, tuple(replaces))))
+    rows = [dated(s) for s in latest.values() if s.batch.base or is_within(s.row)]
+    gone = [
+        r
+        for r in rows
+        if r.is_dead and not forget.is_never and (forget.before_ms is None or (r.since or 0) <= forget.before_ms)
+    ]
+    kept = [r for r in rows if r not in gone]
+    staged, observed = _staged(table, kept, own, files or 1)
+    horizon = {
+        f"horizon_{which}_0": of((r.at for r in gone), default=None) for which, of in (("min", min), ("max", max))
+    }
+    return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone)})
+
+
+def _as_segments(
+    table: SimulatedTable, rewritten: Rewritten, version: int, name: str | None, together: int, staged: list[Staged]
+) -> list[Batch]:
+    """What ``tiling.as_segments`` does."""
+    if name is None or rewritten.staged.files <= together:
+        return [attrs.evolve(rewritten.batch(version, base=True), tiling=name)]
+    own = rewritten.definition
+    parts = table.split(rewritten.staged, together)
+    staged.remove(rewritten.staged)
+    staged += parts
+    found = []
+    for part in parts:
+        rows = table.read_staged(part)
+        if not rows:
+            table.discard(part)
+            continue
+        table.note_range(part, _range_of(rows))
+        found.append(batch_of(part, _observed(rows), own, base=True, version=version, tiling=name))
+    if sum(b.rows for b in found) != rewritten.observed["rows"]:
+        raise table._vacuumed(rewritten.staged.id)
+    return found
+
+
+def _changed(table: SimulatedTable, batches: Batches, tiled: tiling.Tiling) -> Mapping[int, int]:
+    counts: dict[int, int] = {}
+    firsts = [first[0] for first in tiled.firsts]
+    for stored in table.scan(Batches(batches.definition, batches.pending)):
+        place = max(0, sum(first <= stored.row.key for first in firsts) - 1)
+        counts[place] = counts.get(place, 0) + 1
+    return counts
+
+
+def _why_not(table: SimulatedTable, snapshot: Snapshot, forget: Forget) -> str:
+    base = Batches.of(snapshot).base
+    return (
+        ""
+        if len(base) < len(snapshot.current) or any(b.tombstones for b in base)
+        else "there is one base and nothing else"
+    )
+
+
+def _closed(table: SimulatedTable, own: TableDefinition, batches: Sequence[Batch]) -> list[Row]:
+    """The rows of keys that a fresher one has replaced."""
+    found = table.scan(Batches(own, tuple(batches)))
+    latest = set(map(id, freshest(s for s in found if s.batch.archive is None).values()))
+    return [s.row for s in found if id(s) not in latest]
+
+
+def _archived(
+    table: SimulatedTable, own: TableDefinition, rows: Sequence[Row], kind: str, version: int, staged: list[Staged]
+) -> Archived:
+    if not rows:
+        return NOTHING
+    written, batch = table.staged_batch(rows, own, version=version, merges=0, archive=kind, unique_keys=False)
+    staged.append(written)
+    return Archived((batch,))
+
+
+def _beside_fold(
+    table: SimulatedTable, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
+) -> Archived:
+    """What ``archiving.beside_fold`` does; all earlier loose archives are joined."""
+    own = snapshot.definition
+    if not own.history:
+        return NOTHING
+    earlier = snapshot.archives(archiving.LOOSE)
+    if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
+        return NOTHING
+    version = max(b.version for b in replaces if b.version is not None)
+    closed = _closed(table, own, (*replaces, *earlier))
+    return attrs.evolve(
+        _archived(table, own, closed, archiving.LOOSE, version, staged), replaced=frozenset(b.id for b in earlier)
+    )
+
+
+def _beside_compaction(table: SimulatedTable, snapshot: Snapshot, work: tiling.Work, staged: list[Staged]) -> Archived:
+    """What ``archiving.beside_compaction`` does where all is written anew: every version that has ended is settled."""
+    own = snapshot.definition
+    if not own.history:
+        return NOTHING
+    earlier = (*snapshot.archives(archiving.LOOSE), *snapshot.archives(archiving.SETTLED))
+    closed = _closed(table, own, (*snapshot.current, *earlier))
+    archived = _archived(table, own, closed, archiving.SETTLED, snapshot.version, staged)
+    return attrs.evolve(archived, replaced=frozenset(b.id for b in earlier))
+
+
+def _meets(dependence: conflicts.Dependence, landed: Batches) -> bool:
+    table: Any = dependence.backend
+    mine = {r.key for r in table.read_staged(dependence.staged)} if dependence.batch is not None else set()
+    mine |= set(dependence.reads.keys or ())
+    return any(s.row.key in mine for s in table.scan(landed))
+
+
+def _holding(work: Any, ids: Sequence[str]) -> set[str]:
+    found = set()
+    for i in ids:
+        with contextlib.suppress(CorruptTableError):
+            if any(r.key in work.keys for r in work.backend.rows_in(i)):
+                found.add(i)
+    return found
+
+
+def _without_keys(work: Any, batch: Batch) -> Batch | None:
+    table = work.backend
+    left = [r for r in table.rows_in(batch.id) if r.key not in work.keys]
+    staged, observed = _staged(table, left, work.definition, 1)
+    if not left:
+        table.discard(staged)
+        return None
+    tombstones = observed["tombstones"]
+    return attrs.evolve(
+        batch, id=staged.id, rows=len(left), tombstones=tombstones, files=staged.files, bytes=staged.size_bytes
+    )
+
+
+def marker(key: int) -> str:
+    """By what a purged key is known again."""
+    return f"{key:04x}"
+
+
+def _write(rows: Rows, file_format: str, path: str) -> None:
+    machine = machine_here()
+    for number, file in enumerate(rows.files):
+        content = [[r.key, r.at, r.value, r.is_dead, r.since] for r in file]
+        machine.write(f"{path}/part-{number:05d}", json.dumps(content).encode())
+
+
+_PLAIN: tuple[tuple[Any, str, Any], ...] = (
+    (parquet, "as_stored", lambda rows, fields: rows),
+    (parquet, "write", _write),
+    (folding, "rewrite", _rewrite),
+    (folding, "beside_fold", _beside_fold),
+    (compaction, "rewrite", _rewrite),
+    (compaction, "as_segments", _as_segments),
+    (compaction, "beside_compaction", _beside_compaction),
+    (compaction, "_why_not", _why_not),
+    (tiling, "_changed", _changed),
+    (conflicts.Dependence, "_meets", _meets),
+    (purge._Purge, "holding", _holding),
+    (purge._Purge, "_without_keys", _without_keys),
+    (purge, "_markers", lambda work, snapshot: Purged("5a17", sorted(map(marker, work.keys)))),
+)
+"""Every function that hands rows to Spark, and what does the same in plain Python."""
+
+
+@contextlib.contextmanager
+def without_spark() -> Iterator[None]:
+    """While this lasts, the library's maintenance works on :class:`SimulatedTable`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(same_every_time())
+        for owner, name, plain in _PLAIN:
+            stack.enter_context(mock.patch.object(owner, name, plain))
+        yield
+
+
+@contextlib.contextmanager
+def on(machine: Machine) -> Iterator[SimulatedTable]:
+    """The table, for the process whose machine it is."""
+    yield SimulatedTable(machine)

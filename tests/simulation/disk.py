@@ -30,7 +30,8 @@ class Profile:
         is_local: a file that is not there has not been created; sizes are compared.
         is_synced_later: what is created is seen before it is synced; a power cut between the two may take it again.
         may_tear_hints: who reads a file that is being replaced may see a part of it, or none.
-        may_lose_answers: a request may have failed, succeeded, or go on, when its answer is an error.
+        may_lose_answers: a request may have failed or succeeded when its answer is an error.
+        may_answer_late: or it may be carried out later.
     """
 
     name: str
@@ -38,10 +39,12 @@ class Profile:
     is_synced_later: bool = True
     may_tear_hints: bool = False
     may_lose_answers: bool = False
+    may_answer_late: bool = False
 
 
 LOCAL = Profile("a local disk")
 NETWORK = Profile("a network mount", may_lose_answers=True, may_tear_hints=True)
+SERVERS = Profile("HDFS", is_local=False, is_synced_later=False, may_lose_answers=True)
 OBJECTS = Profile("an object store", is_local=False, is_synced_later=False, may_lose_answers=True, may_tear_hints=True)
 
 

@@ -195,7 +195,7 @@ class Explorer:
         if call.what in ("now", "sync_entries"):
             return []
         if call.what == "create" and profile.may_lose_answers:
-            return ["fail", "lose", *([] if profile.is_local else ["late"])]
+            return ["fail", "lose", *(["late"] if profile.may_answer_late else [])]
         if call.path.endswith("_last.json") and call.what == "read" and profile.may_tear_hints:
             return ["fail", "tear"]
         return ["fail"]

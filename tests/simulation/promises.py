@@ -248,6 +248,9 @@ class Promises:
 
     def check_afterwards(self, disk: Disk, now_ms: int, is_local: bool) -> None:
         """Whoever comes next goes on without repair, and a vacuum leaves what is needed."""
+        if not _entries(disk):  # whoever was making the table has died
+            ended, disk = at_once(disk, _AGAIN, now_ms, is_local=is_local)
+            require(ended.error is None, "the next one makes the table", repr(ended.error))
         self.check_table(disk)
         model, row = self.model_of(disk), Row(999, 9, 9)
         later = Promises([*self.acting, _NEXT, _VACUUM], self.models)
@@ -263,6 +266,7 @@ class Promises:
 
 
 _NEXT = programs.merge("xx", programs.Upsert((Row(999, 9, 9),)))
+_AGAIN = programs.create("ww")
 _VACUUM = programs.vacuum("yy", 0.0)
 
 

@@ -6,7 +6,7 @@ Owns: the scenarios, each with bounds that let it be explored whole in seconds, 
 from __future__ import annotations
 
 from simulation import programs
-from simulation.disk import LOCAL, NETWORK, OBJECTS
+from simulation.disk import LOCAL, NETWORK, OBJECTS, SERVERS
 from simulation.explorer import Scenario
 from simulation.programs import Acting, Add, Replace, Upsert
 from simulation.table import Row
@@ -178,6 +178,14 @@ SMALL = (
         (programs.merge(A, Add(frozenset([1]), at=5)), programs.merge(B, Add(frozenset([1]), at=6))),
         profile=NETWORK,
         faults=1,
+    ),
+    Scenario(
+        "lost answers on HDFS, and a death",
+        table(rows(1, at=1), checkpointInterval=2),
+        (programs.merge(A, Add(frozenset([1]), at=5)), programs.merge(B, rows(1, at=6), transaction=("app", 1))),
+        profile=SERVERS,
+        faults=1,
+        kills=1,
     ),
     Scenario(
         "history: a fold and a compaction beside a merge",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import os
 import socket
 import threading
 import time
@@ -139,6 +140,17 @@ class _Quiet(WSGIRequestHandler):
         """Says nothing."""
 
 
+_shared: dict[str, s3.S3FileSystem] = {}
+
+
+def shared() -> s3.S3FileSystem:
+    """A filesystem on the server that is running; to connect takes longer than to ask."""
+    url = os.environ["AWS_ENDPOINT_URL"]
+    if url not in _shared:
+        _shared[url] = s3.S3FileSystem()
+    return _shared[url]
+
+
 class S3Path:
     """As much of ``pathlib.Path`` as tests ask of a directory on S3."""
 
@@ -164,22 +176,22 @@ class S3Path:
 
     def iterdir(self) -> Iterator[S3Path]:
         with contextlib.suppress(FileNotFoundError):
-            yield from (S3Path(info.path) for info in s3.S3FileSystem().list(self._url))
+            yield from (S3Path(info.path) for info in shared().list(self._url))
 
     def glob(self, pattern: str) -> list[S3Path]:
         return [each for each in self.iterdir() if fnmatch.fnmatch(each.name, pattern)]
 
     def read_bytes(self) -> bytes:
-        return s3.S3FileSystem().read(self._url)
+        return shared().read(self._url)
 
     def write_bytes(self, data: bytes) -> None:
-        s3.S3FileSystem().replace(self._url, data)
+        shared().replace(self._url, data)
 
     def touch(self) -> None:
         self.write_bytes(b"")
 
     def unlink(self) -> None:
-        s3.S3FileSystem().delete(self._url)
+        shared().delete(self._url)
 
     def mkdir(self, parents: bool = False) -> None:
         """As Hadoop makes directories."""

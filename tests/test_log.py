@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from trinitymerge.storage.applying import InapplicableCommit
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import FileSystem, Infos
-from trinitymerge.storage.filesystem import LocalFileSystem, S3FileSystem
+from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.protocol import PROTOCOL
 from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
@@ -45,7 +46,30 @@ def batch(name: str, **fields: Any) -> Batch:
     return Batch(**{"id": name, "rows": 3, "tombstones": 1, "files": 1, "bytes": 100, **fields})
 
 
-@pytest.fixture(params=["local", "s3"])
+LONG_ON_S3 = {
+    "a_damaged_entry_is_named",
+    "every_flipped_byte_is_noticed",
+    "a_missing_entry_is_named",
+    "a_hint_is_only_a_hint",
+    "a_checkpoint_that_disagrees_is_ignored",
+    "without_any_checkpoint_the_entries_suffice",
+    "opening_reads_as_few_files_for_1000_commits_as_for_10",
+    "reading_on_costs_only_the_new_commits",
+    "every_version_can_be_opened",
+    "the_version_as_of_a_time",
+}
+"""What is about content, for which storage makes no difference: a commit there takes twenty times as long as here."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of this file that needs a directory has one on each storage."""
+    if "tmp_path" in metafunc.fixturenames:
+        is_long = any(metafunc.function.__name__.endswith(name) for name in LONG_ON_S3)
+        on_s3 = pytest.param("s3", marks=pytest.mark.long if is_long else ())
+        metafunc.parametrize("tmp_path", ["local", on_s3], indirect=True)
+
+
+@pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A directory of this machine, or of an S3 server on it."""
     return tmp_path if request.param == "local" else request.getfixturevalue("s3_server").directory()
@@ -53,7 +77,7 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def filesystem_of(path: object) -> FileSystem:
     """What a directory is on, for plain Python."""
-    return S3FileSystem() if str(path).startswith("s3a:") else LocalFileSystem()
+    return import_module("s3server").shared() if str(path).startswith("s3a:") else LocalFileSystem()
 
 
 def create(path: Path, interval: int = 50, fs: FileSystem | None = None) -> tuple[CommitLog, Snapshot]:
@@ -304,17 +328,18 @@ def write(table: CommitLog, name: str, commits: int, fault: str = "") -> subproc
 
 def test_s33_s35_writers_in_several_processes_lose_nothing(tmp_path: Path) -> None:
     table, _ = create(tmp_path, interval=10)
-    writers = [write(table, name, 40) for name in "abcd"]
-    versions = [table.latest().version for _ in range(200)]  # a reader among them
+    each = 40 if isinstance(tmp_path, Path) else 5
+    writers = [write(table, name, each) for name in "abcd"]
+    versions = [table.latest().version for _ in range(5 * each)]  # a reader among them
     assert [w.wait() for w in writers] == [0] * 4
     snapshot = table.latest()
     assert versions == sorted(versions)
-    assert snapshot.version == 160
-    assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(40)}
-    assert sorted(b.version for b in snapshot.batches if b.version) == list(range(1, 161))
-    assert snapshot.transactions == dict.fromkeys("abcd", 39)
-    assert [c.version for c in table.commits()] == list(range(160, -1, -1))
-    assert table.at(160) == snapshot
+    assert snapshot.version == 4 * each
+    assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(each)}
+    assert sorted(b.version for b in snapshot.batches if b.version) == list(range(1, 4 * each + 1))
+    assert snapshot.transactions == dict.fromkeys("abcd", each - 1)
+    assert [c.version for c in table.commits()] == list(range(4 * each, -1, -1))
+    assert table.at(4 * each) == snapshot
 
 
 # Crashes ----------------------------------------------------------------------------------------------------
@@ -432,15 +457,24 @@ def test_s33_a_failure_that_certainly_failed_is_just_that(tmp_path: Path) -> Non
     table, base = create(tmp_path, fs=unreliable(tmp_path, error, does_it=False))
     with pytest.raises(PermissionError):
         table.commit(base.next_commit("MERGE"), base)
-    local = CommitLog(filesystem_of(tmp_path), table.files.table_path)
-    file_of(table, 0).parent.chmod(0o500)
-    try:
-        if os.getuid():  # root may write anywhere
+    honest = CommitLog(filesystem_of(tmp_path), table.files.table_path)
+    with without_permission(table) as is_refused:
+        if is_refused:
             with pytest.raises(PermissionError):
-                local.commit(base.next_commit("MERGE"), base)
-    finally:
-        file_of(table, 0).parent.chmod(0o700)
-    assert local.latest() == base
+                honest.commit(base.next_commit("MERGE"), base)
+    assert honest.latest() == base
+
+
+@contextlib.contextmanager
+def without_permission(table: CommitLog) -> Iterator[bool]:
+    """While nobody may create an entry; false if that cannot be arranged."""
+    directory = file_of(table, 0).parent
+    if not isinstance(directory, Path):
+        yield False  # tests/test_s3.py
+        return
+    directory.chmod(0o500)
+    yield os.getuid() != 0  # root may write anywhere
+    directory.chmod(0o700)
 
 
 # Damage -----------------------------------------------------------------------------------------------------

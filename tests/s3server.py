@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import io
 import os
 import socket
 import threading
@@ -62,10 +63,16 @@ class Request:
         """Carries it out and tells nobody."""
         self.carry_out(lambda *_arguments: None)
 
+    def body(self) -> bytes:
+        return bytes(self.environ["wsgi.input"].read(int(self.environ.get("CONTENT_LENGTH") or 0)))
+
+    def answer(self, status: str, text: str) -> list[bytes]:
+        self.body()
+        self._start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(text)))])
+        return [] if self.method == "HEAD" else [text.encode()]
+
     def refuse(self, status: str, code: str) -> list[bytes]:
-        self.environ["wsgi.input"].read()
-        self._start_response(status, [("Content-Type", "application/xml")])
-        return [f"<Error><Code>{code}</Code><Message>as asked for</Message></Error>".encode()]
+        return self.answer(status, f"<Error><Code>{code}</Code><Message>as asked for</Message></Error>")
 
     def hang_up(self) -> list[bytes]:
         """The connection breaks before an answer."""
@@ -80,7 +87,8 @@ class S3Server:
 
     Attributes:
         url: of the endpoint.
-        requests: how many of each method and kind came in.
+        requests: how many of each method came in.
+        pending: requests that are still to be carried out.
     """
 
     def __init__(self) -> None:
@@ -88,6 +96,7 @@ class S3Server:
         self._one_at_a_time = threading.RLock()
         self._faults: list[tuple[Callable[[Request], bool], Fault]] = []
         self.requests: Counter[str] = Counter()
+        self.pending: list[Callable[[], None]] = []
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -223,7 +232,7 @@ def carried_out_and_denied(request: Request) -> Iterable[bytes]:
 
 
 def lost(request: Request) -> Iterable[bytes]:
-    request.environ["wsgi.input"].read()
+    request.body()
     return request.hang_up()
 
 
@@ -253,6 +262,18 @@ def without_condition(request: Request) -> Iterable[bytes]:
     """A store that does not know the header."""
     del request.environ["HTTP_IF_NONE_MATCH"]
     return request.carry_out()
+
+
+def comes_later(server: S3Server) -> Fault:
+    """Hangs up at once; the request is carried out when the test says so (`server.pending`)."""
+
+    def fault(request: Request) -> Iterable[bytes]:
+        request.environ["wsgi.input"] = io.BytesIO(request.body())
+        answer = request.hang_up()
+        server.pending.append(request.in_silence)
+        return answer
+
+    return fault
 
 
 def late(seconds: float) -> Fault:

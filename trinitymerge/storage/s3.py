@@ -101,7 +101,7 @@ class S3FileSystem(FileSystem):
         """See :class:`FileSystem`."""
         place = place_of(path)
         with self._errors(place):
-            return self._is_file(place, place.key) or bool(self._first_below(place, 1))
+            return self._is_file(place, place.key) or bool(self._first_below(place, 1)) or not place.key
 
     def list(self, path: str) -> Infos:
         """See :class:`FileSystem`: directories are the common prefixes of keys."""
@@ -277,6 +277,8 @@ class S3FileSystem(FileSystem):
             self._directories.add((place.bucket, key))
 
     def _is_file(self, place: Place, key: str) -> bool:
+        if not key:
+            return False
         try:
             self._client.head_object(Bucket=place.bucket, Key=key)
         except self._client_error as error:

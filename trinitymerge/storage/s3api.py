@@ -148,8 +148,13 @@ def meaning_of(error: Exception, place: Place, endpoint: str) -> Exception:
     return OSError(errno.EIO, f"S3: {text_of(error)}", path)
 
 
+def _response(error: Exception) -> dict[str, Any]:
+    return getattr(error, "response", None) or {}
+
+
 def metadata_of(error: Exception) -> dict[str, Any]:
-    return dict(getattr(error, "response", {}).get("ResponseMetadata", {}))
+    """What boto3 says of the exchange: the answer's status, and how often it has asked again."""
+    return dict(_response(error).get("ResponseMetadata", {}))
 
 
 def status_of(error: Exception) -> int | None:
@@ -159,11 +164,11 @@ def status_of(error: Exception) -> int | None:
 
 
 def code_of(error: Exception) -> str:
-    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+    return str(_response(error).get("Error", {}).get("Code", ""))
 
 
 def text_of(error: Exception) -> str:
-    said = getattr(error, "response", {}).get("Error", {})
+    said = _response(error).get("Error", {})
     return f"{said.get('Code')}: {said.get('Message')}" if said else str(error)
 
 

@@ -89,7 +89,10 @@ class Storage:
     Attributes:
         files: by path.
         pending: calls that the server has still to carry out.
+        keeps_conditions: false if it does not know the header and overwrites.
     """
+
+    keeps_conditions = True
 
     def __init__(self, kind: str, *, conditional: bool = False, known: bool = True) -> None:
         self.kind, self.conditional, self.known = kind, conditional, known
@@ -213,7 +216,7 @@ class _Stream:
 
     def _publish(self) -> None:
         if self.storage.kind in ("gs", "s3a"):
-            if self.path in self.storage.files and not self.overwrites:
+            if self.path in self.storage.files and not self.overwrites and self.storage.keeps_conditions:
                 raise JavaError(
                     "org.apache.hadoop.fs.s3a.RemoteFileChangedException"
                     if self.storage.kind == "s3a"

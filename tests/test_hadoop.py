@@ -7,6 +7,7 @@ from fakehadoop import Fate, JavaError, Storage, after_other, answer_lost, comes
 
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.storage import hadoop
 from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.hadoop import HadoopFileSystem
 from trinitymerge.storage.log import CommitLog
@@ -18,7 +19,8 @@ ROOTS = {"hdfs": "hdfs://name", "abfs": "abfs://c@account", "gs": "gs://bucket",
 
 
 @pytest.fixture(params=PUBLISHES)
-def storage(request: pytest.FixtureRequest) -> Storage:
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    monkeypatch.setattr(hadoop, "_trusted", {"bucket"})
     return Storage(request.param, conditional=True)
 
 
@@ -175,3 +177,18 @@ def test_s33_without_a_conditional_create_s3a_is_refused_with_both_remedies() ->
     with pytest.raises(UnsupportedStorageError, match=r"3\.4\.2.*trinitymerge\[s3\]"):
         fs.create_exclusive(path, b"1")
     assert storage.files == {}
+
+
+def test_s33_a_store_that_ignores_the_condition_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hadoop, "_trusted", set())
+    storage = Storage("s3a", conditional=True)
+    storage.keeps_conditions = False
+    fs, path = on(storage)
+    with pytest.raises(UnsupportedStorageError, match="has overwritten an object"):
+        fs.create_exclusive(path, b"1")
+    assert storage.files == {}
+    storage.keeps_conditions = True
+    storage.at("close", answer_lost, answer_lost)
+    fs.create_exclusive(path, b"1")
+    assert storage.files == {path: b"1"}
+    assert hadoop._trusted == {"bucket"}

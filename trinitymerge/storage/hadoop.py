@@ -28,6 +28,9 @@ _REMEDIES = {
     "wasbs": "Use 'abfss://' on an account with a hierarchical namespace.",
 }
 
+_trusted: set[str] = set()
+"""Buckets whose store was found to keep conditions."""
+
 _MEANINGS: dict[str, type[Exception]] = {
     "java.io.FileNotFoundException": FileNotFoundError,
     "java.nio.file.NoSuchFileException": FileNotFoundError,
@@ -197,10 +200,36 @@ class HadoopFileSystem(FileSystem):
                 f"Or install {_BOTO3}.",
                 path=path,
             )
+        self._require_condition(path)
+        self._create_if_absent(path, data)
+        faults.fault("create.published")
+
+    def _require_condition(self, path: str) -> None:
+        """Tries, once for each bucket, whether its store refuses to create an object again: Hadoop only says that it asks."""
+        bucket = path.rpartition("://")[2].partition("/")[0]
+        if bucket in _trusted:
+            return
+        probe = temporary_beside(path)
+        try:
+            self._create_if_absent(probe, b"first")
+            with contextlib.suppress(FileExistsError):
+                self._create_if_absent(probe, b"second")
+            if self.read(probe) != b"first":
+                raise UnsupportedStorageError(
+                    f"'{path}' cannot be created exclusively: the store has overwritten an object that was to be created only if "
+                    "there is none, so two writers could commit the same version. Nothing was committed. Use a store that keeps "
+                    "'If-None-Match: *' for PUT, as S3 does.",
+                    path=path,
+                )
+        finally:
+            with contextlib.suppress(OSError), self._errors(probe):
+                self._fs.delete(self._path(probe), False)
+        _trusted.add(bucket)
+
+    def _create_if_absent(self, path: str, data: bytes) -> None:
         with self._settling(path, data):
             builder = self._fs.createFile(self._path(path)).must(CONDITIONAL_CREATE, "true")
             self._write(builder.recursive().build(), data)
-        faults.fault("create.published")
 
     def _create_by_precondition(self, path: str, data: bytes) -> None:
         with self._settling(path, data):

@@ -90,9 +90,11 @@ class Storage:
         files: by path.
         pending: calls that the server has still to carry out.
         keeps_conditions: false if it does not know the header and overwrites.
+        is_hierarchical: false for an Azure account without directories.
     """
 
     keeps_conditions = True
+    is_hierarchical = True
 
     def __init__(self, kind: str, *, conditional: bool = False, known: bool = True) -> None:
         self.kind, self.conditional, self.known = kind, conditional, known
@@ -154,6 +156,8 @@ class Storage:
         return path
 
     def hasPathCapability(self, _path: _Path, name: str) -> bool:
+        if self.kind == "abfs" and name == "fs.capability.paths.acls":
+            return self.is_hierarchical
         return self.conditional and name == CONDITIONAL_CREATE
 
     def exists(self, path: _Path) -> bool:

@@ -192,3 +192,12 @@ def test_s33_a_store_that_ignores_the_condition_is_refused(monkeypatch: pytest.M
     fs.create_exclusive(path, b"1")
     assert storage.files == {path: b"1"}
     assert hadoop._trusted == {"bucket"}
+
+
+def test_s33_abfs_without_a_hierarchical_namespace_is_refused() -> None:
+    storage = Storage("abfs")
+    storage.is_hierarchical = False
+    fs, path = on(storage)
+    with pytest.raises(UnsupportedStorageError, match=r"no hierarchical namespace.*Use an account"):
+        fs.create_exclusive(path, b"1")
+    assert storage.files == {}

@@ -19,6 +19,9 @@ from trinitymerge.storage.files import FileInfo, FileSystem, Infos, split_scheme
 CONDITIONAL_CREATE = "fs.option.create.conditional.overwrite"
 """Hadoop's name, since 3.4.2, for creating an object when it is closed, and only if there is none."""
 
+_ACLS = "fs.capability.paths.acls"
+"""What ABFS has on accounts with a hierarchical namespace only."""
+
 _BOTO3 = "boto3 (pip install 'trinitymerge[s3]'), with which the log goes through S3's own API"
 
 _REMEDIES = {
@@ -84,6 +87,7 @@ class HadoopFileSystem(FileSystem):
                 scheme = str(self._fs.resolvePath(self._existing(path)).toUri().getScheme())
         if create is None and scheme not in _BY_SCHEME:
             raise unsupported_scheme(path, scheme)
+        self._scheme = scheme
         self._create = CREATORS[create or _BY_SCHEME[scheme]]
 
     def qualify(self, path: str) -> str:
@@ -180,6 +184,12 @@ class HadoopFileSystem(FileSystem):
     # How files come to be -----------------------------------------------------------------------------------
 
     def _create_by_rename(self, path: str, data: bytes) -> None:
+        if self._scheme in ("abfs", "abfss") and not self._fs.hasPathCapability(self._path(path), _ACLS):
+            raise UnsupportedStorageError(
+                f"'{path}' cannot be created exclusively: its storage account has no hierarchical namespace, so a rename is a copy "
+                "that may overwrite. Use an account with a hierarchical namespace (Azure can upgrade an account to it).",
+                path=path,
+            )
         temporary = temporary_beside(path)
         try:
             self._write(self._fs.create(self._path(temporary), False), data)

@@ -43,6 +43,7 @@ class Request:
 
     def __init__(self, environ: dict[str, Any], start_response: Callable[..., Any], server: Application) -> None:
         self.environ, self._start_response, self._server = environ, start_response, server
+        self._is_read = False
 
     @property
     def is_conditional(self) -> bool:
@@ -57,6 +58,7 @@ class Request:
         return str(self.environ["REQUEST_METHOD"])
 
     def carry_out(self, answer: Callable[..., Any] | None = None) -> list[bytes]:
+        self._is_read = True
         return list(self._server(self.environ, answer or self._start_response))
 
     def in_silence(self) -> None:
@@ -64,7 +66,9 @@ class Request:
         self.carry_out(lambda *_arguments: None)
 
     def body(self) -> bytes:
-        return bytes(self.environ["wsgi.input"].read(int(self.environ.get("CONTENT_LENGTH") or 0)))
+        left = 0 if self._is_read else int(self.environ.get("CONTENT_LENGTH") or 0)
+        self._is_read = True
+        return bytes(self.environ["wsgi.input"].read(left))
 
     def answer(self, status: str, text: str) -> list[bytes]:
         self.body()
@@ -256,6 +260,17 @@ def forbidden(request: Request) -> Iterable[bytes]:
 
 def not_implemented(request: Request) -> Iterable[bytes]:
     return request.refuse("501 Not Implemented", "NotImplemented")
+
+
+def carried_out(request: Request) -> Iterable[bytes]:
+    return request.carry_out()
+
+
+def overwritten_and_denied(request: Request) -> Iterable[bytes]:
+    """A store that looks at the condition when it is too late."""
+    del request.environ["HTTP_IF_NONE_MATCH"]
+    request.in_silence()
+    return request.refuse("412 Precondition Failed", "PreconditionFailed")
 
 
 def without_condition(request: Request) -> Iterable[bytes]:

@@ -284,6 +284,16 @@ def test_s33_a_store_without_conditions_is_refused(
     assert keys(root) == []
 
 
+def test_s33_a_store_that_says_no_and_overwrites_is_refused(
+    server: S3Server, root: S3Path, fs: S3FileSystem, unknown: None
+) -> None:
+    server.fail(any_conditional, s3server.carried_out, times=1)
+    server.fail(any_conditional, s3server.overwritten_and_denied)
+    with pytest.raises(UnsupportedStorageError, match="has overwritten"):
+        fs.create_exclusive(f"{root}/entry", b"1")
+    assert keys(root) == []
+
+
 def test_s33_a_store_that_cannot_be_tried_is_not_trusted(
     server: S3Server, root: S3Path, fs: S3FileSystem, unknown: None
 ) -> None:

@@ -9,6 +9,7 @@ adapt and with code that Spark generates and compiles. With `--generated` (`make
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -135,6 +136,15 @@ def generated_code(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for name, value in before.items():
         conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[object]:
+    """An S3 server on this machine (`s3server.py`), where the packages for one are installed."""
+    for package in ("boto3", "moto.server"):
+        pytest.importorskip(package)
+    with importlib.import_module("s3server").running() as server:
+        yield server
 
 
 @pytest.fixture

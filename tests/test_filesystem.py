@@ -21,6 +21,7 @@ from trinitymerge.storage.filesystem import (
     FileSystem,
     HadoopFileSystem,
     LocalFileSystem,
+    S3FileSystem,
     escape_glob,
     filesystem_for,
 )
@@ -40,11 +41,14 @@ def visible(directory: Path) -> list[str]:
     return sorted(name for name in os.listdir(directory) if not name.startswith("."))
 
 
-@pytest.fixture(params=["local", "rename", "precondition"])
+@pytest.fixture(params=["local", "rename", "precondition", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
     """A filesystem and a root on it; the Hadoop ones reach the local disk through viewfs."""
     if request.param == "local":
         return LocalFileSystem(), f"file:{tmp_path}"
+    if request.param == "s3":
+        server = request.getfixturevalue("s3_server")
+        return S3FileSystem(), str(server.directory())
     spark: SparkSession = request.getfixturevalue("spark")
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     mount = "".join(c for c in tmp_path.name if c.isalnum())

@@ -93,12 +93,15 @@ WITHOUT_SPARK = [
     "storage.files",
     "storage.filesystem",
     "storage.forgotten",
+    "storage.hadoop",
     "storage.local",
     "storage.log",
     "storage.logfiles",
     "storage.protocol",
     "storage.publish",
     "storage.redo",
+    "storage.s3",
+    "storage.s3api",
     "storage.storable",
     "storage.telling",
     "storage.transactions",
@@ -120,7 +123,7 @@ WITHOUT_SPARK = [
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "definition", "merge.clauses", "testing"]
-GATEWAY = ["storage.filesystem", "jvm"]
+GATEWAY = ["storage.filesystem", "storage.hadoop", "jvm"]
 
 
 class Import(NamedTuple):

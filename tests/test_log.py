@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from trinitymerge.storage import faults, filesystem, log
 from trinitymerge.storage.applying import InapplicableCommit
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.envelope import seal, unseal
-from trinitymerge.storage.files import Infos
+from trinitymerge.storage.files import FileSystem, Infos
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.protocol import PROTOCOL
@@ -44,9 +46,47 @@ def batch(name: str, **fields: Any) -> Batch:
     return Batch(**{"id": name, "rows": 3, "tombstones": 1, "files": 1, "bytes": 100, **fields})
 
 
-def create(path: Path, interval: int = 50, fs: LocalFileSystem | None = None) -> tuple[CommitLog, Snapshot]:
+LONG_ON_S3 = {
+    "a_damaged_entry_is_named",
+    "every_flipped_byte_is_noticed",
+    "a_missing_entry_is_named",
+    "a_hint_is_only_a_hint",
+    "a_checkpoint_that_disagrees_is_ignored",
+    "without_any_checkpoint_the_entries_suffice",
+    "opening_reads_as_few_files_for_1000_commits_as_for_10",
+    "reading_on_costs_only_the_new_commits",
+    "every_version_can_be_opened",
+    "the_version_as_of_a_time",
+}
+"""What is about content, for which storage makes no difference: a commit there takes twenty times as long as here."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of this file that needs a directory has one on each storage."""
+    if "tmp_path" in metafunc.fixturenames:
+        if metafunc.function is test_opening_takes_no_longer_after_10_000_commits_than_after_10:
+            return  # a made-up log on a local disk
+        is_long = any(metafunc.function.__name__.endswith(name) for name in LONG_ON_S3)
+        on_s3 = pytest.param("s3", marks=pytest.mark.long if is_long else ())
+        metafunc.parametrize("tmp_path", ["local", on_s3], indirect=True)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A directory of this machine, or of an S3 server on it."""
+    return (
+        tmp_path if getattr(request, "param", "local") == "local" else request.getfixturevalue("s3_server").directory()
+    )
+
+
+def filesystem_of(path: object) -> FileSystem:
+    """What a directory is on, for plain Python."""
+    return import_module("s3server").shared() if str(path).startswith("s3a:") else LocalFileSystem()
+
+
+def create(path: Path, interval: int = 50, fs: FileSystem | None = None) -> tuple[CommitLog, Snapshot]:
     """A table at version 0."""
-    table = CommitLog(fs or LocalFileSystem(), str(path / "table"))
+    table = CommitLog(fs or filesystem_of(path), str(path / "table"))
     properties = {"trinitymerge.checkpointInterval": str(interval)}
     return table, table.create(
         Commit(version=0, timestamp_ms=START_MS, operation="CREATE", definition=definition(**properties))
@@ -63,32 +103,40 @@ def grow(table: CommitLog, snapshot: Snapshot, to: int) -> Snapshot:
     return snapshot
 
 
+def place_of(path: str) -> Path:
+    """A file as ``pathlib`` has it, wherever it is."""
+    if path.startswith("s3a:"):
+        return import_module("s3server").S3Path(path)
+    return Path(path.removeprefix("file:"))
+
+
 def file_of(table: CommitLog, version: int, checkpoint: bool = False) -> Path:
     path = table.files.checkpoint_path(version) if checkpoint else table.files.entry_path(version)
-    return Path(path.removeprefix("file:"))
+    return place_of(path)
 
 
 def hint_of(table: CommitLog) -> Path:
     return file_of(table, 0).with_name("_last.json")
 
 
-@attrs.frozen
-class Counting(LocalFileSystem):
-    """Counts what is asked of the storage."""
+def counting(path: Path) -> tuple[FileSystem, Counter[str]]:
+    """A filesystem, and what is asked of it."""
+    kind, calls = type(filesystem_of(path)), Counter[str]()
 
-    calls: Counter[str] = attrs.field(factory=Counter)
+    class Counting(kind):
+        def read(self, path: str) -> bytes:
+            calls["read"] += 1
+            return super().read(path)
 
-    def read(self, path: str) -> bytes:
-        self.calls["read"] += 1
-        return LocalFileSystem.read(self, path)
+        def exists(self, path: str) -> bool:
+            calls["exists"] += 1
+            return super().exists(path)
 
-    def exists(self, path: str) -> bool:
-        self.calls["exists"] += 1
-        return LocalFileSystem.exists(self, path)
+        def list(self, path: str) -> Infos:
+            calls["list"] += 1
+            return super().list(path)
 
-    def list(self, path: str) -> Infos:
-        self.calls["list"] += 1
-        return LocalFileSystem.list(self, path)
+    return Counting(), calls
 
 
 # The data ---------------------------------------------------------------------------------------------------
@@ -96,7 +144,7 @@ class Counting(LocalFileSystem):
 
 def test_s7_the_definition_is_data(tmp_path: Path) -> None:
     table, created = create(tmp_path)
-    opened = CommitLog(LocalFileSystem(), str(tmp_path / "table")).latest()
+    opened = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table")).latest()
     assert opened == created
     assert opened.definition == definition(**{"trinitymerge.checkpointInterval": "50"})
     assert opened.properties["trinitymerge.checkpointInterval"] == "50"
@@ -203,8 +251,8 @@ def test_a_commit_checks_itself(change: dict[str, Any], message: str) -> None:
 )
 def test_the_first_commit_is_version_0_with_a_definition(tmp_path: Path, commit: Commit) -> None:
     with pytest.raises(InapplicableCommit):
-        CommitLog(LocalFileSystem(), str(tmp_path)).create(commit)
-    assert os.listdir(tmp_path) == []
+        CommitLog(filesystem_of(tmp_path), str(tmp_path)).create(commit)
+    assert list(tmp_path.iterdir()) == []
 
 
 # Committing -------------------------------------------------------------------------------------------------
@@ -255,12 +303,12 @@ def test_timestamps_never_go_back(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.storage.filesystem import LocalFileSystem, S3FileSystem
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.publish import VersionTaken
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
-table = CommitLog(LocalFileSystem(), path)
+table = CommitLog(S3FileSystem() if path.startswith("s3a:") else LocalFileSystem(), path)
 snapshot = table.latest()
 for n in range(commits):
     batch = Batch(id=f"{me}{n}", rows=1, tombstones=0, files=1, bytes=1)
@@ -284,24 +332,25 @@ def write(table: CommitLog, name: str, commits: int, fault: str = "") -> subproc
 
 def test_s33_s35_writers_in_several_processes_lose_nothing(tmp_path: Path) -> None:
     table, _ = create(tmp_path, interval=10)
-    writers = [write(table, name, 40) for name in "abcd"]
-    versions = [table.latest().version for _ in range(200)]  # a reader among them
+    each = 40 if isinstance(tmp_path, Path) else 5
+    writers = [write(table, name, each) for name in "abcd"]
+    versions = [table.latest().version for _ in range(5 * each)]  # a reader among them
     assert [w.wait() for w in writers] == [0] * 4
     snapshot = table.latest()
     assert versions == sorted(versions)
-    assert snapshot.version == 160
-    assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(40)}
-    assert sorted(b.version for b in snapshot.batches if b.version) == list(range(1, 161))
-    assert snapshot.transactions == dict.fromkeys("abcd", 39)
-    assert [c.version for c in table.commits()] == list(range(160, -1, -1))
-    assert table.at(160) == snapshot
+    assert snapshot.version == 4 * each
+    assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(each)}
+    assert sorted(b.version for b in snapshot.batches if b.version) == list(range(1, 4 * each + 1))
+    assert snapshot.transactions == dict.fromkeys("abcd", each - 1)
+    assert [c.version for c in table.commits()] == list(range(4 * each, -1, -1))
+    assert table.at(4 * each) == snapshot
 
 
 # Crashes ----------------------------------------------------------------------------------------------------
 
 
 def leftover_names(table: CommitLog) -> list[str]:
-    return [n for n in os.listdir(hint_of(table).parent) if n.startswith(".")]
+    return [p.name for p in hint_of(table).parent.iterdir() if p.name.startswith(".")]
 
 
 POINTS = [
@@ -331,8 +380,8 @@ def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str
 CREATOR = """
 import sys
 sys.path.insert(0, sys.argv[2])
-import test_log, pathlib
-test_log.create(pathlib.Path(sys.argv[1]))
+import test_log
+test_log.create(test_log.place_of(sys.argv[1]))
 """
 
 
@@ -341,7 +390,7 @@ def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: s
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}
     command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests")]
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
-    table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    table = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table"))
     if point in BEFORE:
         with pytest.raises(TableNotFoundError):
             table.latest()
@@ -378,48 +427,58 @@ def test_a_checkpoint_or_hint_that_cannot_be_written_fails_no_commit(
     assert table.latest() == after
 
 
-@attrs.frozen
-class Unreliable(LocalFileSystem):
+def unreliable(path: Path, error: OSError, does_it: bool = True) -> FileSystem:
     """Fails to create entry 1: before or after doing so."""
+    kind = type(filesystem_of(path))
 
-    error: OSError = attrs.field(factory=OSError)
-    does_it: bool = True
-    is_local = False
+    class Unreliable(kind):
+        is_local = False
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
-        if path.endswith("0001.json"):
-            if self.does_it:
-                LocalFileSystem.create_exclusive(self, path, data)
-            raise self.error
-        LocalFileSystem.create_exclusive(self, path, data)
+        def create_exclusive(self, path: str, data: bytes) -> None:
+            is_first = path.endswith("0001.json")
+            if does_it or not is_first:
+                super().create_exclusive(path, data)
+            if is_first:
+                raise error
+
+    return Unreliable()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), FileExistsError(errno.EEXIST, "ours", "x")])
 def test_s33_a_lost_answer_is_no_lost_commit(tmp_path: Path, error: OSError) -> None:
-    table, base = create(tmp_path, fs=Unreliable(error=error))
+    table, base = create(tmp_path, fs=unreliable(tmp_path, error))
     assert table.commit(base.next_commit("MERGE", added=[batch("a")]), base) == table.latest()
 
 
 def test_s33_a_failure_that_may_have_succeeded_says_so(tmp_path: Path) -> None:
-    table, base = create(tmp_path, fs=Unreliable(error=OSError(errno.EIO, "lost"), does_it=False))
+    table, base = create(tmp_path, fs=unreliable(tmp_path, OSError(errno.EIO, "lost"), does_it=False))
     with pytest.raises(OutcomeUnknown, match=r"0001\.json"):
         table.commit(base.next_commit("MERGE"), base)
 
 
 def test_s33_a_failure_that_certainly_failed_is_just_that(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, "Permission denied", "x")
-    table, base = create(tmp_path, fs=Unreliable(error=error, does_it=False))
+    table, base = create(tmp_path, fs=unreliable(tmp_path, error, does_it=False))
     with pytest.raises(PermissionError):
         table.commit(base.next_commit("MERGE"), base)
-    local = CommitLog(LocalFileSystem(), table.files.table_path)
-    file_of(table, 0).parent.chmod(0o500)
-    try:
-        if os.getuid():  # root may write anywhere
+    honest = CommitLog(filesystem_of(tmp_path), table.files.table_path)
+    with without_permission(table) as is_refused:
+        if is_refused:
             with pytest.raises(PermissionError):
-                local.commit(base.next_commit("MERGE"), base)
-    finally:
-        file_of(table, 0).parent.chmod(0o700)
-    assert local.latest() == base
+                honest.commit(base.next_commit("MERGE"), base)
+    assert honest.latest() == base
+
+
+@contextlib.contextmanager
+def without_permission(table: CommitLog) -> Iterator[bool]:
+    """While nobody may create an entry; false if that cannot be arranged."""
+    directory = file_of(table, 0).parent
+    if not isinstance(directory, Path):
+        yield False  # tests/test_s3.py
+        return
+    directory.chmod(0o500)
+    yield os.getuid() != 0  # root may write anywhere
+    directory.chmod(0o700)
 
 
 # Damage -----------------------------------------------------------------------------------------------------
@@ -594,7 +653,7 @@ def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) ->
 )
 def test_no_table_is_said_so(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "table")
-    table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    table = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table"))
     assert not table.files.exists()
     for call in (
         table.latest,
@@ -670,14 +729,14 @@ def reopened(table: CommitLog) -> CommitLog:
 
 
 def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -> None:
-    fs = Counting()
+    fs, calls = counting(tmp_path)
     table, snapshot = create(tmp_path, fs=fs)
     cost = {}
     for version in (10, 49, 50, 99, 500, 999, 1000):
         snapshot = grow(table, snapshot, to=version)
-        fs.calls.clear()
+        calls.clear()
         assert table.latest() == snapshot
-        cost[version] = dict(fs.calls)
+        cost[version] = dict(calls)
     assert cost[1000] == {
         "read": 4,
         "exists": 1,
@@ -695,13 +754,13 @@ def test_opening_takes_no_longer_after_10_000_commits_than_after_10(tmp_path: Pa
 
 
 def test_reading_on_costs_only_the_new_commits(tmp_path: Path) -> None:
-    fs = Counting()
+    fs, calls = counting(tmp_path)
     table, snapshot = create(tmp_path, fs=fs)
     known = grow(table, snapshot, to=120)
     after = grow(table, known, to=123)
-    fs.calls.clear()
+    calls.clear()
     assert table.latest(known) == after
-    assert fs.calls == {
+    assert calls == {
         "read": 5,
         "exists": 1,
     }  # the one that is known, three new ones, the one that is not there
@@ -722,14 +781,14 @@ def test_s40_every_version_can_be_opened(tmp_path: Path) -> None:
 
 
 def test_s40_the_version_as_of_a_time(tmp_path: Path) -> None:
-    fs = Counting()
+    fs, calls = counting(tmp_path)
     table, snapshot = create(tmp_path, fs=fs)
     grow(table, snapshot, to=300)
     for seconds, version in ((0, 0), (0.999, 0), (1, 1), (299.5, 299), (300, 300), (10**6, 300)):
         assert table.version_at(START_MS + int(1000 * seconds)) == version
-    fs.calls.clear()
+    calls.clear()
     table.version_at(START_MS + 123_456)
-    assert fs.calls["read"] < 20
+    assert calls["read"] < 20
     with pytest.raises(
         TableNotFoundError, match=r"did not exist at 2023-11-14T22:13:19\.999\+00:00; it was created at"
     ):

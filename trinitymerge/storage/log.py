@@ -278,7 +278,8 @@ class CommitLog:
             self._require_own(commit)
         except OSError as second:
             path = self.files.entry_path(commit.version)
-            if isinstance(error, PermissionError) or (self.files.fs.is_local and not self.files.fs.exists(path)):
+            is_certain = isinstance(error, (PermissionError, NotADirectoryError))
+            if is_certain or (self.files.fs.is_local and not self.files.fs.exists(path)):
                 raise error from None
             raise OutcomeUnknown(f"{error}; whether '{path}' was created could not be found out ({second})") from error
 

@@ -13,6 +13,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge import reader
+from trinitymerge.elsewhere.asking import sql_for
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
 from trinitymerge.history.increments import Increment, increment
@@ -270,6 +271,9 @@ class TableWithAPast(MaintainedTable):
             <BLANKLINE>
         """
         return why(maintained(self._backend, "why()"), self._readable(), key)
+
+    def sqlFor(self, dialect: str, files: str | None = None) -> str:
+        return sql_for(maintained(self._backend, "sqlFor()"), self._readable(), dialect, files)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

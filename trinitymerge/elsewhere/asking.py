@@ -43,7 +43,9 @@ def _engine(dialect: str, files: str | None) -> Dialect:
     if kind is Trino:
         return Trino.over(files)
     if files is not None:
-        raise ValueError(f"sqlFor takes files= for Trino only: {kind.title} is told the files themselves. Leave it out.")
+        raise ValueError(
+            f"sqlFor takes files= for Trino only: {kind.title} is told the files themselves. Leave it out."
+        )
     return kind()
 
 
@@ -66,7 +68,9 @@ def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
     for field in definition.fields:
         wrong = "" if engine.type_of(field.type) else f"({field.text}) does not come out right in {engine.title}"
         if field.grown and not engine.lacks_fields:
-            wrong = f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
+            wrong = (
+                f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
+            )
         if wrong:
             raise _refused(engine, path, field.name, wrong)
     for name in columns_of(definition):

@@ -309,4 +309,3 @@ class Trino(Dialect):
 
 ENGINES: Mapping[str, type[Dialect]] = {d.name: d for d in (DuckDB, Spark, Polars, Trino)}
 """All of them, by name."""
-

@@ -14,9 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import attrs
-import duckdb
 import pandas
-import polars
 import pytest
 import sqlglot
 from hypothesis import strategies as st
@@ -44,6 +42,9 @@ from trinitymerge.storage.files import escape_glob
 from trinitymerge.storage.local import LocalFileSystem
 from trinitymerge.testing import ModelTable, renderDifference
 from trinitymerge.testing.strategies import table_batches, table_definitions
+
+duckdb = pytest.importorskip("duckdb", minversion="2.0")  # both need Python 3.11
+polars = pytest.importorskip("polars", minversion="2.0")
 
 FILES = "hive.sales.orders_files"
 ALL = ("duckdb", "polars", "spark", "trino")
@@ -302,6 +303,28 @@ def test_S38b_segments(spark, tmp_path, monkeypatch):
     check(spark, table)
     merge_into(table, spark, [(7, 2, "new", False), (9, 2, None, True), (11, 0, "late", False)])
     assert len(check(spark, table)) == 399
+
+
+def test_S38b_segments_that_are_alike_are_one_scan(spark, tmp_path):
+    table = new_table(spark, tmp_path / "{a} [b]", "id INT, v STRING", properties={"trinitymerge.segmentBytes": "2000"})
+    fill(table, spark, [(1, "older")])
+    table.upsert(spark.range(400).selectExpr("int(id) id", "uuid() v")).execute()
+    table.compact()
+    assert len(table._snapshot().current) > 2
+    assert not any("UNION" in table.sqlFor(d, FILES if d == "trino" else None) for d in ALL)
+    assert len(check(spark, table)) == 400
+    table.alter().addColumn("w", "INT").execute()
+    assert len(check(spark, table)) == 400
+
+
+def test_S7_columns_called_as_parts_of_the_query_are(spark, tmp_path):
+    names = ["files", "stored", "latest", "lacking", "nothing", "one", "item0"]
+    table = new_table(spark, tmp_path, ", ".join(f"{n} INT" for n in names), primaryKey="files", watermarkKey="latest")
+    merge_into(table, spark, [tuple(range(7))])
+    table.alter().dropColumn("lacking").dropColumn("nothing").execute()
+    table.alter().addColumn("lacking", "INT").addColumn("nothing", "INT").execute()
+    merge_into(table, spark, [(0, 1, 3, 5, 6, 7, 8), (1, *[None] * 6)])
+    assert check(spark, table) == [(0, 1, 3, 5, 6, 7, 8), (1, *[None] * 6)]
 
 
 def test_H6_archives_of_a_table_with_history_are_not_read(spark, tmp_path):

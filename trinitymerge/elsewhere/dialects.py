@@ -54,14 +54,14 @@ class Dialect:
         name: as users write it.
         title: as the engine is called.
         reads: the file formats it can read.
-        one_batch_at_a_time: one scan cannot read batches whose files have different columns.
+        unites_files: one scan can read files that have different columns.
         lacks_fields: it can read files that lack a field within a column.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("parquet",)
-    one_batch_at_a_time: ClassVar[bool] = False
+    unites_files: ClassVar[bool] = False
     lacks_fields: ClassVar[bool] = True
     mark: ClassVar[str] = '"'
     types: ClassVar[Mapping[str, str]]
@@ -169,6 +169,7 @@ class DuckDB(_WithPathsAsText):
 
     name = "duckdb"
     title = "DuckDB"
+    unites_files = True
     # Directories such as `_tm_batch=...` in a path are no columns.
     option = "union_by_name = true, hive_partitioning = false"
     types: ClassVar[Mapping[str, str]] = {
@@ -197,7 +198,6 @@ class Polars(_WithPathsAsText):
 
     name = "polars"
     title = "Polars"
-    one_batch_at_a_time = True
     option = "hive_partitioning => false"
     types: ClassVar[Mapping[str, str]] = {
         **_NAMES_OF_TYPES,
@@ -220,7 +220,6 @@ class Spark(Dialect):
     name = "spark"
     title = "Spark"
     reads = ("parquet", "orc")
-    one_batch_at_a_time = True
     lacks_fields = False
     mark = "`"
     types: ClassVar[Mapping[str, str]] = {
@@ -248,8 +247,11 @@ class Spark(Dialect):
 
     def select(self, items: Sql, rows: Rows) -> Sql:
         """See :class:`Dialect`. In the inner query a name that files do not know means the column of that name outside: a null."""
-        (directory,) = rows.directories
-        read = f"{rows.format}.{self.quoted(self.place(directory))}"
+        start = rows.directories[0].removesuffix(rows.ids[0])
+        ids = (
+            rows.ids[0] if len(rows.ids) == 1 else f"{{{','.join(rows.ids)}}}"
+        )  # ids are made of letters, digits, _ and -
+        read = f"{rows.format}.{self.quoted(self.place(start) + ids)}"
         if not rows.optional:
             return Sql(f"SELECT {items} FROM {read} AS files")
         columns = ", ".join(map(self.quoted, rows.columns))
@@ -270,6 +272,7 @@ class Trino(Dialect):
     name = "trino"
     title = "Trino"
     reads = ("parquet", "orc")
+    unites_files = True
     types: ClassVar[Mapping[str, str]] = {
         **_NAMES_OF_TYPES,
         "binary": "VARBINARY",

@@ -83,11 +83,13 @@ class LiveRows:
             yield dialect.select(Sql(", ".join(items)), rows)
 
     def _together(self, dialect: Dialect) -> list[list[Stored]]:
-        """The batches by what one scan can read: of one version, with files of one layout."""
+        """The batches by what one scan can read: of one version where that matters, with files of one layout."""
+        may_differ = any(f.added or f.grown for f in self.definition.fields)
         found: dict[Any, list[Stored]] = {}
         for stored in self.stored:
             alike = (None if self.are_resolved else stored.batch.version, stored.batch.layout)
-            found.setdefault(stored.batch.id if dialect.one_batch_at_a_time else alike, []).append(stored)
+            is_alone = may_differ and not dialect.unites_files
+            found.setdefault(stored.batch.id if is_alone else alike, []).append(stored)
         return list(found.values())
 
     def _rank(self, dialect: Dialect) -> Sql:

@@ -387,10 +387,19 @@ EVERY_TYPE = {
 ONLY_SPARK = [
     "INTERVAL DAY TO SECOND",
     "INTERVAL YEAR TO MONTH",
-    "VARIANT",
     "ARRAY<INTERVAL DAY TO SECOND>",
+    "VARIANT",
     "STRUCT<a: VARIANT>",
+    "GEOMETRY(4326)",
+    "GEOGRAPHY(4326)",
 ]
+
+
+def require_types(spark, *types):
+    """Skips a test on a Spark that is older than a type."""
+    since = [("4.1" if "GEO" in type else "4" if "VARIANT" in type else "3.5") for type in types]
+    if spark.version < max(since):
+        pytest.skip(f"Spark {spark.version} has no {' or no '.join(types)}")
 
 
 @pytest.fixture(scope="module")
@@ -427,7 +436,9 @@ def test_S7_types_are_called_as_the_page_says(every_type):
                 spark_type, in_duckdb, in_polars = (t.replace(long, short) for t in (spark_type, in_duckdb, in_polars))
             in_polars = in_polars.replace("time_unit=", "").replace("time_zone=", "").replace(", None", "")
             assert f"| `{spark_type}` | `{in_duckdb}` | `{in_polars}` |" in page
-    assert all(f"`{t}`" in page for t in ("ARRAY", "MAP", "STRUCT", *(t for t in ONLY_SPARK if "<" not in t)))
+    assert all(
+        f"`{t}`" in page for t in ("ARRAY", "MAP", "STRUCT", *(t.split("(")[0] for t in ONLY_SPARK if "<" not in t))
+    )
 
 
 def test_an_empty_table_gives_no_rows_with_the_same_columns_and_types(spark, every_type):
@@ -442,6 +453,7 @@ def test_an_empty_table_gives_no_rows_with_the_same_columns_and_types(spark, eve
 
 @pytest.mark.parametrize("type", ONLY_SPARK)
 def test_S7_what_does_not_come_out_right_is_refused_with_a_remedy(spark, tmp_path, type):
+    require_types(spark, type)
     table = new_table(spark, tmp_path, f"id INT, `odd one` {type}")
     for dialect in ("duckdb", "polars", "trino"):
         with refused(UnsupportedStorageError, "Column 'odd one'", ENGINES[dialect].title, "export()") as caught:
@@ -451,6 +463,7 @@ def test_S7_what_does_not_come_out_right_is_refused_with_a_remedy(spark, tmp_pat
 
 
 def test_S7_Spark_reads_what_only_Spark_knows(spark, tmp_path):
+    require_types(spark, "VARIANT")
     of = "id INT, d INTERVAL DAY TO SECOND, m INTERVAL YEAR TO MONTH, v VARIANT"
     table = new_table(spark, tmp_path, of)
     values = (
@@ -461,6 +474,19 @@ def test_S7_Spark_reads_what_only_Spark_knows(spark, tmp_path):
     found = spark.sql(f"SELECT id, d, CAST(m AS STRING) m, v FROM ({table.sqlFor('spark')})").collect()
     wanted = table.toDF().selectExpr("id", "d", "CAST(m AS STRING) m", "v").collect()
     assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+
+
+def test_S7_Spark_reads_shapes(spark, tmp_path):
+    require_types(spark, "GEOMETRY")
+    table = new_table(spark, tmp_path, "id INT, g GEOMETRY(4326)")
+    point = "X'0101000000000000000000F03F0000000000000040'"
+    table.upsert(spark.sql(f"SELECT 1 id, ST_GeomFromWKB({point}, 4326) g")).execute()
+    table.alter().addColumn("more", "GEOGRAPHY(4326)").execute()
+    table.upsert(spark.sql(f"SELECT 2 id, NULL g, ST_GeogFromWKB({point}) more")).execute()
+    shown = ["id", "hex(ST_AsBinary(g)) g", "hex(ST_AsBinary(more)) more"]
+    found = spark.sql(table.sqlFor("spark")).selectExpr(*shown).collect()
+    assert sorted(found) == sorted(table.toDF().selectExpr(*shown).collect())
+    assert len(found) == 2
 
 
 def test_S16_orc_files_are_read_by_Spark_and_refused_by_others(spark, tmp_path):
@@ -745,6 +771,7 @@ def test_S40_a_past_version_is_exported_and_an_empty_one(spark, events, tmp_path
 
 
 def test_S7_what_only_Spark_knows_is_exported_as_something_plain(spark, tmp_path):
+    require_types(spark, "VARIANT")
     of = "id INT, d INTERVAL DAY TO SECOND, h INTERVAL HOUR, y INTERVAL YEAR TO MONTH, v VARIANT, "
     nested = "n STRUCT<`a'b`: ARRAY<INTERVAL MINUTE TO SECOND>, m: MAP<INTERVAL MONTH, STRUCT<x: VARIANT, i: INT>>>"
     table = new_table(spark, tmp_path, of + nested)

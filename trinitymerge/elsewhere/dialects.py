@@ -22,6 +22,7 @@ NOTHING = Sql("(SELECT 1 AS one) AS nothing")
 
 _DECIMAL = re.compile(r"decimal\(\d+,\d+\)\Z")
 _TEXT = re.compile(r"(char|varchar)\(\d+\)\Z")
+_SHAPE = re.compile(r"(geometry|geography)\((?:OGC:CRS84|(?:EPSG|SRID):(\d+))(?:, SPHERICAL)?\)\Z")
 _PLAIN_TEXT = re.compile(r"[\w .,:;/+-]*\Z", re.ASCII)
 _NAME_PART = re.compile(r'(?:"((?:[^"]|"")+)"|([^".\s]+))(?:\.(?=.)|\Z)')
 
@@ -234,8 +235,12 @@ class Spark(Dialect):
     struct = "STRUCT<{}>"
     of_field = "{}: {}"
 
-    def _atomic(self, kind: str) -> Sql:
-        return super()._atomic(kind) or Sql(kind.upper())
+    def _atomic(self, kind: str) -> Sql | None:
+        shape = _SHAPE.match(kind)
+        if shape:  # in JSON by the name of its reference system, in SQL by the number
+            return Sql(f"{shape[1].upper()}({shape[2] or 4326})")
+        own = kind.upper() if kind == "variant" or kind.startswith("interval ") else None
+        return super()._atomic(kind) or (None if own is None else Sql(own))
 
     def text(self, value: str) -> Sql:
         """See :class:`Dialect`: whatever the session's rules of escaping are."""

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path as FilePath
 
 import attrs
 import pandas
@@ -429,7 +429,7 @@ def types_in_polars(table):
 def test_S7_types_are_called_as_the_page_says(every_type):
     assert types_in_duckdb(every_type)[1:] == [known for _, known, _ in EVERY_TYPE.values()]
     assert types_in_polars(every_type)[1:] == [known for _, _, known in EVERY_TYPE.values()]
-    page = (Path(__file__).parent.parent / "docs" / "reading-from-elsewhere.md").read_text("utf-8")
+    page = (FilePath(__file__).parent.parent / "docs" / "reading-from-elsewhere.md").read_text("utf-8")
     for spark_type, (_, in_duckdb, in_polars) in EVERY_TYPE.items():
         if "<" not in spark_type:
             for long, short in (("(38,18)", "(p,s)"), ("precision=38, scale=18", "p, s"), ("(3)", "(n)")):
@@ -818,6 +818,21 @@ def test_what_comes_to_the_path_meanwhile_stays(spark, events, tmp_path, monkeyp
     with refused(TableExistsError, "plain"):
         events.export(str(tmp_path / "plain"))
     assert os.listdir(tmp_path / "plain") == [n for n in os.listdir(tmp_path) if n.startswith(".")] == []
+
+
+@pytest.mark.parametrize("moved_into", [False, True])
+def test_what_comes_in_the_last_moment_stays_too(spark, events, tmp_path, monkeypatch, moved_into):
+    def move(self, path, target):
+        target = FilePath(target.removeprefix("file:"))
+        (target / "theirs").mkdir(parents=True)
+        source = FilePath(path.removeprefix("file:"))
+        source.rename(target / source.name if moved_into else target)  # as Hadoop does, or a local disk
+
+    monkeypatch.setattr(LocalFileSystem, "move", move)
+    with refused(TableExistsError, "plain"):
+        events.export(str(tmp_path / "plain"))
+    assert os.listdir(tmp_path / "plain") == ["theirs"]
+    assert not any(n.startswith(".") for n in os.listdir(tmp_path))
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])

@@ -6,6 +6,7 @@ files are written into a directory beside the path, whose name begins with a dot
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,18 +92,40 @@ def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
         store.require_still_whole(batches.batches)
         found = _cleared(files, temporary)
         _require_free(files, target)
-        files.move(temporary, target)
+        _rename(files, temporary, target)
     seconds = time.perf_counter() - start
     return ExportResult(target, snapshot.version, int(observed["rows"]), len(found), sum(found), seconds)
 
 
 def _require_free(files: FileSystem, target: str) -> None:
     if files.exists(target):
-        raise TableExistsError(
-            f"export() writes into a directory of its own, and there is something at {target} already. Choose a path that does "
-            "not exist, or remove what is there.",
+        raise _taken(target)
+
+
+def _taken(target: str) -> TableExistsError:
+    return TableExistsError(
+        f"export() writes into a directory of its own, and there is something at {target} already. Choose a path that does "
+        "not exist, or remove what is there.",
+        path=target,
+    )
+
+
+def _rename(files: FileSystem, temporary: str, target: str) -> None:
+    """Gives the directory its name, unless something has come there meanwhile: into which Hadoop would move it."""
+    try:
+        files.move(temporary, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise _taken(target) from None
+        raise StorageError(
+            f"What was exported could not be renamed to {target}: {error}. On an object store, where that is a copy, part of it "
+            "may be there: remove that, and repeat the call.",
             path=target,
-        )
+        ) from error
+    stray = f"{target}/{temporary.rpartition('/')[2]}"
+    if files.exists(stray):
+        files.delete(stray)
+        raise _taken(target)
 
 
 @contextmanager

@@ -101,8 +101,9 @@ def with_polars(text):
     return found.columns, found.rows()
 
 
-def with_spark(spark, text):
+def with_spark(spark, text, table):
     found = spark.sql(text)
+    assert {f.name: f.dataType for f in found.schema} == {f.name: f.dataType for f in table.toDF().schema}
     return found.columns, [tuple(row) for row in found.collect()]
 
 
@@ -117,7 +118,7 @@ def run(spark, table, dialect):
         "duckdb": lambda: with_duckdb(text),
         "trino": lambda: with_duckdb(text, table),
         "polars": lambda: with_polars(text),
-        "spark": lambda: with_spark(spark, text),
+        "spark": lambda: with_spark(spark, text, table),
     }[dialect]()
     return names, sorted((tuple(map(plain, row)) for row in rows), key=repr)
 
@@ -571,6 +572,27 @@ def test_S44_fields_that_older_files_lack_within_a_column(spark, tmp_path):
         table.sqlFor("spark")
 
 
+def test_S44_fields_that_all_files_lack(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, "id INT, s STRUCT<a: INT>, l ARRAY<STRUCT<a: INT>>, m MAP<STRING, STRUCT<a: INT>>"
+    )
+    s = "named_struct('a', 1)"
+    table.upsert(
+        spark.sql(f"SELECT 1 id, {s} s, array({s}, NULL) l, map('k', {s}) m UNION ALL SELECT 2, NULL, NULL, NULL")
+    ).execute()
+    more = "STRUCT<a: INT, b: STRING>"
+    table.alter().widenColumn("s", more).widenColumn("l", f"ARRAY<{more}>").widenColumn(
+        "m", f"MAP<STRING, {more}>"
+    ).execute()
+    lacking = {"a": 1, "b": None}
+    assert check(spark, table, "duckdb", "polars") == [
+        (1, lacking, [lacking, None], {"k": lacking}),
+        (2, None, None, None),
+    ]
+    with refused(UnsupportedStorageError, "Column 's'", "Spark alone", "export()"):
+        table.sqlFor("spark")
+
+
 def test_S43_nested_types_become_wider(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, m MAP<STRING, INT>, s STRUCT<a: INT, `b'\" c`: ARRAY<INT>>")
     row = "map('k', 1) m, named_struct('a', 1, 'b\\'\" c', array(1, null)) s"
@@ -650,8 +672,10 @@ def to_copy(spark, tmp_path_factory):
 
 @pytest.mark.parametrize("name", PATHS)
 def test_S33_odd_paths_stay_within_their_quotes_and_are_no_patterns(spark, to_copy, tmp_path, name):
-    for other in {name, "br1", "star", "qxm", "a"}:  # the others are what patterns would find
+    for other in {name, "br1", "star", "qxm", "a"}:
         shutil.copytree(directory_of(to_copy), tmp_path / other / "orders")
+        for file in (tmp_path / other).glob("orders/data/*/*.parquet" if other != name else "none"):
+            file.write_text("what a pattern would find")
     table = TrinityTable.forPath(spark, str(tmp_path / name / "orders"))
     assert check(spark, table) == [(1, 2, "A", False)]
 
@@ -721,7 +745,7 @@ def test_S39_after_a_vacuum_the_text_of_before_is_an_error_and_a_new_one_is_righ
     with pytest.raises((polars.exceptions.PolarsError, FileNotFoundError)):
         with_polars(texts["polars"])
     with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
-        with_spark(spark, texts["spark"])
+        spark.sql(texts["spark"])
     assert len(check(spark, events)) == 2
     with refused(TableNotFoundError, "can no longer be read"):
         TrinityTable.forPath(spark, events.path, versionAsOf=2).sqlFor("duckdb")

@@ -67,7 +67,7 @@ def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
         )
     for field in definition.fields:
         wrong = "" if engine.type_of(field.type) else f"({field.text}) does not come out right in {engine.title}"
-        if field.grown and not engine.lacks_fields:
+        if field.grown and not engine.fills_fields:
             wrong = (
                 f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
             )

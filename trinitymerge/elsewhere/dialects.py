@@ -56,14 +56,14 @@ class Dialect:
         title: as the engine is called.
         reads: the file formats it can read.
         unites_files: one scan can read files that have different columns.
-        lacks_fields: it can read files that lack a field within a column.
+        fills_fields: of files that lack a field within a column it makes a null there.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("parquet",)
     unites_files: ClassVar[bool] = False
-    lacks_fields: ClassVar[bool] = True
+    fills_fields: ClassVar[bool] = True
     mark: ClassVar[str] = '"'
     types: ClassVar[Mapping[str, str]]
     array: ClassVar[str]
@@ -221,7 +221,7 @@ class Spark(Dialect):
     name = "spark"
     title = "Spark"
     reads = ("parquet", "orc")
-    lacks_fields = False
+    fills_fields = False
     mark = "`"
     types: ClassVar[Mapping[str, str]] = {
         **_NAMES_OF_TYPES,

@@ -39,6 +39,7 @@ LANE = {
     "test_reader.py": 8,
     "test_sql.py": 4,
     "test_paths.py": 12,
+    "test_elsewhere.py": 12,
 }
 """Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in
 so many, chosen by name: what they say of merges has been proved before, and by now they repeat what `test_connect.py` says of

@@ -1,9 +1,9 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
     statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history
-          -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings -> observation
-          -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition -> notebook -> field
-          -> widening -> errors
+          -> elsewhere -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings
+          -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition
+          -> notebook -> field -> widening -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -56,6 +56,7 @@ LAYERS = [
     "staging",
     "markers",
     "reader",
+    "elsewhere",
     "history",
     "merge",
     "maintenance",
@@ -81,6 +82,8 @@ WITHOUT_SPARK = [
     "technical",
     "columns",
     "properties",
+    "elsewhere.dialects",
+    "elsewhere.query",
     "storage.applying",
     "storage.attempts",
     "storage.batches",

@@ -51,7 +51,7 @@ BATCH = column(
     "STRING",
     "the id of the row's batch: the name of its directory",
     "storage.parquet",
-    "history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
+    "elsewhere.dialects history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -61,14 +61,14 @@ VERSION = column(
     "BIGINT",
     "the commit version the row counts as",
     "storage.parquet",
-    "history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
+    "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
 )
 RANK = column(
     "rank",
     "INT",
     "the row's place among the rows of its key, freshest first",
     "reader",
-    "history.explanation merge.run.observed",
+    "elsewhere.query history.explanation merge.run.observed",
 )
 ALL_COLUMNS = column("all_columns", "INT", "never negative, and takes every column to compute", "reader")
 KEY_TO_FIND = family(

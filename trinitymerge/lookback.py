@@ -13,6 +13,8 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge import reader
+from trinitymerge.elsewhere.asking import sql_for
+from trinitymerge.elsewhere.exporting import ExportResult, export
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
 from trinitymerge.history.increments import Increment, increment
@@ -270,6 +272,64 @@ class TableWithAPast(MaintainedTable):
             <BLANKLINE>
         """
         return why(maintained(self._backend, "why()"), self._readable(), key)
+
+    # Without this library ----------------------------------------------------------------------------------------------
+
+    def sqlFor(self, dialect: str, files: str | None = None) -> str:
+        """One query that gives the live rows in another engine, from the table's own files: those of :meth:`toDF` (S13).
+
+        Of the version the table is at now, or was opened at: what is committed later is not in it, and once ``vacuum()`` or
+        ``purge()`` has taken its files, running it is an error. So make it anew when you need it. Files are listed for that; no
+        Spark job runs.
+
+        Args:
+            dialect: ``"duckdb"``, ``"polars"``, ``"spark"`` (without this library) or ``"trino"``.
+            files: for Trino, the name there of a table of the Hive connector over the table's ``data`` directory, partitioned by
+                ``_tm_batch``: ``docs/reading-from-elsewhere.md`` shows how it is declared.
+
+        Returns:
+            The query, as text, with the columns of the definition.
+
+        Raises:
+            ValueError: there is no such dialect, or ``files`` is missing, out of place or no name of a table.
+            UnsupportedStorageError: the engine would not read the format, a path or a column right; it names that. Use
+                :meth:`export`.
+            TableNotFoundError: the files of the version the table was opened at are gone.
+            CorruptTableError: a file of the table is gone.
+
+        Example:
+            >>> import duckdb
+            >>> duckdb.sql(orders.sqlFor("duckdb")).project("order_id, amount").order("order_id").fetchall()
+            [('1', Decimal('5.00')), ('2', Decimal('9.50'))]
+        """
+        return sql_for(maintained(self._backend, "sqlFor()"), self._readable(), dialect, files)
+
+    def export(self, path: str) -> ExportResult:
+        """Writes the live rows into a new directory, as plain Parquet files that anything reads (S13).
+
+        The directory has its name once all is in it, by a rename: at once, but on object stores, where a rename is a copy: there
+        wait for the call to return, and remove what one that failed has left. There is nothing but data files in it. What only
+        Spark knows becomes something else: intervals whole numbers, of microseconds or months, and variants JSON text.
+
+        Args:
+            path: a directory that does not exist.
+
+        Returns:
+            What has been written.
+
+        Raises:
+            TableExistsError: there is something at the path.
+            TableNotFoundError: the files of the version the table was opened at are gone.
+            StorageError: the rows could not be read or written; nothing is left at the path.
+
+        Example:
+            >>> result = orders.export(f"{tmp_path}/plain")
+            >>> result.version, result.rows, result.files
+            (1, 2, 1)
+            >>> spark.read.parquet(result.path).columns
+            ['order_id', 'amount', 'ts']
+        """
+        return export(maintained(self._backend, "export()"), self._readable(), path)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

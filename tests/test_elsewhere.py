@@ -871,6 +871,27 @@ def test_S33_nothing_is_left_of_an_export_that_fails(spark, events, tmp_path, mo
     assert sorted(os.listdir(tmp_path)) == before
 
 
+def test_S33_where_no_directory_can_be_renamed_files_are_moved(spark, events, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_RENAMING", ())
+    result = events.export(str(tmp_path / "plain"))
+    assert (result.rows, len(os.listdir(tmp_path / "plain"))) == (2, result.files)
+    assert len(polars.read_parquet(tmp_path / "plain")) == 2
+    before, moves = sorted(os.listdir(tmp_path)), []
+
+    def fail_at_the_second(self, path, target):
+        moves.append(path)
+        if len(moves) == 2:
+            raise OSError(5, "Input/output error")
+        os.rename(path.removeprefix("file:"), target.removeprefix("file:"))
+
+    monkeypatch.setattr(LocalFileSystem, "move", fail_at_the_second)
+    fill(events, spark, [(n, 9, "more", False) for n in range(9)])
+    with pytest.raises(StorageError, match="Nothing is left there"):
+        events.export(str(tmp_path / "again"))
+    assert len(moves) == 2
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_S39_files_that_go_while_they_are_exported_are_an_error_that_says_so(spark, events, tmp_path, monkeypatch):
     def write_after_a_vacuum(rows, file_format, path):
         shutil.rmtree(directory_of(events) / "data")

@@ -307,9 +307,9 @@ class TableWithAPast(MaintainedTable):
     def export(self, path: str) -> ExportResult:
         """Writes the live rows into a new directory, as plain Parquet files that anything reads (S13).
 
-        The directory has its name once all is in it, by a rename: at once, but on object stores, where a rename is a copy: there
-        wait for the call to return, and remove what one that failed has left. There is nothing but data files in it. What only
-        Spark knows becomes something else: intervals whole numbers, of microseconds or months, and variants JSON text.
+        The directory has its name once all is in it, by a rename; but on object stores, where files are moved one by one: there
+        wait for the call to return. There is nothing but data files in it. What only Spark knows becomes something else: intervals
+        whole numbers, of microseconds or months, and variants JSON text.
 
         Args:
             path: a directory that does not exist.

@@ -1,7 +1,7 @@
 """The live rows of a table as plain Parquet files, for whatever reads such files (S13).
 
 Owns: writing them, what becomes of types that only Spark understands, and that nothing is at the path before all of it is. The
-files are written into a directory beside the path, whose name begins with a dot, and that is renamed.
+files are written into a directory beside the path, whose name begins with a dot, and that is renamed where storages can.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from trinitymerge.sqltext import Sql
 from trinitymerge.storage import telling
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.files import temporary_beside
+from trinitymerge.storage.files import split_scheme, temporary_beside
 from trinitymerge.storage.filesystem import FileSystem, filesystem_for
 from trinitymerge.storage.formats import write
+
+_RENAMING = (None, "file", "hdfs", "webhdfs", "swebhdfs", "viewfs", "abfs", "abfss")
+"""Schemes of storages that rename a directory as a whole."""
 
 _DAY_TIME = "CAST({} AS INTERVAL DAY TO SECOND)"
 _YEAR_MONTH = "CAST({} AS INTERVAL YEAR TO MONTH)"
@@ -92,7 +95,7 @@ def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
         store.require_still_whole(batches.batches)
         found = _cleared(files, temporary)
         _require_free(files, target)
-        _rename(files, temporary, target)
+        _publish(files, temporary, target)
     seconds = time.perf_counter() - start
     return ExportResult(target, snapshot.version, int(observed["rows"]), len(found), sum(found), seconds)
 
@@ -110,22 +113,42 @@ def _taken(target: str) -> TableExistsError:
     )
 
 
-def _rename(files: FileSystem, temporary: str, target: str) -> None:
-    """Gives the directory its name, unless something has come there meanwhile: into which Hadoop would move it."""
+def _publish(files: FileSystem, temporary: str, target: str) -> None:
+    """Gives the directory its name, unless something has come there meanwhile: into which Hadoop would move it.
+
+    Object stores have no directories to rename: there each file is moved.
+    """
     try:
-        files.move(temporary, target)
+        if split_scheme(target)[0] in _RENAMING:
+            files.move(temporary, target)
+        else:
+            _move_files(files, temporary, target)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise _taken(target) from None
         raise StorageError(
-            f"What was exported could not be renamed to {target}: {error}. On an object store, where that is a copy, part of it "
-            "may be there: remove that, and repeat the call.",
+            f"What was exported could not be moved to {target}: {error}. Nothing is left there. Repeat the call.",
             path=target,
         ) from error
     stray = f"{target}/{temporary.rpartition('/')[2]}"
     if files.exists(stray):
         files.delete(stray)
         raise _taken(target)
+
+
+def _move_files(files: FileSystem, temporary: str, target: str) -> None:
+    """Moves all files, or none."""
+    found = [(f.path, f"{target}/{f.name}") for f in files.list(temporary)]
+    try:
+        files.mkdirs(target)
+        for path, moved in found:
+            files.move(path, moved)
+    except BaseException:
+        for _, moved in found:
+            files.delete(moved)
+        files.remove_empty(target)
+        raise
+    files.delete(temporary)
 
 
 @contextmanager

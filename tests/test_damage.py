@@ -256,3 +256,15 @@ def test_s33_a_commit_is_published_after_all_it_needs_has_been_synced(spark, tmp
     assert needed <= before, "the batch"
     assert {str(root), str(root.parent)} <= before, "the way to it"
     assert str(root / "_trinity_log") in synced, "the entry itself, before the merge says that it is done"
+
+
+def test_s33_what_is_there_is_synced_before_an_entry_is_published_on_top_of_it(tmp_path, monkeypatch):
+    """Another writer may have published it a moment ago: after a power cut the log must not have the later entry alone."""
+    order: list[str] = []
+    sync, publish = local._sync_directory, local._publish
+    monkeypatch.setattr(local, "_sync_directory", lambda path: (order.append(f"sync {Path(path).name}"), sync(path)))
+    monkeypatch.setattr(local, "_publish", lambda source, target: (order.append("publish"), publish(source, target)))
+    files = local.LocalFileSystem()
+    (tmp_path / "log").mkdir()
+    files.create_exclusive(str(tmp_path / "log" / "1.json"), b"1")
+    assert order == ["sync log", "publish", "sync log"]

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 import os
+import shutil
 import time
 from decimal import Decimal
 from pathlib import Path as FilePath
@@ -321,6 +322,19 @@ def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark
     assert len(named) == 1, "the batch that was staged, and not the one that is part of the table"
     assertRows(table.toDF(), [(1, 10, "a", False), (2, 10, "b", False)])
     assert named[0] not in {b.id for b in table._snapshot().batches}
+
+
+def test_S39a_S35_a_merge_whose_batch_is_taken_while_it_is_written_is_evaluated_again(spark, tmp_path, at_point):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+    kept = batch_directories(table)
+
+    def take():
+        for name in batch_directories(table) - kept:
+            shutil.rmtree(directory_of(table) / "data" / name)
+
+    at_point("stage.written", take)
+    table.upsert(frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (2, 10, "b", False))).execute()
+    assertRows(table.toDF(), [(1, 10, "a", False), (2, 10, "b", False)])
 
 
 @pytest.mark.parametrize("hours", [-1, "7", True, None, float("nan")])

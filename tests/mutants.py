@@ -748,8 +748,8 @@ MUTANTS = (
     Mutant(
         "a clone of a past version forgets which keys were purged since (S40a)",
         "maintenance/cloning.py",
-        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=())",
-        "attrs.evolve(snapshot, batches=batches, redo=())",
+        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), gone=())",
+        "attrs.evolve(snapshot, batches=batches, redo=(), gone=())",
         ["test_cloning.py::test_S40a_a_clone_of_a_past_version_is_that_version_and_can_be_written"],
     ),
     Mutant(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from simulation.__main__ import BEGIN, END, README
 from simulation.bugs import BUGS, Bug
-from simulation.explorer import Explorer, Failed, Scenario
+from simulation.explorer import Explorer
 from simulation.scenarios import LARGE, SMALL
+from simulation.states import Failed, Scenario
 from simulation.table import without_spark
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import attrs
 
 from simulation.bugs import BUGS, Bug
-from simulation.explorer import Explorer, Failed, Found, Scenario
+from simulation.explorer import Explorer
 from simulation.scenarios import LARGE, SMALL
+from simulation.states import Failed, Found, Scenario
 from simulation.table import without_spark
 
 README = Path(__file__).parent.parent / "README.md"

@@ -15,9 +15,9 @@ import attrs
 
 from simulation import programs
 from simulation.disk import Call, parent
-from simulation.explorer import Scenario
 from simulation.processes import Machine
 from simulation.scenarios import SMALL
+from simulation.states import Scenario
 from simulation.table import SimulatedTable
 from trinitymerge.maintenance import compaction, purge, retention
 from trinitymerge.merge.run import conflicts

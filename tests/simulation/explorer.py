@@ -1,7 +1,6 @@
 """Who goes next, who dies, when the power goes: every way there is up to a bound, or a random one beyond it.
 
-Owns: :class:`Scenario`, what is explored; :class:`State`, where all processes stand; :class:`Explorer`, which goes through states;
-and a failing schedule, made short and readable.
+Owns: :class:`Explorer`, which goes through the states of a scenario, and makes a failing schedule short and readable.
 
 States that are equal are explored once: the same disk, the same answers to each process, the same that may still go wrong. A call
 whose answer does not depend on when it is asked, and that changes nothing others can see, is answered at once: a log entry that
@@ -19,125 +18,16 @@ from typing import Any
 
 import attrs
 
-from simulation.disk import LOCAL, LOST, Call, Disk, Failure, Profile
+from simulation.disk import LOST, Call, Disk, Failure
 from simulation.processes import LOUD, Moment, Running, advance, start
-from simulation.programs import Acting
 from simulation.promises import Broken, Promises, at_once, require
+from simulation.states import HOUR_MS, START_MS, Action, Failed, Found, Scenario, State
 
-HOUR_MS = 3_600_000
-START_MS = 1_700_000_000_000
 _ENTRY = re.compile(r"/_trinity_log/\d{20}\.json$")
 _BATCH = "/_tm_batch="
 _MOST_CUTS = 12
 _MOST_STEPS = 3_000
 """No process takes so many calls unless it waits for something."""
-
-
-@attrs.frozen(eq=False)
-class Scenario:
-    """Who takes part, and what may go wrong.
-
-    Attributes:
-        name: of the scenario.
-        before: run one after another, to make the table.
-        acting: run beside each other.
-        profile: the storage.
-        kills: how many processes may die.
-        cuts: how often the power may go.
-        faults: how many calls may fail, or succeed and seem to fail.
-        ticks: how many hours may pass while the processes run.
-        later: run after those, an hour before the others.
-        hours: that have passed since the table was made.
-        clocks: how many hours the clock of each is ahead of the storage's, or behind.
-    """
-
-    name: str
-    before: tuple[Acting, ...]
-    acting: tuple[Acting, ...]
-    profile: Profile = LOCAL
-    kills: int = 0
-    cuts: int = 0
-    faults: int = 0
-    ticks: int = 0
-    later: tuple[Acting, ...] = ()
-    hours: int = 0
-    clocks: tuple[int, ...] = ()
-
-    def skew_ms(self, place: int) -> int:
-        """How far the clock of a process is ahead."""
-        return self.clocks[place] * HOUR_MS if self.clocks else 0
-
-
-@attrs.frozen
-class Action:
-    """What happens next.
-
-    Attributes:
-        what: ``step``, ``kill``, ``cut``, ``tick``, ``land``, or how a call goes wrong: ``fail``, ``lose``, ``late``, ``tear``.
-        which: the process; the disk that a cut leaves; the request that lands.
-    """
-
-    what: str
-    which: int = 0
-
-
-@attrs.frozen(eq=False)
-class State:
-    """Where all stand.
-
-    Attributes:
-        disk: what there is.
-        moments: per process; None if it is dead.
-        hours: that have passed.
-        left: how many kills, cuts, faults and ticks may still be.
-        late: requests that may still be carried out, though their process was told that they failed.
-    """
-
-    disk: Disk
-    moments: tuple[Moment | Running | None, ...]
-    hours: int
-    left: tuple[int, int, int, int]
-    late: tuple[Call, ...] = ()
-
-    @property
-    def key(self) -> Any:
-        """Equal for states that are the same."""
-        return self.disk.key, tuple(map(id, self.moments)), self.hours, self.left, self.late
-
-    @property
-    def now_ms(self) -> int:
-        return START_MS + self.hours * HOUR_MS
-
-
-@attrs.frozen
-class Found:
-    """What an exploration has seen.
-
-    Attributes:
-        states, steps: how many.
-        schedules: how many ways there are from the start to an end.
-        is_complete: every one was explored, up to the scenario's bounds.
-        seconds: how long it took.
-    """
-
-    states: int
-    steps: int
-    schedules: int
-    is_complete: bool
-    seconds: float
-
-
-class Failed(AssertionError):  # noqa: N818 - a finding
-    """A schedule that breaks a promise.
-
-    Attributes:
-        promise: which.
-        actions: the schedule.
-    """
-
-    def __init__(self, promise: str, actions: Sequence[Action], text: str) -> None:
-        super().__init__(text)
-        self.promise, self.actions = promise, tuple(actions)
 
 
 class Explorer:
@@ -149,6 +39,7 @@ class Explorer:
         self._lists = any(a.lists for a in scenario.acting)
         self._facts = {"is_local": scenario.profile.is_local, "is_synced_later": scenario.profile.is_synced_later}
         self._cuts: dict[int, list[Disk]] = {}
+        self._ends: set[tuple[int, int]] = set()
 
     def begin(self, for_good: bool = False) -> State:
         """The state in which the table is made and nobody has begun.
@@ -353,10 +244,6 @@ class Explorer:
             self._ends.add(key)
             self.promises.check_afterwards(state.disk, state.now_ms, self._facts["is_local"])
 
-    @property
-    def _ends(self) -> set[Any]:
-        return self.__dict__.setdefault("_seen_ends", set())
-
     def walk(self, seed: int) -> int:
         """One random schedule to its end.
 
@@ -398,7 +285,7 @@ class Explorer:
                 require(len(done) < _MOST_STEPS, "nobody waits for ever")
                 done.append(todo[0])
                 state = self.step(state, todo[0])
-            self._seen_ends = set()
+            self._ends.clear()
             self._check_end(state)
         except Broken as broken:
             return broken, done

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from simulation import programs
 from simulation.disk import LOCAL, NETWORK, OBJECTS, SERVERS
-from simulation.explorer import Scenario
 from simulation.programs import Acting, Add, Replace, Upsert
+from simulation.states import Scenario
 from simulation.table import Row
 
 

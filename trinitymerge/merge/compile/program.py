@@ -23,7 +23,7 @@ from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.sqltext import Sql
+from trinitymerge.sqltext import Sql, as_sql
 
 UNDECIDED = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
@@ -165,12 +165,13 @@ class Program:
         source, own = self.analysis.source, self.definition.primaryKey
         if source is None or self.moves:
             return ()
-        keys = [[(k, self.slots[n].row.values[k]) for k in own] for n in self.unknown]
-        given = [
-            {k: (Sql(str(v.alone)), v.type) for k, v in key if isinstance(v, Given) and not v.or_kept} for key in keys
-        ]
-        plain = all(source.is_column(text) for key in given for text, _ in key.values())
-        return tuple(given) if plain and all(len(key) == len(own) for key in given) else ()
+        found = []
+        for row in (self.slots[n].row for n in self.unknown):
+            key = {k: v for k in own if isinstance(v := row.values[k], Given) and not v.or_kept}
+            if len(key) < len(own) or not all(v.alone is not None and source.is_column(v.alone) for v in key.values()):
+                return ()
+            found.append({k: (as_sql(str(v.alone)), v.type) for k, v in key.items()})
+        return tuple(found)
 
     @cached_property
     def is_checked(self) -> bool:

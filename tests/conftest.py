@@ -9,6 +9,7 @@ adapt and with code that Spark generates and compiles. With `--generated` (`make
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -71,6 +72,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cluster.select(config, items)
     else:
         items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
+
+
+def pytest_runtest_teardown() -> None:
+    if not gc.isenabled():  # see connect.start
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

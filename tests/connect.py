@@ -7,6 +7,7 @@ A process has either classic or Connect sessions. So the lane is a run of its ow
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import socket
@@ -65,6 +66,9 @@ def start(config: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
     session = SparkSession.builder.remote("local[2]").getOrCreate()
+    # PySpark tells the server of evaluated rows that nobody has any more in a finalizer. Collected at the wrong moment, in a
+    # thread of gRPC that is just starting, that waits for ever. So what is collected is collected between tests.
+    gc.disable()
     gateway.forget_clusters(SparkContext.getOrCreate())  # the server's own, in this process's JVM
     return session
 

@@ -191,7 +191,7 @@ BUGS = (
     Bug(
         "a vacuum removes without having said what",
         "a restore beside a vacuum",
-        ((retention, "_announce", lambda backend, ids: ids - retention._in_use(backend.snapshot())),),
+        ((retention, "_announce", lambda backend, ids: ids - backend.snapshot().in_use),),
     ),
     Bug(
         "a purge removes without having said what",

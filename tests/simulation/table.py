@@ -18,6 +18,7 @@ from unittest import mock
 import attrs
 
 from simulation.processes import Machine, machine_here, same_every_time
+from trinitymerge import keyrange
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.expressions import TRUE
@@ -156,7 +157,7 @@ def _staged(
     """What ``staging.stage`` does: the same calls, in the same order."""
     staged = table.stage(Rows.of(rows, files), own)
     observed = _observed(rows)
-    table.note_range(staged, _range_of(rows))
+    table.note_range(staged, KeyRange.of(observed, own))
     return staged, observed
 
 
@@ -168,14 +169,9 @@ def _observed(rows: Sequence[Row]) -> dict[str, Any]:
         "since": min((r.since for r in dead if r.since is not None), default=None),
         "watermark_min_0": min(at, default=None),
         "watermark_max_0": max(at, default=None),
+        keyrange._name("min", 0): min((r.key for r in rows), default=None),
+        keyrange._name("max", 0): max((r.key for r in rows), default=None),
     }
-
-
-def _range_of(rows: Sequence[Row]) -> KeyRange:
-    if not rows:
-        return KeyRange({}, {}, is_empty=True)
-    keys, name = [r.key for r in rows], definition().field("id").first_stored_as
-    return KeyRange({name: min(keys)}, {name: max(keys)}, first=(min(keys),))
 
 
 # What Spark would do --------------------------------------------------------------------------------------------------
@@ -227,27 +223,14 @@ def _rewrite(
     return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone)})
 
 
-def _as_segments(
-    table: SimulatedTable, rewritten: Rewritten, version: int, name: str | None, together: int, staged: list[Staged]
-) -> list[Batch]:
-    """What ``tiling.as_segments`` does."""
-    if name is None or rewritten.staged.files <= together:
-        return [attrs.evolve(rewritten.batch(version, base=True), tiling=name)]
-    own = rewritten.definition
-    parts = table.split(rewritten.staged, together)
-    staged.remove(rewritten.staged)
-    staged += parts
-    found = []
-    for part in parts:
-        rows = table.read_staged(part)
-        if not rows:
-            table.discard(part)
-            continue
-        table.note_range(part, _range_of(rows))
-        found.append(batch_of(part, _observed(rows), own, base=True, version=version, tiling=name))
-    if sum(b.rows for b in found) != rewritten.observed["rows"]:
-        raise table._vacuumed(rewritten.staged.id)
-    return found
+class _Gathering:
+    """What ``Gathering`` finds in rows that are there."""
+
+    def __init__(self, metrics: Mapping[str, str]) -> None:
+        """Whatever is asked, all is found."""
+
+    def of(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return _observed(rows)
 
 
 def _changed(table: SimulatedTable, batches: Batches, tiled: tiling.Tiling) -> Mapping[int, int]:
@@ -360,7 +343,7 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (folding, "rewrite", _rewrite),
     (folding, "beside_fold", _beside_fold),
     (compaction, "rewrite", _rewrite),
-    (compaction, "as_segments", _as_segments),
+    (tiling, "Gathering", _Gathering),
     (compaction, "beside_compaction", _beside_compaction),
     (compaction, "_why_not", _why_not),
     (tiling, "_changed", _changed),

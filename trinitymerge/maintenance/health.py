@@ -133,7 +133,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
 
 
 def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
-    needed = {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+    needed = snapshot.in_use
     unused = [i for i in backend.directories() if i not in needed]
     return sum(f.size_bytes for i in unused for f in backend.all_files(i))
 

@@ -129,9 +129,9 @@ class _Purge:
 
     def gone(self, snapshot: Snapshot) -> list[str]:
         """What is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
-        here, needed = self.backend.directories(), {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
-        own = {b.id for b in self.rewritten.values() if b is not None}
-        self.elsewhere = self.holding([i for i in here if i not in needed | own and self.backend.data_files(i)])
+        here = self.backend.directories()
+        known = snapshot.in_use | {b.id for b in self.rewritten.values() if b is not None}
+        self.elsewhere = self.holding([i for i in here if i not in known and self.backend.data_files(i)])
         return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.gone if i in here)})
 
     def discard_all(self) -> None:
@@ -268,7 +268,7 @@ def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
-    backend, needed = work.backend, {b.id for b in after.batches} | {r.id for r in after.redo}
+    backend, needed = work.backend, after.in_use
     others = [i for i in backend.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
     readable = [i for i in others if i not in known and backend.data_files(i)]

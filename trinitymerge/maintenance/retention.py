@@ -104,7 +104,7 @@ def _announce(backend: Maintained, ids: set[str]) -> set[str]:
     attempts = Attempts()
     while True:
         latest = backend.snapshot()
-        going = ids - _in_use(latest)
+        going = ids - latest.in_use
         if going <= set(latest.gone):
             return going
         here = backend.directories()
@@ -122,12 +122,8 @@ def _announce(backend: Maintained, ids: set[str]) -> set[str]:
             return going
 
 
-def _in_use(snapshot: Snapshot) -> set[str]:
-    return {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
-
-
 def _why_needed(going: set[str], landed: Landed) -> str | None:
-    return "a batch that was about to be removed is needed again" if going & _in_use(landed.now) else None
+    return "a batch that was about to be removed is needed again" if going & landed.now.in_use else None
 
 
 def _with_others(commit: Commit, landed: Landed) -> Commit:
@@ -146,8 +142,7 @@ def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
 
 def _needed(backend: Maintained, first: int, latest: Snapshot) -> set[str]:
     """The batches of all versions from ``first`` to the latest."""
-    needed = {b.id for b in latest.batches} | {b.id for b in backend.snapshot_at(first).batches}
-    needed.update(r.id for r in latest.redo)  # rows that other tables are still to get (S27)
+    needed = latest.in_use | {b.id for b in backend.snapshot_at(first).batches}
     for commit in backend.commits(first + 1, latest.version):
         needed.update(b.id for b in commit.added)
     return needed

@@ -19,7 +19,7 @@ from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
 FAULT_POINTS = ("split.moved",)
 """Where this module may be killed, see ``storage/faults.py``."""
 
-_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]*)")
+_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
 
 class BatchDirectories:

@@ -207,6 +207,11 @@ class Snapshot:
         """The batches that live rows are read from: all but archives."""
         return tuple(b for b in self.batches if b.archive is None)
 
+    @property
+    def in_use(self) -> set[str]:
+        """The ids of all batches whose files this version needs: its own, and those with rows owed to other tables."""
+        return {b.id for b in self.batches} | {r.id for r in self.redo}
+
     def archives(self, kind: str) -> tuple[Batch, ...]:
         """The archives of one kind (H6)."""
         return tuple(b for b in self.batches if b.archive == kind)

@@ -20,8 +20,10 @@ from pathlib import Path
 import cluster
 import connect
 import gateway
+import iceberg
 import processes
 import pytest
+import tables
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
@@ -54,6 +56,7 @@ settings.load_profile("default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
+    parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
     parser.addoption(
         "--generated", action="store_true", help="let Spark adapt plans and generate code for every test, as users do"
     )
@@ -68,6 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if config.getoption("--remote"):
         connect.select(config, items)
+    if config.getoption("--iceberg"):
+        iceberg.select(config, items)
+    else:
+        items[:] = [item for item in items if item.get_closest_marker("iceberg") is None]
     if config.getoption("--cluster"):
         cluster.select(config, items)
     else:
@@ -106,6 +113,9 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.ui.showConsoleProgress": "false",
         **plans,
     }
+    if request.config.getoption("--iceberg"):
+        config.update(iceberg.settings(str(home / "lake")))
+        tables.MAKES_ICEBERG = True
     if request.config.getoption("--remote"):
         session = connect.start(config)
         yield session

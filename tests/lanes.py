@@ -17,6 +17,8 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import attrs
+import iceberg
+import tables
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -261,6 +263,8 @@ def write_table(
     if fillers and batches and batches[0]:
         dead = {definition.tombstone_column: tombstone_value(definition, dt.datetime(2000, 1, 1))}
         batches[0] += [{**batches[0][0], **dead, definition.primaryKey[0]: -1 - n} for n in range(fillers)]
+    if tables.MAKES_ICEBERG:
+        return _iceberg_table(spark, definition, batches, compacted)
     path = str(directory / f"table-{uuid.uuid4().hex[:8]}")
     table = TrinityTable(created(spark, path, definition))
     ids = [uuid.uuid4().hex for _ in batches]
@@ -284,6 +288,20 @@ def write_table(
         if n in folded:
             now = table._backend.snapshot()
             fold(table._backend, now, now.batches[-2:])
+    return table
+
+
+def _iceberg_table(
+    spark: SparkSession, definition: TableDefinition, batches: Sequence[Sequence[Row]], compacted: Collection[int]
+) -> TrinityTable:
+    """The same of Iceberg's, which is never folded; it is compacted at the end if it is at all."""
+    written = [
+        (attrs.evolve(batch_as_written(definition, uuid.uuid4().hex, rows, n == 0), files=1, bytes=1), rows)
+        for n, rows in enumerate(batches)
+    ]
+    table = TrinityTable(iceberg.write(spark, definition, written))
+    if compacted:
+        table.compact()
     return table
 
 

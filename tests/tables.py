@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import filling
+import iceberg
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
@@ -20,6 +21,10 @@ EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""
 
 
+MAKES_ICEBERG = False
+"""The tables that tests make are Iceberg's: `pytest --iceberg`."""
+
+
 def frame(spark: SparkSession, schema: str, *rows: tuple[Any, ...]) -> DataFrame:
     """A small DataFrame; a single column may be given as bare values."""
     return spark.createDataFrame([row if isinstance(row, tuple) else (row,) for row in rows], schema)
@@ -29,6 +34,10 @@ def new_table(spark: SparkSession, directory: FilePath, schema: str = EVENTS, **
     """An empty table in a directory of its own; keyed by id, ts and deleted unless told otherwise."""
     if schema == EVENTS:
         keys = {"watermarkKey": "ts", "tombstoneKey": "deleted", **keys}
+    if MAKES_ICEBERG:
+        return TrinityTable.create(
+            spark, iceberg.new_name(), schema, **{"primaryKey": "id", "using": "iceberg", **keys}
+        )
     path = directory / f"table-{uuid.uuid4().hex[:8]}"
     return TrinityTable.create(spark, str(path), schema, **{"primaryKey": "id", **keys})
 
@@ -51,6 +60,8 @@ def merge_into(table: TrinityTable, spark: SparkSession, rows: Iterable[tuple[An
 
 def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:
     """The same table once more, elsewhere: tables hold no absolute paths."""
+    if MAKES_ICEBERG:
+        return iceberg.copy_of(table, spark)
     path = directory_of(table)
     copy = path.with_name(f"{path.name}-{uuid.uuid4().hex[:8]}")
     shutil.copytree(path, copy)

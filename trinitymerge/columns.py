@@ -54,13 +54,21 @@ BATCH = column(
     "elsewhere.dialects history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
+SEQUENCE = column(
+    "sequence",
+    "BIGINT",
+    "in tables of Iceberg's: the version that committed the row",
+    "storage.icebergversions",
+    "storage.adopting storage.iceberg",
+)
+
 # Reading --------------------------------------------------------------------------------------------------------------
 
 VERSION = column(
     "version",
     "BIGINT",
     "the commit version the row counts as",
-    "storage.parquet",
+    "storage.parquet storage.icebergversions",
     "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
 )
 RANK = column(

@@ -1,4 +1,4 @@
-"""Tables made of what exists already: the calls ``clone`` and ``convert``, which a ``TrinityTable`` inherits.
+"""Tables made of what exists already: the calls ``clone``, ``convert`` and ``fromIntervals``, which a ``TrinityTable`` inherits.
 
 Owns: the names of these calls, and where the rows of a source come from. How a table is copied stands in
 :mod:`trinitymerge.maintenance.cloning`, how rows become one in :mod:`trinitymerge.maintenance.converting`.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import opening
 from trinitymerge.errors import InvalidMergeError, UnsupportedStorageError
+from trinitymerge.expressions import quote
 from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import cloning, converting
+from trinitymerge.merge.feeds.intervals import Intervals
+from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.storage.entries import current_user
 from trinitymerge.storage.stores import maintained, store_of
 
 _Table = TypeVar("_Table", bound="CopiedTable")
@@ -126,6 +130,74 @@ class CopiedTable(FedTable):
         )
         table = cls(store_of(spark, path))
         converting.convert(table._maintained("convert()"), rows, definition, {**origin, "sourceColumns": rows.columns})
+        return table
+
+    @classmethod
+    def fromIntervals(
+        cls: type[_Table],
+        spark: SparkSession,
+        path: str,
+        source: DataFrame,
+        primaryKey: str | Iterable[str],
+        validFrom: str,
+        validTo: str,
+        openEnd: Any = None,
+        endInclusive: bool = False,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> _Table:
+        """Makes a table with history of an existing dimension of type 2 (H12): each row becomes a version.
+
+        The table has the columns of the source but for ``validTo``, which follows from the rows; its watermark is ``validFrom``.
+        Leave out columns that say whether a row is current. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table,
+        with the same names, is the source again. Intervals that end where they begin are left out, and a warning says how many.
+
+        Args:
+            spark: the session.
+            path: of the new table, as for :meth:`create`.
+            source: the dimension; evaluated once.
+            primaryKey: what the rows are versions of, without the interval.
+            validFrom: the column that says from when a row holds; null is from the beginning.
+            validTo: likewise until when; null is until now.
+            openEnd: another value of ``validTo`` that means the same, such as ``"9999-12-31"``.
+            endInclusive: ``validTo`` is the last moment that belongs to the interval: the next whole number, last decimal place,
+                day or microsecond ends it.
+            fileFormat: as for :meth:`create`.
+            properties: likewise.
+            comment: likewise.
+
+        Raises:
+            InvalidMergeError: the source lacks a column; an interval ends before it begins; or ends are inclusive, and of a
+                type that has no next value.
+            NullKeyError: a key has a null.
+            DuplicateKeyError: intervals of a key overlap.
+            TableExistsError: the path holds a table or something else.
+
+        Example:
+            >>> old = spark.sql("SELECT * FROM VALUES (7, 'Rome', 10, 20), (7, 'Oslo', 20, 9999) AS t(id, city, since, until)")
+            >>> t = TrinityTable.fromIntervals(spark, f"{tmp_path}/dimension", old, "id", "since", "until", openEnd=9999)
+            >>> t.versions(validFrom="since", validTo="until").orderBy("since").show()
+            +---+----+-----+-----+---------+
+            | id|city|since|until|isCurrent|
+            +---+----+-----+-----+---------+
+            |  7|Rome|   10|   20|    false|
+            |  7|Oslo|   20| NULL|     true|
+            +---+----+-----+-----+---------+
+            <BLANKLINE>
+        """
+        keys = (primaryKey,) if isinstance(primaryKey, str) else tuple(primaryKey)
+        source = opening.check_source(spark, source, path)
+        with held(spark, LITERAL_NAMES):
+            found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
+            events, flag = found.events()
+        definition = opening.definition_of(
+            spark, found.schema, found.key, found.begin, None, None, fileFormat, properties, comment, True
+        )
+        table = cls(store_of(spark, path))
+        table._backend.create(definition, current_user())
+        merge = table.applyChanges(events, applyAsDeletes=quote(flag))
+        merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
 
 

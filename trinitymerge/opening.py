@@ -19,8 +19,10 @@ from pyspark.sql.types import StructType
 from trinitymerge.ddl import fields_of
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
+    ConcurrentCommitError,
     InvalidMergeError,
     StorageError,
+    TableExistsError,
     TrinityMergeError,
     how_to_convert,
     kind_of,
@@ -30,9 +32,13 @@ from trinitymerge.maintenance.constraining import default_of
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.spark_errors import is_sparks, spark_text
-from trinitymerge.storage.entries import Commit, Snapshot
+from trinitymerge.storage.backend import Backend
+from trinitymerge.storage.entries import Commit, Snapshot, current_user
 from trinitymerge.storage.files import escape_glob
 from trinitymerge.storage.formats import reader_of
+from trinitymerge.storage.iceberg import IcebergBackend
+from trinitymerge.storage.past import require_files
+from trinitymerge.storage.stores import time_travel
 from trinitymerge.widening import contains
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -75,6 +81,36 @@ def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any
         if field.default is not None:
             default_of(spark, field, field.default)
     return definition
+
+
+def adopted(store: IcebergBackend, *keys: str | Iterable[str] | None) -> None:
+    """Makes a table of another format one of this library's, unless it is (S16).
+
+    Args:
+        store: of the table.
+        *keys: primary key, watermark, tombstone and its value, as the user names them.
+
+    Raises:
+        TableNotFoundError: it is none, and neither the user nor the table's properties name keys.
+        TableExistsError: it is one, with other keys.
+        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: it cannot become one.
+    """
+    if not store.exists():
+        told = store.told_keys()
+        if keys[0] is None and not told:
+            store.snapshot()
+        given = keys if keys[0] is not None else tuple(told.values())
+        definition = TableDefinition.of(store.fields(), *cast(Any, given))
+        with contextlib.suppress(ConcurrentCommitError):  # of another who has done the same
+            store.adopt(definition, current_user())
+            return
+    found = store.snapshot().definition
+    if any(key is not None for key in keys):
+        other = difference(found, TableDefinition.of(found.fields, *cast(Any, (*keys, found.fileFormat))))
+        if other:
+            raise TableExistsError(
+                f"{store.path} has other keys: {other}. Leave them out: the table knows its own.", path=store.path
+            )
 
 
 def difference(found: TableDefinition, wanted: TableDefinition) -> str:
@@ -129,6 +165,30 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
             f"'2024-05-01 13:30:00' or '2024-05-01T13:30:00+02:00', got {moment!r}."
         )
     return int(micros) // 1000
+
+
+def pinned(
+    store: Backend,
+    call: str,
+    versionAsOf: int | None,
+    timestampAsOf: str | datetime.date | datetime.datetime | None,
+) -> int | None:
+    """The past version that a table is opened at, which can be read; None for the newest (S40).
+
+    Raises:
+        ValueError: both are given, or ``timestampAsOf`` is no point in time.
+        TableNotFoundError: there is no such version, or its files are gone.
+        UnsupportedStorageError: the store keeps no past versions.
+    """
+    if versionAsOf is not None and timestampAsOf is not None:
+        raise ValueError("Give versionAsOf or timestampAsOf, not both.")
+    if timestampAsOf is not None:
+        moment = milliseconds(store.spark, timestampAsOf)
+        versionAsOf = time_travel(store, f"{call}(timestampAsOf)").version_at(moment)
+    if versionAsOf is not None:
+        past = time_travel(store, f"{call}(versionAsOf)")
+        require_files(past, past.snapshot_at(versionAsOf))
+    return versionAsOf
 
 
 # History --------------------------------------------------------------------------------------------------------------

@@ -73,11 +73,7 @@ def resolve(
     """
     fields = [Field.from_json(f) for f in df.schema.jsonValue()["fields"]]
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-    order = _freshest_first(definition)
-    if definition.tombstoneKey is not None:
-        order.append(f"{is_tombstone(definition)} DESC")
-    keys = {*definition.primaryKey, *definition.watermarkKey}
-    order += [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in df.schema.fields if f.name not in keys]
+    order = [*_freshest_first(definition), *_decided(df, definition, is_marked=definition.tombstoneKey is not None)]
     with held(df.sparkSession, LITERAL_NAMES):
         latest = _first_per_key(df, definition, order)
         return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
@@ -150,7 +146,10 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     definition = batches.definition
     if batches.are_resolved:
         return rows.drop(VERSION)
-    return _first_per_key(rows, definition, [*_freshest_first(definition), f"{VERSION} DESC"]).drop(VERSION)
+    order = [*_freshest_first(definition), f"{VERSION} DESC"]
+    if any(b.foreign and not b.unique_keys for b in batches.batches):
+        order += _decided(rows.drop(VERSION), definition)
+    return _first_per_key(rows, definition, order).drop(VERSION)
 
 
 def near(
@@ -367,6 +366,13 @@ def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
 
 def _freshest_first(definition: TableDefinition) -> list[str]:
     return [f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
+
+
+def _decided(df: DataFrame, definition: TableDefinition, is_marked: bool = True) -> list[str]:
+    """What decides between rows of which nothing says which was written later (S15)."""
+    keys = {*definition.primaryKey, *definition.watermarkKey}
+    columns = [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in df.schema.fields if f.name not in keys]
+    return [*([f"{is_tombstone(definition)} DESC"] if is_marked else []), *columns]
 
 
 def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:

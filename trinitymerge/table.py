@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -22,15 +21,11 @@ from trinitymerge import opening
 from trinitymerge.copying import CopiedTable
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import TableExistsError
-from trinitymerge.expressions import quote
 from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.feeds.intervals import Intervals
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.entries import current_user
-from trinitymerge.storage.past import require_files
-from trinitymerge.storage.stores import store_of, time_travel
+from trinitymerge.storage.stores import store_of, store_of_name
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -65,12 +60,14 @@ class TrinityTable(CopiedTable):
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         history: bool = False,
+        using: str | None = None,
     ) -> TrinityTable:
-        """Creates an empty managed table (S1-S7).
+        """Creates an empty table: a managed one at a path, or one of another format in a catalog (S1-S7, S16).
 
         Args:
             spark: the session.
-            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches.
+            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches; with ``using`` the name
+                of the table, such as ``lake.db.orders``.
             schema: the columns, as DDL text or a ``StructType``; char and varchar are allowed.
             primaryKey: a column name or names: atomic, orderable, never null.
             watermarkKey: none, one or several columns that say how fresh a row is, most significant first. Without
@@ -85,6 +82,8 @@ class TrinityTable(CopiedTable):
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
+            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's: see :meth:`forName`. Properties that do not
+                start with ``trinitymerge.`` become the table's own.
 
         Returns:
             The table, at version 0.
@@ -92,7 +91,7 @@ class TrinityTable(CopiedTable):
         Raises:
             InvalidDefinitionError: keys, schema or format cannot work together.
             TableExistsError: the path holds a table or something else.
-            UnsupportedStorageError: the storage cannot promise atomic commits (S33).
+            UnsupportedStorageError: the storage cannot promise atomic commits (S33), or there is no store for the format.
 
         Example:
             >>> t = TrinityTable.create(spark, f"{tmp_path}/orders2", primaryKey="order_id", watermarkKey="ts",
@@ -112,7 +111,7 @@ class TrinityTable(CopiedTable):
             comment,
             history,
         )
-        store = store_of(spark, path)
+        store = store_of(spark, path, using)
         store.create(definition, current_user())
         return cls(store)
 
@@ -130,6 +129,7 @@ class TrinityTable(CopiedTable):
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         history: bool = False,
+        using: str | None = None,
     ) -> TrinityTable:
         """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
 
@@ -156,7 +156,7 @@ class TrinityTable(CopiedTable):
             comment,
             history,
         )
-        store = store_of(spark, path)
+        store = store_of(spark, path, using)
         if not store.exists():
             try:
                 store.create(definition, current_user())
@@ -202,90 +202,51 @@ class TrinityTable(CopiedTable):
             ('order_id',)
         """
         store = store_of(spark, path)
-        if versionAsOf is not None and timestampAsOf is not None:
-            raise ValueError("Give versionAsOf or timestampAsOf, not both.")
         store.snapshot()
-        if timestampAsOf is not None:
-            moment = opening.milliseconds(spark, timestampAsOf)
-            versionAsOf = time_travel(store, "forPath(timestampAsOf)").version_at(moment)
-        if versionAsOf is not None:
-            past = time_travel(store, "forPath(versionAsOf)")
-            require_files(past, past.snapshot_at(versionAsOf))
-        return cls(store, pinned=versionAsOf)
+        return cls(store, pinned=opening.pinned(store, "forPath", versionAsOf, timestampAsOf))
 
     @classmethod
-    def fromIntervals(
+    def forName(
         cls,
         spark: SparkSession,
-        path: str,
-        source: DataFrame,
-        primaryKey: str | Iterable[str],
-        validFrom: str,
-        validTo: str,
-        openEnd: Any = None,
-        endInclusive: bool = False,
-        fileFormat: str = "parquet",
-        properties: Mapping[str, str] | None = None,
-        comment: str | None = None,
+        name: str,
+        primaryKey: str | Iterable[str] | None = None,
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        versionAsOf: int | None = None,
+        timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Makes a table with history of an existing dimension of type 2 (H12): each row becomes a version.
+        """Opens a table of Iceberg's by the name its catalog has for it (S16).
 
-        The table has the columns of the source but for ``validTo``, which follows from the rows; its watermark is ``validFrom``.
-        Leave out columns that say whether a row is current. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table,
-        with the same names, is the source again. Intervals that end where they begin are left out, and a warning says how many.
+        The first time it needs the keys: the table gets four hidden columns, or five without a tombstone key, and its rows stay as
+        they are. From then on the table itself says what its keys are. Each merge is a snapshot of Iceberg's, all or nothing, and
+        a version; so is what other programs commit. See ``docs/iceberg.md`` for what such a table can do, and what not.
 
         Args:
-            spark: the session.
-            path: of the new table, as for :meth:`create`.
-            source: the dimension; evaluated once.
-            primaryKey: what the rows are versions of, without the interval.
-            validFrom: the column that says from when a row holds; null is from the beginning.
-            validTo: likewise until when; null is until now.
-            openEnd: another value of ``validTo`` that means the same, such as ``"9999-12-31"``.
-            endInclusive: ``validTo`` is the last moment that belongs to the interval: the next whole number, last decimal place,
-                day or microsecond ends it.
-            fileFormat: as for :meth:`create`.
-            properties: likewise.
-            comment: likewise.
+            spark: the session, with the catalog.
+            name: such as ``lake.db.orders``.
+            primaryKey: the first time; as for :meth:`create`. Later it may be left out, or must be the same.
+            watermarkKey: likewise.
+            tombstoneKey: likewise.
+            tombstoneStringValue: likewise.
+            versionAsOf: as for :meth:`forPath`.
+            timestampAsOf: likewise.
 
         Raises:
-            InvalidMergeError: the source lacks a column; an interval ends before it begins; or ends are inclusive, and of a
-                type that has no next value.
-            NullKeyError: a key has a null.
-            DuplicateKeyError: intervals of a key overlap.
-            TableExistsError: the path holds a table or something else.
-
-        Example:
-            >>> old = spark.sql("SELECT * FROM VALUES (7, 'Rome', 10, 20), (7, 'Oslo', 20, 9999) AS t(id, city, since, until)")
-            >>> t = TrinityTable.fromIntervals(spark, f"{tmp_path}/dimension", old, "id", "since", "until", openEnd=9999)
-            >>> t.versions(validFrom="since", validTo="until").orderBy("since").show()
-            +---+----+-----+-----+---------+
-            | id|city|since|until|isCurrent|
-            +---+----+-----+-----+---------+
-            |  7|Rome|   10|   20|    false|
-            |  7|Oslo|   20| NULL|     true|
-            +---+----+-----+-----+---------+
-            <BLANKLINE>
+            TableNotFoundError: the catalog has no such table; it is none of trinitymerge's yet, and no keys are given; or there is
+                no such version.
+            TableExistsError: it has other keys.
+            NullKeyError: a row has a null in its key.
+            InvalidDefinitionError: the keys cannot work with its columns.
+            UnsupportedStorageError: the table is not one of Iceberg's.
+            ConcurrentCommitError: others have committed while it got its keys.
+            ValueError: ``name`` is no name of a table.
         """
-        keys = (primaryKey,) if isinstance(primaryKey, str) else tuple(primaryKey)
-        source = opening.check_source(spark, source, path)
-        with held(spark, LITERAL_NAMES):
-            found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
-            events, flag = found.events()
-        table = cls.create(
-            spark,
-            path,
-            found.schema,
-            found.key,
-            found.begin,
-            fileFormat=fileFormat,
-            properties=properties,
-            comment=comment,
-            history=True,
-        )
-        merge = table.applyChanges(events, applyAsDeletes=quote(flag))
-        merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
-        return table
+        store = store_of_name(spark, name)
+        keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
+        opening.adopted(store, *keys)
+        return cls(store, pinned=opening.pinned(store, "forName", versionAsOf, timestampAsOf))
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 
 from trinitymerge import unfinished
 from trinitymerge.errors import ReadOnlyTableError
-from trinitymerge.maintenance import compaction, health, purge, purgewhere, retention
+from trinitymerge.maintenance import asone, compaction, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
@@ -25,7 +25,7 @@ from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.sessions import can_write
 from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
 from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.stores import maintained, time_travel
+from trinitymerge.storage.stores import maintained, replacing, time_travel
 
 DEFAULT_ALIAS = "target"
 
@@ -87,6 +87,9 @@ class MaintainedTable:
         Args:
             full: every segment is written anew.
 
+        A table in a catalog becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three
+        times at most (S16).
+
         Returns:
             What it did, or why it was not worth it.
 
@@ -100,6 +103,9 @@ class MaintainedTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
+        store = replacing(self._writable(), "compact()")
+        if not isinstance(store, Maintained):
+            return asone.compact_as_one(store, full)
         return compaction.compact(self._finished("compact()"), full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:

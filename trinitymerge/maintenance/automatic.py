@@ -12,11 +12,12 @@ import time
 import attrs
 
 from trinitymerge.errors import counted
+from trinitymerge.maintenance.asone import compact_as_one
 from trinitymerge.maintenance.compaction import compact, why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import compact_after_batches
-from trinitymerge.storage.backend import Backend, Batches, Maintained
+from trinitymerge.storage.backend import Backend, Batches, Maintained, Replacing
 from trinitymerge.storage.entries import Snapshot
 
 _logger = logging.getLogger(__name__)
@@ -26,16 +27,16 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
 
     Args:
-        store: where the table is. One that looks after its files itself is left alone.
+        store: where the table is. One whose commits cannot replace batches is left alone.
         result: of the merge.
         after: the table with its rows; None if it committed none.
     """
-    if after is None or not isinstance(store, Maintained):
+    if after is None or not isinstance(store, Replacing):
         return result
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
         return _compacted(store, result, after)
-    return _folded(store, result, after)
+    return _folded(store, result, after) if isinstance(store, Maintained) else _hinted(result, after)
 
 
 def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
@@ -45,9 +46,9 @@ def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 
 
-def _compacted(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
+def _compacted(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
-        compacted = compact(store)
+        compacted = compact(store) if isinstance(store, Maintained) else compact_as_one(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(result, after)

@@ -232,7 +232,7 @@ def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], arch
     horizon: Watermark | None = None
     for piece in written:
         before = snapshot.horizon if horizon is None else horizon
-        found = _horizon(snapshot.definition, before, piece.observed)
+        found = horizon_after(snapshot.definition, before, piece.observed)
         horizon = horizon if found is None else found
     return snapshot.next_commit(
         COMPACT,
@@ -245,7 +245,9 @@ def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], arch
     )
 
 
-def _horizon(definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]) -> Watermark | None:
+def horizon_after(
+    definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]
+) -> Watermark | None:
     """The largest watermark forgotten so far, if tombstones were forgotten now; empty when that cannot be told."""
     if not observed["forgotten"] or not definition.watermarkKey:
         return None

@@ -23,7 +23,7 @@ from trinitymerge.properties import history_retention_hours, tombstone_retention
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import watermark_metrics
-from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.storage.backend import Batches, Replacing, Staged
 from trinitymerge.storage.entries import Batch, now_ms
 from trinitymerge.tombstones import bare
 
@@ -119,15 +119,13 @@ class Dated:
         within: SQL over keys that is true of the rows to read, of batches that are no base.
     """
 
-    backend: Maintained
+    backend: Replacing
     commit_times_ms: Mapping[int, int]
     in_one_task: bool = False
     within: Sql = TRUE
 
     @classmethod
-    def of(
-        cls, backend: Maintained, definition: TableDefinition, batches: Sequence[Batch], within: Sql = TRUE
-    ) -> Dated:
+    def of(cls, backend: Replacing, definition: TableDefinition, batches: Sequence[Batch], within: Sql = TRUE) -> Dated:
         """For some batches of a snapshot."""
         needed = {b.version for b in batches if (b.tombstones or definition.history) and b.version is not None}
         times = {version: backend.committed_at(version) for version in sorted(needed)}
@@ -198,7 +196,7 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def rewrite(
-    backend: Maintained,
+    backend: Replacing,
     definition: TableDefinition,
     replaces: Sequence[Batch],
     forget: Forget,

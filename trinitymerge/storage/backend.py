@@ -224,7 +224,15 @@ class TimeTravel(Backend, Protocol):
 
 
 @runtime_checkable
-class Maintained(TimeTravel, Protocol):
+class Replacing(TimeTravel, Protocol):
+    """A store whose commits can replace batches."""
+
+    replaces_alone: bool
+    """True if such a commit replaces all batches, and goes on top of nothing but the snapshot that they were read from."""
+
+
+@runtime_checkable
+class Maintained(Replacing, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore, purge and copies (S38-S40a)."""
 
     def require_free(self) -> None:

@@ -48,6 +48,7 @@ class Batch:
         archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
             pending batch has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
         layout: of the table when its files were written: which forms of columns they have (S43).
+        foreign: others wrote its rows, into a table of another format: nothing says in which order (S15).
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -66,6 +67,7 @@ class Batch:
     tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
     layout: int = attrs.field(default=0, validator=check_count)
+    foreign: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -54,6 +54,8 @@ _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": s
 class ManagedBackend(BatchDirectories):
     """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.storage.backend.Maintained`)."""
 
+    replaces_alone = False
+
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.files: FileSystem = filesystem_for(spark, path)

@@ -9,17 +9,45 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
+from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTravel
+from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
 
 
-def store_of(spark: SparkSession, path: str) -> Backend:
-    """The store of the table at a path, whether or not there is one yet.
+def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
+    """The store of the table at a path, or of a name in a catalog, whether or not there is one yet.
+
+    Args:
+        spark: the session.
+        path: of a managed table; if a format is given, a table's name.
+        using: the format of a table in a catalog; None for managed tables.
 
     Raises:
-        UnsupportedStorageError: no store can keep a table there (S33).
+        UnsupportedStorageError: no store can keep a table there (S33), or there is none for the format.
+        ValueError: the name is none.
     """
-    return ManagedBackend(spark, path)
+    if using is None:
+        return ManagedBackend(spark, path)
+    if using.lower() == "iceberg":
+        return IcebergBackend(spark, path)
+    raise UnsupportedStorageError(
+        f"There is no store for tables of the format '{using}'. Take using='iceberg', or leave it out for a managed table at a "
+        "path.",
+        format=using,
+    )
+
+
+def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:
+    """The store of a table that a catalog has.
+
+    Raises:
+        TableNotFoundError: it has none of that name.
+        UnsupportedStorageError: the table is of a format that there is no store for.
+        ValueError: the name is none.
+    """
+    store = IcebergBackend(spark, name)
+    store.require_table()
+    return store
 
 
 def time_travel(store: Backend, call: str) -> TimeTravel:
@@ -48,6 +76,21 @@ def maintained(store: Backend, call: str) -> Maintained:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Maintained):
+        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+    return store
+
+
+def replacing(store: Backend, call: str) -> Replacing:
+    """The store, for a call that replaces batches by what they come to (S38).
+
+    Args:
+        store: of the table.
+        call: what the user has called, for the message.
+
+    Raises:
+        UnsupportedStorageError: naming the call and the store.
+    """
+    if not isinstance(store, Replacing):
         raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
     return store
 

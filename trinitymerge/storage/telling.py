@@ -65,3 +65,12 @@ def if_slow(path: str, doing: str | Callable[[], str]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def best_effort(path: str, doing: str) -> Iterator[None]:
+    """Lets what is inside fail with a warning: nothing depends on it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        _logger.warning("%s: %s failed: %s", path, doing, error)

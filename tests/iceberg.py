@@ -1,0 +1,109 @@
+"""The lane on Iceberg: the tables that tests make are Iceberg's, in a catalog of files (`pytest --iceberg`).
+
+It needs the packages of the extra `iceberg`: PySpark 3.5, and Iceberg's runtime for it. Tests that look into the files of managed
+tables, or ask for what a table of Iceberg's has no means for, are not in it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge import TrinityTable
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.expressions import physical_schema
+from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
+from trinitymerge.storage.iceberg import IcebergBackend
+from trinitymerge.storage.icebergversions import HIDDEN, columns_of
+
+LANE = {
+    "test_iceberg.py": 1,
+    "test_merge.py": 6,
+    "test_properties.py": 1,
+    "test_late_changes.py": 6,
+    "test_inserts.py": 6,
+    "test_partial_updates.py": 6,
+    "test_changes.py": 6,
+    "test_paths.py": 8,
+    "test_reader.py": 6,
+}
+"""Files about what rows come to, and the share of their tests that runs: one in so many, chosen by name."""
+
+DATABASE = "lake.db"
+
+
+def jar() -> Path:
+    """Iceberg's runtime for Spark."""
+    spec = find_spec("snowpark_connect_deps_iceberg")
+    if spec is None or spec.origin is None:
+        pytest.exit("--iceberg needs the packages of the extra 'iceberg': make test-iceberg", 4)
+    (found,) = (Path(spec.origin).parent / "jars").glob("iceberg-spark-runtime-3.5_2.12-*.jar")
+    return found
+
+
+def settings(warehouse: str) -> dict[str, str]:
+    """Those of a session with a catalog of Iceberg's."""
+    return {
+        "spark.driver.extraClassPath": str(jar()),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": warehouse,
+        "spark.sql.ansi.enabled": "true",
+    }
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the lane's tests."""
+    about = [i for i in items if i.path.name in LANE and i.get_closest_marker("managed") is None]
+    chosen = [i for i in about if crc32(i.name.encode()) % LANE[i.path.name] == 0]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def new_name() -> str:
+    """A name that no table has."""
+    return f"{DATABASE}.t{uuid.uuid4().hex[:12]}"
+
+
+def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:
+    """The same table once more: its newest version, under another name."""
+    store = table._backend
+    assert isinstance(store, IcebergBackend)
+    now = store.snapshot()
+    rows = store.table.read(int(now.checksum))
+    return TrinityTable(_made(spark, now, rows))
+
+
+def write(
+    spark: SparkSession, definition: TableDefinition, batches: Sequence[tuple[Batch, Sequence[Mapping[str, Any]]]]
+) -> Any:
+    """A store with these commits, written by one job; its history knows only the last of them."""
+    columns = [f.name for f in definition.stored_fields]
+    rows = [(*(row[c] for c in columns), n) for n, (_, some) in enumerate(batches, 1) for row in some]
+    frame = spark.createDataFrame(rows, physical_schema([*definition.stored_fields, HIDDEN[0]]), verifySchema=False)
+    store = IcebergBackend(spark, new_name())
+    now = store.create(definition, None)
+    for batch, _ in batches:
+        now = now.apply(now.next_commit("TEST", added=(batch,)))
+    return _made(spark, now, frame.coalesce(1), store)
+
+
+def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBackend | None = None) -> IcebergBackend:
+    if store is None:
+        store = IcebergBackend(spark, new_name())
+        store.create(now.definition, None)
+    since = int(store.snapshot().checksum)
+    branch = store.put([], since).branch
+    fields = [Field.from_json(f) for f in store.columns.jsonValue()["fields"]]
+    store.table.append(branch, columns_of(rows, fields), {})
+    commit = Commit(version=now.version, timestamp_ms=max(now.timestamp_ms, now_ms()), operation="TEST")
+    store.publish(branch, commit, now, since, is_first=True)
+    return IcebergBackend(spark, store.path)

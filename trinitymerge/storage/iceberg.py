@@ -1,0 +1,362 @@
+"""Federated tables: tables of Iceberg's, in its catalogs, as a store (S16).
+
+Owns: what is kept where. Rows have the number of their commit in a hidden column. What the log of a managed table says of a commit,
+and of the table after it, stands in the summary of the Iceberg snapshot that it is. A batch is appended to a branch of its own that
+begins with the snapshot the merge was computed from, and becomes real when ``main`` is moved forward to that branch, which Iceberg
+refuses if ``main`` has moved meanwhile. So Iceberg's own appends, which never conflict with one another, cannot take the same
+number twice.
+
+How Iceberg is asked and told stands in ``icebergtable.py``, which of its snapshots are versions in ``icebergversions.py``, what
+commits of other programs mean in ``foreign.py``, and what is found out about a table that exists in ``adopting.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.columns import SEQUENCE
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    FilesVacuumedError,
+    InvalidDefinitionError,
+    TableExistsError,
+    UnsupportedStorageError,
+)
+from trinitymerge.expressions import quote
+from trinitymerge.spark_errors import is_sparks, spark_text
+from trinitymerge.storage import adopting, faults, telling
+from trinitymerge.storage.backend import Staged
+from trinitymerge.storage.entries import Commit, Snapshot, now_ms
+from trinitymerge.storage.icebergtable import MAIN, Link, is_lost_race
+from trinitymerge.storage.icebergversions import (
+    COMMIT,
+    ON_TOP_OF,
+    STATE,
+    IcebergVersions,
+    columns_of,
+    fields_now,
+    rows_of,
+)
+from trinitymerge.storage.logfiles import too_new
+from trinitymerge.storage.protocol import PROTOCOL
+from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
+
+FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
+"""Where this module may be killed, see ``storage/faults.py``."""
+
+BATCH_ID = "trinitymerge.batch"
+"""In the summary of a snapshot: the batch whose rows it has appended."""
+
+KEPT = "trinitymerge"
+"""The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
+
+
+@attrs.frozen
+class _Written:
+    """A staged batch, as Iceberg has it: on a branch of its own.
+
+    Attributes:
+        branch: its name.
+        since: the snapshot that it begins with; None if there was none.
+        link: the snapshot with the rows.
+        sequence: what its rows say they were committed as, which nobody else's do.
+    """
+
+    branch: str
+    since: int | None
+    link: int
+    sequence: int
+
+
+class IcebergBackend(IcebergVersions):
+    """A table of Iceberg's, which is a :class:`~trinitymerge.storage.backend.Replacing`."""
+
+    replaces_alone = True
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        super().__init__(spark, name)
+        self._written: dict[str, _Written] = {}
+
+    # Creating -------------------------------------------------------------------------------------------------------
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates the table in its catalog (S7).
+
+        Raises:
+            TableExistsError: the catalog has a table of that name.
+            InvalidDefinitionError: Iceberg has no such type.
+            UnsupportedStorageError: the table shall have history.
+        """
+        if self.table.exists():
+            raise self._taken()
+        self._require_possible(definition)
+        try:
+            self.table.sql(adopting.creating(self.table.name, definition))
+        except Exception as error:
+            if "ALREADY_EXISTS" in str(error):
+                raise self._taken() from None
+            if not is_sparks(error):
+                raise
+            raise InvalidDefinitionError(f"{self.path} cannot be created: {spark_text(error)}") from None
+        return self.adopt(definition, user, "CREATE")
+
+    def _taken(self) -> TableExistsError:
+        return TableExistsError(
+            f"There is a table {self.path} already. Open it with TrinityTable.forName, and name its keys if it is none of "
+            "trinitymerge's yet.",
+            path=self.path,
+        )
+
+    def _require_possible(self, definition: TableDefinition) -> None:
+        if definition.history:
+            raise UnsupportedStorageError(
+                f"{self.path} cannot have history: a table of Iceberg's keeps its past in its own snapshots. Create a managed "
+                "table for that, or merge changes() of this one into one that has.",
+                path=self.path,
+            )
+
+    def fields(self) -> tuple[Field, ...]:
+        """The user's columns, as the table has them."""
+        return fields_now((), self.table.schema())
+
+    def told_keys(self) -> dict[str, Any]:
+        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+        return adopting.told_keys(self.table.properties())
+
+    def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
+        """Makes a table that there is one of ours: adds the hidden columns, and says what it is. Its rows stay as they are.
+
+        Args:
+            definition: with the columns of the table.
+            user: who does it.
+            operation: what its history calls it.
+
+        Raises:
+            NullKeyError: a row has a null in its key; nothing was changed.
+            ConcurrentCommitError: others have committed meanwhile.
+        """
+        self._require_possible(definition)
+        head = self.refreshed().get(MAIN)
+        found = None if head is None else adopting.found(self.table.read(head), self._only(head), definition)
+        batch, version = found or (None, 0)
+        self._add_columns(definition)
+        self.table.persistently(adopting.telling(self.table.name, definition))
+        self.refreshed()
+        definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
+        commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
+        empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
+        after = attrs.evolve(empty, batches=[] if batch is None else [batch])
+        landed = self.publish(self.put([], head).branch, commit, after, head, is_first=True)
+        if landed is None:
+            raise ConcurrentCommitError(
+                f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
+                "hidden columns; run it again.",
+                path=self.path,
+            )
+        telling.committed(self.path, commit)
+        return self.snapshot()
+
+    def _add_columns(self, definition: TableDefinition) -> None:
+        try:
+            missing = adopting.adding(self.table.name, definition, self.columns)
+            if missing:
+                self.table.persistently(missing)
+        except Exception:
+            self.refreshed()  # another writer may have added them
+            if adopting.adding(self.table.name, definition, self.columns):
+                raise
+
+    # Staging --------------------------------------------------------------------------------------------------------
+
+    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+        """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
+        if owed:
+            raise UnsupportedStorageError(
+                f"History inserts are not possible in a merge into {self.path}: a table of Iceberg's cannot keep the rows for "
+                "the other table until they are written there. Merge into a managed table.",
+                path=self.path,
+            )
+        base = self._latest or self.snapshot()
+        written = self.put([(rows, base.version + 1)], int(base.checksum))
+        batch_id = written.branch.partition("_")[2]
+        link = self._only(written.link)
+        self._written[batch_id] = written
+        faults.fault("iceberg.staged")
+        files, size = link.count("added-data-files"), link.count("added-files-size")
+        return Staged(batch_id, files, size, rows.schema, definition)
+
+    def put(self, batches: Sequence[tuple[DataFrame, int]], since: int | None) -> _Written:
+        """Makes a branch with some rows, on top of a snapshot; each of them says which version it is of."""
+        batch_id = uuid.uuid4().hex
+        branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
+        try:
+            self.table.branch(branch, since)
+            for rows, sequence in batches:
+                columns = columns_of(rows, fields)
+                numbered = columns.drop(SEQUENCE).selectExpr("*", f"{sequence}L AS {SEQUENCE}")
+                self.table.append(branch, numbered, {BATCH_ID: batch_id})
+            self.table.refresh()
+            link = self.table.heads()[branch]
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self.table.drop(branch)
+            if is_lost_race(error):
+                raise self._crowded() from error
+            raise
+        return _Written(branch, since, link, batches[-1][1] if batches else 0)
+
+    def _only(self, id: int) -> Link:
+        (link,) = self.table.links(f"snapshot_id = {id}")
+        return link
+
+    def _crowded(self) -> ConcurrentCommitError:
+        return ConcurrentCommitError(
+            f"So many writers change {self.path} at once that a batch could not be appended to a branch of its own. Nothing was "
+            "committed; run it again, or raise Iceberg's table property commit.retry.num-retries.",
+            path=self.path,
+        )
+
+    def read_staged(self, staged: Staged) -> DataFrame:
+        """A staged batch with all the columns it was written with."""
+        written = self._written.get(staged.id)
+        if written is None:
+            raise self._vacuumed(staged.id)
+        rows = self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+        return rows.selectExpr(*[quote(n) for n in staged.schema.names])
+
+    def discard(self, staged: Staged) -> None:
+        """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""
+        written = self._written.pop(staged.id, None)
+        if written is not None:
+            with telling.best_effort(self.path, "removing a branch"):
+                self.table.drop(written.branch)
+
+    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
+        return FilesVacuumedError(
+            f"The branch of {self.path} with the rows of batch {batch_id}, which were about to be committed, is gone: it has "
+            "been dropped, or has expired. Nothing was committed; run it again.",
+            path=self.path,
+        )
+
+    # Committing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+        """Publishes a commit, or learns that its version is taken (S33)."""
+        if base.writer_protocol > PROTOCOL:
+            raise too_new(self.path, "writer", base.writer_protocol)
+        heads = self.refreshed()
+        self._require_newest(commit, base, heads.get(MAIN))
+        after = base.apply(commit)
+        branch = self._ready(commit, base, heads)
+        head = self.publish(branch, commit, after, int(base.checksum))
+        if head is None:
+            with telling.best_effort(self.path, "removing a branch"):
+                self.table.drop(branch)
+            self._require_newest(commit, base, self.refreshed().get(MAIN))
+            raise self._crowded()
+        for batch in commit.added:
+            self._written.pop(batch.id, None)
+        self._where.update({b.id: head for b in after.batches})
+        self._latest = attrs.evolve(after, checksum=str(head))
+        return self._latest
+
+    def _require_newest(self, commit: Commit, base: Snapshot, head: int | None) -> None:
+        """Checks that a commit goes on top of the newest snapshot."""
+        if str(head) == base.checksum:
+            return
+        self.newest(head)
+        versions = list(self.versions())
+        if base.checksum not in {str(c.link.id) for c in versions}:
+            raise ConcurrentCommitError(
+                f"{self.path} does not have version {base.version} any more: it has been rolled back, or its snapshots have been "
+                "expired. Nothing was written; run it again.",
+                path=self.path,
+            )
+        winner = next(c for c in versions if c.version <= commit.version)
+        raise VersionTaken(commit.version, self.commit_of(winner))
+
+    def _ready(self, commit: Commit, base: Snapshot, heads: Mapping[str, int]) -> str:
+        """A branch with the rows of a commit on top of its base: the staged one, or one that is written again on top of it."""
+        since, staged = int(base.checksum), []
+        for batch in commit.added:
+            written = self._written.get(batch.id)
+            if written is None or heads.get(written.branch) != written.link:
+                raise self._vacuumed(batch.id)
+            staged.append((written, commit.version if batch.version is None else batch.version))
+        if len(staged) == 1 and staged[0][0].since == since and staged[0][0].sequence == staged[0][1]:
+            branch = staged[0][0].branch
+        else:
+            branch = self.put([(self._rows_of(w), sequence) for w, sequence in staged], since).branch
+            for written, _ in staged:
+                self.table.drop(written.branch)
+        removed = [b for b in base.batches if b.id in commit.removed]
+        if removed:
+            self.table.delete(branch, rows_of(removed))
+        return branch
+
+    def _rows_of(self, written: _Written) -> DataFrame:
+        return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+
+    def publish(
+        self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
+    ) -> int | None:
+        """Says in a snapshot what is committed, and moves ``main`` there.
+
+        Args:
+            branch: with the rows of the commit, on top of ``since``.
+            commit: what is committed.
+            after: the table after it.
+            since: the newest snapshot of ``main``, as far as is known.
+            is_first: the table begins with it.
+
+        Returns:
+            The newest snapshot; None if others were faster.
+        """
+        told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
+        if since is not None and not is_first:
+            told[ON_TOP_OF] = str(since)
+        nothing = self.spark.createDataFrame([], self.columns)
+        try:
+            self.table.append(branch, nothing, told)
+        except Exception as error:
+            if is_lost_race(error):
+                raise self._crowded() from error
+            raise
+        faults.fault("iceberg.told")
+        try:
+            landed = self.table.forward(branch, since)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
+            landed = self._settled(commit, error)
+        if not landed:
+            return None
+        faults.fault("iceberg.committed")
+        return self._tidied(branch, commit)
+
+    def _settled(self, commit: Commit, error: Exception) -> bool:
+        """Finds out what a failed move of ``main`` has done."""
+        try:
+            self.refreshed()
+            found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
+        except Exception as second:  # noqa: BLE001 - then nobody knows
+            raise OutcomeUnknown(
+                f"{error}; whether {self.path} was committed to could not be found out ({second})"
+            ) from error
+        if not found:
+            raise OutcomeUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
+        return True
+
+    def _tidied(self, branch: str, commit: Commit) -> int:
+        """The newest snapshot after a commit, which gets the tag that keeps it; its branch is not needed any more."""
+        head = self.table.heads()[branch]
+        with telling.best_effort(self.path, f"tidying up after version {commit.version}"):
+            self.table.tag(KEPT, head)
+            self.table.drop(branch)
+        return head

@@ -1,0 +1,243 @@
+"""What a table in one of Iceberg's catalogs is asked for and told, as Iceberg's own SQL and DataFrameWriterV2 (S16).
+
+Owns: names, snapshots and branches, and which of Iceberg's errors mean that others were faster. Nothing here needs a JVM gateway.
+What a snapshot means to a table of this library stands in ``iceberg.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.expressions import quote, text_literal
+from trinitymerge.spark_errors import is_sparks, quiet
+
+MAIN = "main"
+
+_PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
+_TRIES = 8
+_UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
+
+
+@attrs.frozen
+class Link:
+    """One snapshot of Iceberg's, in the chain that leads to a table's newest.
+
+    Attributes:
+        id: Iceberg's number of it.
+        parent: that of the one before.
+        at_ms: when it was committed, milliseconds since the epoch.
+        operation: ``append``, ``replace``, ``overwrite`` or ``delete``, as Iceberg's specification has them.
+        summary: what its writer says of it.
+    """
+
+    id: int
+    parent: int | None
+    at_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+    def count(self, name: str) -> int:
+        """A number of its summary; 0 if it is not there."""
+        return int(self.summary.get(name, 0))
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of a table's name, without quotes.
+
+    Raises:
+        ValueError: it is no name.
+
+    Example:
+        >>> parts_of("lake.`my db`.orders")
+        ('lake', 'my db', 'orders')
+    """
+    found = _PART.findall(name)
+    if not found or ".".join(found) != name.strip():
+        raise ValueError(
+            f"{name!r} is no name of a table. Write it as in SQL: catalog.database.table, and parts with other characters in "
+            "backquotes."
+        )
+    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
+
+
+def literal(value: str) -> str:
+    """Text in a statement that takes no expression there, such as a comment or a property."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def is_lost_race(error: BaseException) -> bool:
+    """True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
+    return is_sparks(error) and "CommitFailedException" in str(error)
+
+
+class IcebergTable:
+    """A table in one of Iceberg's catalogs."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark, self.parts = spark, _whole(spark, parts_of(name))
+        self.name = ".".join(quote(p) for p in self.parts)
+
+    def exists(self) -> bool:
+        """True if the catalog has a table of that name."""
+        return bool(self.spark.catalog.tableExists(self.name))
+
+    def require_iceberg(self) -> None:
+        """Checks the format of a table that there is.
+
+        Raises:
+            UnsupportedStorageError: it is of another one.
+        """
+        rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name = 'Provider'").collect()
+        kind = rows[0]["data_type"] if rows else "unknown"
+        if str(kind).lower() != "iceberg":
+            raise UnsupportedStorageError(
+                f"{'.'.join(self.parts)} is a table of the format '{kind}'. Of tables in catalogs, those of Iceberg can be "
+                "merged into. Read this one with TrinityTable.external, or make a managed table of it with TrinityTable.convert.",
+                path=self.name,
+                format=str(kind),
+            )
+
+    def sql(self, text: str) -> DataFrame:
+        """Runs a statement."""
+        with quiet():
+            return self.spark.sql(text)
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+
+    def refresh(self) -> None:
+        """Forgets what the catalog has in memory: other processes may have committed."""
+        self.sql(f"REFRESH TABLE {self.name}")
+
+    def schema(self) -> StructType:
+        """Its columns, as they are now."""
+        return self.spark.table(self.name).schema
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+
+    def heads(self) -> dict[str, int]:
+        """The newest snapshot of each branch, and what tags name."""
+        rows = self.spark.table(f"{self.name}.refs").select("name", "snapshot_id").collect()
+        return {r["name"]: r["snapshot_id"] for r in rows}
+
+    def links(self, where: str = "true", without: Iterable[str] = ()) -> list[Link]:
+        """Snapshots that are still known.
+
+        Args:
+            where: SQL over ``snapshot_id``, ``parent_id``, ``operation`` and ``summary``.
+            without: what to leave out of the summaries, for it may be large.
+        """
+        left_out = ", ".join(map(text_literal, without))
+        summary = f"map_filter(summary, (k, v) -> k NOT IN ({left_out}))" if left_out else "summary"
+        rows = self.spark.table(f"{self.name}.snapshots").filter(where)
+        found = rows.selectExpr(
+            "snapshot_id", "parent_id", "unix_millis(committed_at) AS at", "operation", f"{summary} AS s"
+        )
+        return [Link(r["snapshot_id"], r["parent_id"], r["at"], r["operation"], r["s"] or {}) for r in found.collect()]
+
+    def read(self, link: int) -> DataFrame:
+        """The rows of a snapshot, whatever is committed later, by the columns that the table has now."""
+        return self.spark.read.option("snapshot-id", str(link)).table(self.name)
+
+    # Branches -------------------------------------------------------------------------------------------------------
+
+    def branch(self, name: str, at: int | None) -> None:
+        """Makes a branch that begins with a snapshot; with an empty one if there is none."""
+        where = "" if at is None else f" AS OF VERSION {at}"
+        self.persistently(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
+
+    def drop(self, name: str) -> None:
+        """Removes a branch; one that is gone is no error."""
+        self.persistently(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
+
+    def tag(self, name: str, at: int) -> None:
+        """Gives a snapshot a name, by which it is kept."""
+        self.persistently(f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at}")
+
+    def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
+        """Appends rows to a branch, as one snapshot.
+
+        Args:
+            branch: to append to.
+            rows: with all columns of the table, in any order.
+            told: what its summary says.
+        """
+        writer = rows.writeTo(self._on(branch))
+        for key, value in told.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        self._once_seen(writer.append)
+
+    def delete(self, branch: str, where: str) -> None:
+        """Deletes rows from a branch; whole files where it can."""
+        self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
+
+    def forward(self, branch: str, since: int | None) -> bool:
+        """Makes the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
+
+        Args:
+            branch: that began with the table's newest snapshot.
+            since: that snapshot; None if there was none.
+
+        Returns:
+            False if others were faster; nothing was changed.
+        """
+        catalog, *rest = self.parts
+        table = literal(".".join(quote(p) for p in rest))
+        call = f"CALL {quote(catalog)}.system.fast_forward({table}, {literal(MAIN)}, {literal(branch)})"
+        for again in range(_TRIES * 4):
+            try:
+                self._once_seen(lambda: self.sql(call).collect())
+            except Exception as error:
+                if "Cannot fast-forward" in str(error):
+                    return False
+                if not is_lost_race(error):
+                    raise
+                time.sleep(0.01 * again)  # a change of anything, such as another writer's branch
+                self.refresh()
+                if self.heads().get(MAIN) != since:
+                    return False
+            else:
+                return True
+        return False
+
+    def _once_seen(self, change: Callable[[], object]) -> None:
+        """Does something with a branch. What a catalog has in memory may be older than the branch, if threads share it."""
+        for again in range(_TRIES):
+            try:
+                change()
+                return
+            except Exception as error:
+                if again == _TRIES - 1 or not any(text in str(error) for text in _UNSEEN):
+                    raise
+                self.refresh()
+
+    def _on(self, branch: str) -> str:
+        return f"{self.name}.{quote(f'branch_{branch}')}"
+
+    def persistently(self, statement: str) -> None:
+        """Runs a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
+        for again in range(_TRIES):
+            try:
+                self.sql(statement)
+                return
+            except Exception as error:
+                if not is_lost_race(error) or again == _TRIES - 1:
+                    raise
+                time.sleep(0.02 * (again + 1))
+
+
+def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A name with its catalog and database, as the session completes it."""
+    if len(parts) == 1:
+        parts = (spark.catalog.currentDatabase(), *parts)
+    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == "spark_catalog"
+    return parts if is_catalog and len(parts) > 2 else (spark.catalog.currentCatalog(), *parts)

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history test test-long test-cluster simulate mutants soak lint bench profile clean java python
+.PHONY: help demo demo-history test test-long test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -35,6 +35,10 @@ test-long:  java .venv/.dev  ## the test suite with its long tests, many more ra
 test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed
 	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)
 
+# Apart from .venv: Iceberg's runtime needs PySpark 3.5.
+test-iceberg: java .venv-iceberg/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
+	@.venv-iceberg/bin/python $(PYTEST) --durations=5 --iceberg $(ARGS)
+
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)
 
@@ -55,8 +59,12 @@ bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and othe
 profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls goes (SIZE=full for the full size)
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
+.venv-iceberg/.made: setup.cfg | python
+	$(call install,iceberg)
+	@touch $@
+
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv .venv-bench build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-iceberg build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -94,7 +102,7 @@ endef
 	$(call install,dev)
 	@touch .venv/.examples $@
 
-# Apart from .venv: Iceberg's runtime needs PySpark 3.5.
+# Apart from .venv, too, for the same reason.
 .venv-bench/.bench: setup.cfg | python
 	$(call install,bench)
 	@touch $@

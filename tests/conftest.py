@@ -27,6 +27,7 @@ import tables
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage import faults
 
 # Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
@@ -195,6 +196,17 @@ def at_point(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obj
         monkeypatch.setattr(faults, "fault", hook)
 
     return install
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """On tables of Iceberg's, a test that asks for what these have no means for is skipped, and says what it asked for."""
+    try:
+        return (yield)
+    except UnsupportedStorageError as error:
+        if not item.config.getoption("--iceberg") or item.get_closest_marker("iceberg") is not None:
+            raise
+        pytest.skip(f"refused: {error}"[:150])
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -78,7 +78,11 @@ NEEDED = {"reading-from-elsewhere.md": ("duckdb", "polars")}
 """What pages need that cannot be installed under every Python: from version 2.0 on, which takes Python 3.11."""
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def _marked(path: Path):
+    return pytest.param(path, marks=[pytest.mark.iceberg] if path.stem == "iceberg" else [])
+
+
+@pytest.mark.parametrize("path", [_marked(p) for p in PAGES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_page_runs(path, spark, work_dir):
     for package in NEEDED.get(path.name, ()):
         pytest.importorskip(package, minversion="2.0")

@@ -363,6 +363,7 @@ def test_tables_made_of_toDF_have_the_comments_too(spark, tmp_path):
 
 
 @pytest.mark.classic("looks at plans")
+@pytest.mark.managed("Spark writes the plans of other sources otherwise")
 def test_comments_keep_no_filter_from_the_files_and_add_nothing_to_the_plan(spark, tmp_path):
     plain = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(i, "a") for i in range(9)], [(1, "b")])
     told = fill(

@@ -16,21 +16,23 @@ CLAUSE = column(
     "INT",
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
-    "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals",
+    "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals "
+    "storage.icebergversions",
 )
 EFFECT = column(
     "effect",
     "STRING",
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
-    "merge.compile.remembering merge.compile.unchanged merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals",
+    "merge.compile.remembering merge.compile.unchanged merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals "
+    "storage.icebergversions",
 )
 SINCE = column(
     "since",
     "BIGINT",
     "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
-    "history.explanation history.timeline",
+    "history.explanation history.timeline storage.icebergversions",
 )
 UNTIL = column(
     "until",
@@ -68,8 +70,9 @@ VERSION = column(
     "version",
     "BIGINT",
     "the commit version the row counts as",
-    "storage.parquet storage.icebergversions",
-    "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
+    "storage.parquet",
+    "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader "
+    "storage.icebergversions",
 )
 RANK = column(
     "rank",
@@ -89,10 +92,7 @@ KEY_TO_FIND = family(
     "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
 )
 PLACE = column(
-    "place",
-    "INT",
-    "the row's place, in the user's order, among source rows with its key and watermark",
-    "merge.feeds.firsts",
+    "place", "INT", "the row's place, in the user's order, among those of its key and watermark", "merge.feeds.firsts"
 )
 MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
 MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
@@ -138,20 +138,13 @@ LAST_OF_RUN = column(
     "last_of_run", "BOOLEAN", "the next version of the key differs in what is tracked", "history.versions"
 )
 ORIGIN = column(
-    "origin",
-    "BIGINT",
-    "the version of the settled archive that the row is from, null elsewhere",
-    "maintenance.archiving",
+    "origin", "BIGINT", "the version of the settled archive the row is from, null elsewhere", "maintenance.archiving"
 )
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
 ASKED = column(
-    "nothing",
-    "INT",
-    "a column to ask the analyzer about expressions with",
-    "merge.analysis.inspection",
-    "conditions",
+    "nothing", "INT", "a column to ask the analyzer about expressions with", "merge.analysis.inspection", "conditions"
 )
 IN_SOURCE = column(
     "source",
@@ -301,11 +294,7 @@ CHANGED = column(
     "changed", "BOOLEAN", "the row's key has changed: it moves", "merge.compile.settling", "merge.analysis.kinds"
 )
 IS_STALE = column(
-    "is_stale",
-    "BOOLEAN",
-    "the row is older than what it would replace",
-    "merge.compile.settling",
-    "merge.analysis.kinds",
+    "is_stale", "BOOLEAN", "it is older than what it would replace", "merge.compile.settling", "merge.analysis.kinds"
 )
 IS_WITHHELD = column(
     "is_withheld",

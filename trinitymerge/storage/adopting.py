@@ -112,15 +112,7 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
         }
     ).of(stored)
     if values["nulls"]:
-        shown = [
-            tuple(r) for r in stored.filter(has_null).select(*map(quote, definition.names)).limit(_SHOWN).collect()
-        ]
-        raise NullKeyError(
-            f"{counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
-            f"({', '.join(definition.primaryKey)}), such as {'; '.join(map(str, shown))}. Nothing was changed. Delete them, or "
-            "take another key.",
-            rows=shown,
-        )
+        raise _nulls(stored.filter(has_null), values, definition)
     version = 0 if values["sequence"] is None else int(values["sequence"]) + 1
     if not values["rows"]:
         return None, version
@@ -141,3 +133,13 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
         version=version,
         foreign=True,
     ), version
+
+
+def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> NullKeyError:
+    shown = [tuple(r) for r in rows.select(*map(quote, definition.names)).limit(_SHOWN).collect()]
+    return NullKeyError(
+        f"{counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
+        f"({', '.join(definition.primaryKey)}), such as {'; '.join(map(str, shown))}. Nothing was changed. Delete them, or take "
+        "another key.",
+        rows=shown,
+    )

@@ -324,9 +324,15 @@ def rows_of(batches: Sequence[Batch]) -> Sql:
 
 
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
-    """The user's columns as a table has them; those that are as they were keep what is known of them besides."""
-    known = {(f.name, str(f.type)): f for f in before}
-    return tuple(known.get((f.name, str(f.type)), f) for f in user_fields(columns))
+    """The user's columns as a table has them; those that it had before keep what is known of them besides."""
+    known = {f.name: f for f in before}
+    return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
+
+
+def _now(field: Field, before: Field | None) -> Field:
+    if before is None or before.type == field.type:
+        return before or field
+    return attrs.evolve(field, nullable=before.nullable, default=before.default)
 
 
 def user_fields(columns: StructType) -> list[Field]:

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history test test-long test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-long test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -22,6 +22,9 @@ demo:       java .venv/.examples  ## a month of New York's flights as change eve
 
 demo-history: java .venv/.examples  ## six releases of a list of airports as a dimension with its history, checked (ARGS="--releases 3")
 	@$(BIN)/python examples/airports_history.py $(ARGS)
+
+demo-iceberg: java .venv-iceberg/.made  ## a nightly MERGE INTO of Iceberg's becomes a merge of this library's, timed, on Spark 3.5
+	@.venv-iceberg/bin/python examples/iceberg_migration.py $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
 test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)

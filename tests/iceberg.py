@@ -25,7 +25,7 @@ from trinitymerge.storage.icebergversions import HIDDEN, columns_of
 
 LANE = {
     "test_merge.py": 6,
-    "test_properties.py": 1,
+    "test_properties.py": 4,
     "test_late_changes.py": 6,
     "test_inserts.py": 6,
     "test_partial_updates.py": 6,

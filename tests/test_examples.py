@@ -3,6 +3,7 @@ import zipfile
 import airports_history
 import customers_scd2
 import flights_cdc
+import iceberg_migration
 import pytest
 from airports_history import Extract, utc
 from helpers import assertRows
@@ -139,3 +140,11 @@ def test_airports_demo_refuses_a_path_that_exists(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         airports_history.main(["--path", str(tmp_path)])
     assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.iceberg
+def test_a_nightly_job_of_icebergs_becomes_one_of_ours(spark, capsys):
+    assert iceberg_migration.run(spark, orders=5000, nights=6)
+    printed = capsys.readouterr().out
+    assert "0 of the expected are missing, 0 are there that should not be" in printed
+    assert "night 5: " in printed.partition("night 6: ")[2]  # late

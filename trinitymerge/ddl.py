@@ -136,7 +136,7 @@ def _parsed(schema: str) -> StructType:
     except Exception as error:
         if not is_sparks(error):
             raise
-        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; what the JVM itself cannot parse is told in other words
+        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; it is Python's word, the JVM has another
             raise _unknown_type() from None
         raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
 

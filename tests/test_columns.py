@@ -122,7 +122,8 @@ def test_S7a_the_collation_of_a_char_column_is_not_dropped_without_a_word(spark,
         pytest.skip("Spark 3.5 has no collations")
     with pytest.raises(InvalidDefinitionError, match=r"CHAR\(3\) COLLATE UTF8_LCASE.* Leave the collation out"):
         new_table(spark, tmp_path, "id INT, v CHAR(3) COLLATE UTF8_LCASE")
-    new_table(spark, tmp_path, "id INT, v CHAR(3) COLLATE UTF8_BINARY COMMENT 'not char(3) collate UTF8_LCASE'")
+    plain = " COLLATE UTF8_BINARY" if spark.version >= "4.1" else ""  # Spark 4.0 has none for CHAR
+    new_table(spark, tmp_path, f"id INT, v CHAR(3){plain} COMMENT 'not char(3) collate UTF8_LCASE'")
 
 
 def test_S7a_a_table_with_a_collated_column_still_opens(spark, tmp_path, monkeypatch):

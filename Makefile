@@ -12,10 +12,10 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-long test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-long test-spark35 test-spark40 test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
 
 demo:       java .venv/.examples  ## a month of New York's flights as change events, merged and checked (ARGS="--days 3")
 	@$(BIN)/python examples/flights_cdc.py $(ARGS)
@@ -23,8 +23,8 @@ demo:       java .venv/.examples  ## a month of New York's flights as change eve
 demo-history: java .venv/.examples  ## six releases of a list of airports as a dimension with its history, checked (ARGS="--releases 3")
 	@$(BIN)/python examples/airports_history.py $(ARGS)
 
-demo-iceberg: java .venv-iceberg/.made  ## a nightly MERGE INTO of Iceberg's becomes a merge of this library's, timed, on Spark 3.5
-	@.venv-iceberg/bin/python examples/iceberg_migration.py $(ARGS)
+demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's becomes a merge of this library's, timed, on Spark 3.5
+	@.venv-spark35/bin/python examples/iceberg_migration.py $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
 test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)
@@ -35,12 +35,20 @@ test-long:  java .venv/.dev  ## the test suite with its long tests, many more ra
 	@$(BIN)/python $(PYTEST) --durations=10 -m "long or not long" --hypothesis-profile=long --generated $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote all --generated $(ARGS) || test $$? -eq 5
 
+# PySpark 3.5 has no Spark Connect that could write, so there the suite runs once.
+test-spark35: java .venv-spark35/.made  ## the test suite on the newest PySpark 3.5, in an environment of its own (ARGS="-k stale")
+	@.venv-spark35/bin/python $(PYTEST) --durations=10 $(ARGS)
+
+test-spark40: java .venv-spark40/.made  ## the test suite, and a part of it on Spark Connect, on the newest PySpark 4.0, likewise
+	@.venv-spark40/bin/python $(PYTEST) --durations=10 $(ARGS)
+	@.venv-spark40/bin/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
+
 test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed
 	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)
 
-# Apart from .venv: Iceberg's runtime needs PySpark 3.5.
-test-iceberg: java .venv-iceberg/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
-	@.venv-iceberg/bin/python $(PYTEST) --durations=5 --iceberg $(ARGS)
+# Iceberg's runtime needs PySpark 3.5.
+test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
+	@.venv-spark35/bin/python $(PYTEST) --durations=5 --iceberg $(ARGS)
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)
@@ -62,12 +70,8 @@ bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and othe
 profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls goes (SIZE=full for the full size)
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
-.venv-iceberg/.made: setup.cfg | python
-	$(call install,iceberg)
-	@touch $@
-
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv .venv-bench .venv-iceberg build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -105,7 +109,12 @@ endef
 	$(call install,dev)
 	@touch .venv/.examples $@
 
-# Apart from .venv, too, for the same reason.
+# Apart from .venv: Iceberg's runtime needs PySpark 3.5.
 .venv-bench/.bench: setup.cfg | python
 	$(call install,bench)
+	@touch $@
+
+# Apart from each other and from .venv: each needs another PySpark.
+.venv-spark%/.made: setup.cfg | python
+	$(call install,spark$*)
 	@touch $@

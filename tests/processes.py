@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -145,7 +146,13 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
     """Waits for a process that may kill itself, and takes its JVM along; any other failure is an error here."""
-    process.wait(seconds)
+    ends = time.monotonic() + seconds
+    while process.poll() is None:
+        if time.monotonic() > ends:
+            kill(process)
+            raise subprocess.TimeoutExpired(process.args, seconds)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.05)  # takes what was printed: the JVM would wait for ever were its pipe full
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     _, errors = process.communicate()

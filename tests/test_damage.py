@@ -175,7 +175,9 @@ def test_s33_a_batch_file_that_was_cut_stops_what_reads_it(spark, tmp_path, file
     check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
 
 
-def test_s33_a_batch_file_of_zeroes_is_named(spark, table):
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_s33_a_batch_file_of_zeroes_is_named(spark, tmp_path, file_format):
+    table = fill(new_table(spark, tmp_path, COLUMNS, fileFormat=file_format), spark, [(1, "a"), (2, "a")])
     file = data_file(table)
     good = file.read_bytes()
     file.with_name(f".{file.name}.crc").unlink()  # of Spark's local files; elsewhere only the format itself can notice

@@ -131,15 +131,21 @@ def _parsed(schema: str) -> StructType:
         )
     try:
         return cast(StructType, _parse_ddl(schema))
-    except AssertionError:  # PySpark 3.5, when the JVM names a type it has no class for
-        raise InvalidDefinitionError(
-            "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
-            "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
-        ) from None
+    except AssertionError:  # earlier releases of PySpark 3.5, when the JVM names a type it has no class for
+        raise _unknown_type() from None
     except Exception as error:
         if not is_sparks(error):
             raise
+        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; it is Python's word, the JVM has another
+            raise _unknown_type() from None
         raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+
+
+def _unknown_type() -> InvalidDefinitionError:
+    return InvalidDefinitionError(
+        "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
+        "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
+    )
 
 
 def _refuse_computed(schema: str) -> None:

@@ -59,7 +59,14 @@ _FAILED_CLASS = re.compile(r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )([\w.$]+
 
 _STORAGE = re.compile(
     r"java\.io\.(?!EOF|NotSerializable|Serial)\w*Exception|java\.nio\.file\.|\.AccessControlException|FSError"
+    r"|\.SparkFileNotFoundException|^org\.apache\.orc\."
 )
+
+_UNREADABLE = re.compile(
+    r"FAILED_READ_FILE|SparkException: Encountered error while reading file |"
+    r"RuntimeException: \S+ is not a Parquet file\. Expected magic number"
+)
+"""What Spark 4 says of a file that it cannot read; and Spark 3.5, which hands on what it meets before the first row as it is."""
 
 
 def is_sparks(error: BaseException) -> bool:
@@ -70,7 +77,7 @@ def is_sparks(error: BaseException) -> bool:
 def storage_failed(error: BaseException) -> bool:
     """True if what failed in the end was reading or writing a file: a full disk, a missing permission, a file that is gone."""
     causes = _FAILED_CLASS.findall(str(error))
-    return bool(causes and _STORAGE.search(causes[-1])) or "FAILED_READ_FILE" in str(error)
+    return bool(causes and _STORAGE.search(causes[-1])) or bool(_UNREADABLE.search(str(error)))
 
 
 def spark_text(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 LANE = {
     "test_connect.py": 1,
     "test_asserts.py": 1,
+    "test_external.py": 2,
     "test_table.py": 2,
     "test_errors.py": 6,
     "test_writer.py": 6,

@@ -2,6 +2,7 @@ import zipfile
 
 import airports_history
 import customers_scd2
+import external_jdbc
 import flights_cdc
 import iceberg_migration
 import pytest
@@ -62,6 +63,22 @@ def test_customers_history_is_wrong_where_the_merge_is_careless(
     monkeypatch.setattr(customers_scd2, constant, careless)
     assert not customers_scd2.run(spark, str(tmp_path / "customers"))
     assert f"NOT AS EXPECTED: missing row {lost}"[:-1] in capsys.readouterr().out
+
+
+# An outbox in a database ----------------------------------------------------------------------------------------------
+
+
+def test_an_outbox_in_a_database_is_read_and_merged(spark, tmp_path, capsys):
+    assert external_jdbc.run(spark, str(tmp_path / "orders"))
+    printed = capsys.readouterr().out
+    assert "2 inserted, 1 updated, 1 deleted" in printed
+    assert "NOT AS EXPECTED" not in printed
+
+
+def test_outbox_example_shows_the_rows_that_are_wrong(spark, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(external_jdbc, "merge", lambda managed, outbox: managed.upsert(outbox).execute())
+    assert not external_jdbc.run(spark, str(tmp_path / "orders"))
+    assert "NOT AS EXPECTED: the managed table in the evening: wrong row (103," in capsys.readouterr().out
 
 
 # Airports --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Tables made of what exists already: the calls ``clone``, ``convert`` and ``fromIntervals``, which a ``TrinityTable`` inherits.
+"""Tables made of what exists already: the calls ``clone``, ``convert``, ``fromIntervals`` and ``external``, which a table inherits.
 
 Owns: the names of these calls, and where the rows of a source come from. How a table is copied stands in
-:mod:`trinitymerge.maintenance.cloning`, how rows become one in :mod:`trinitymerge.maintenance.converting`.
+:mod:`trinitymerge.maintenance.cloning`, how rows become one in :mod:`trinitymerge.maintenance.converting`, and how they are read
+where they are in :mod:`trinitymerge.external`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trinitymerge import opening
 from trinitymerge.errors import InvalidMergeError, UnsupportedStorageError
 from trinitymerge.expressions import quote
+from trinitymerge.external import ExternalTable
 from trinitymerge.feeding import FedTable
 from trinitymerge.maintenance import cloning, converting
 from trinitymerge.merge.feeds.intervals import Intervals
@@ -68,9 +70,9 @@ class CopiedTable(FedTable):
     def convert(
         cls: type[_Table],
         spark: SparkSession,
-        source: DataFrame | str,
+        source: DataFrame | str | ExternalTable,
         path: str,
-        primaryKey: str | Iterable[str],
+        primaryKey: str | Iterable[str] = (),
         watermarkKey: str | Iterable[str] | None = None,
         tombstoneKey: str | None = None,
         tombstoneStringValue: str | None = None,
@@ -82,13 +84,14 @@ class CopiedTable(FedTable):
         """Makes a table of rows that exist (S7b): all of them become one base batch, written in one job.
 
         The columns are the source's. Each key must occur once, and rows that are tombstones may be among them: they stay, and
-        keep older rows from coming back. Rows of several versions of a key are no base: create the table and merge them.
+        keep older rows from coming back. Rows of several versions of a key are no base: create the table and merge them, or take
+        an external table over them, of which the freshest row of each key is taken, be it a tombstone.
 
         Args:
             spark: the session.
-            source: a DataFrame, or the path of a directory of Parquet files, which stays as it is.
+            source: a DataFrame, the path of a directory of Parquet files, or an external table; it stays as it is.
             path: of the new table, as for ``create``.
-            primaryKey: as for ``create``; so are all that follow.
+            primaryKey: as for ``create``; so are all that follow. An external table brings its own keys.
             watermarkKey: likewise.
             tombstoneKey: likewise.
             tombstoneStringValue: likewise.
@@ -103,8 +106,8 @@ class CopiedTable(FedTable):
         Raises:
             NullKeyError: rows have a null in the key; nothing is left at the path.
             DuplicateKeyError: several rows have one key; likewise.
-            InvalidDefinitionError: keys, columns or format cannot work together.
-            InvalidMergeError: the source is neither, or cannot be evaluated.
+            InvalidDefinitionError: keys, columns or format cannot work together; or keys are given beside an external table.
+            InvalidMergeError: the source is none of these, or cannot be evaluated, or is external with a null in a key.
             StorageError: there are no Parquet files at the source's path, or they cannot be read.
             TableExistsError: the path holds a table or something else.
 
@@ -115,14 +118,16 @@ class CopiedTable(FedTable):
             (1, 2, 2)
         """
         origin = {"source": source} if isinstance(source, str) else {}
-        rows = _files(spark, source) if isinstance(source, str) else opening.check_source(spark, source, path)
+        keys: tuple[Any, ...] = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
+        if isinstance(source, ExternalTable):
+            keys, rows = source._converted(*keys), source._latest()
+        else:
+            rows = _files(spark, source) if isinstance(source, str) else source
+        rows = opening.check_source(spark, rows, path)
         definition = opening.definition_of(
             spark,
             rows.schema,
-            primaryKey,
-            watermarkKey,
-            tombstoneKey,
-            tombstoneStringValue,
+            *keys,
             fileFormat,
             properties,
             comment,
@@ -199,6 +204,49 @@ class CopiedTable(FedTable):
         merge = table.applyChanges(events, applyAsDeletes=quote(flag))
         merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
+
+    @staticmethod
+    def external(
+        source: DataFrame | str,
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        spark: SparkSession | None = None,
+    ) -> ExternalTable:
+        """A read-only table over rows that this library did not write (S15, S16): row versions, in any order.
+
+        It can be read, be the source of merges and of SQL statements, and become a managed table with :meth:`convert`. Nothing
+        is copied, and nothing is written.
+
+        Args:
+            source: a DataFrame of row versions; or the name of a table or view in the session's catalog, which is looked up at
+                each call, so that rows are seen that have come since.
+            primaryKey: as for ``create``; so are the three that follow. Without a watermark key the rows of a key all tie, and
+                what they hold decides.
+            watermarkKey: likewise.
+            tombstoneKey: likewise; without one no row says that its key is deleted.
+            tombstoneStringValue: likewise.
+            spark: the session whose catalog knows the name; by default the active one. A DataFrame is read in its own.
+
+        Raises:
+            TableNotFoundError: the catalog does not know the name.
+            InvalidDefinitionError: keys and columns cannot work together, names of columns clash or begin with ``_tm_``, or the
+                rows are a stream.
+
+        Example:
+            >>> spark.sql("SELECT * FROM VALUES (1, 1, 'I', 5), (1, 2, 'U', 7), (2, 3, 'I', 9), (2, 4, 'D', null) "
+            ...           "AS t(id, seq, op, amount)").createOrReplaceTempView("outbox")
+            >>> events = TrinityTable.external("outbox", "id", "seq", tombstoneKey="op", tombstoneStringValue="D")
+            >>> events
+            ExternalTable(outbox; primary key id; watermark seq; tombstone op)
+            >>> events.toDF().collect()
+            [Row(id=1, seq=2, op='U', amount=7)]
+            >>> TrinityTable.convert(spark, events, f"{tmp_path}/managed").toDF().select("id", "amount").collect()
+            [Row(id=1, amount=7)]
+        """
+        keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
+        return ExternalTable.of(source, keys, spark)
 
 
 def _files(spark: SparkSession, path: str) -> DataFrame:

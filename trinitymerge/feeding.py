@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 
 from trinitymerge import opening, unfinished
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.external import ExternalTable
 from trinitymerge.lookback import TableWithAPast
 from trinitymerge.merge import companions
 from trinitymerge.merge.arguments import ExpressionMap, all_of_source
@@ -44,25 +45,30 @@ class FedTable(TableWithAPast):
             raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
         return attrs.evolve(self, alias=name)
 
-    def merge(self, source: DataFrame | FedTable, condition: str | Column | None = None) -> MergeBuilder:
+    def merge(
+        self, source: DataFrame | FedTable | ExternalTable, condition: str | Column | None = None
+    ) -> MergeBuilder:
         """Begins a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
 
         Args:
-            source: a DataFrame, under an alias or not (default alias: ``source``), or another table.
+            source: a DataFrame, under an alias or not (default alias: ``source``), or another table, external ones included.
             condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
 
         Raises:
             ReadOnlyTableError: this is a past version, or the session is Spark Connect's of PySpark 3.5.
             InvalidMergeError: the arguments are of the wrong kind.
         """
-        if isinstance(source, FedTable):
-            source = source.toDF() if source._alias == DEFAULT_ALIAS else source.toDF().alias(source._alias)
+        if isinstance(source, (FedTable, ExternalTable)):
+            source = source._as_source()
         source = opening.check_source(self._backend.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
             )
         return self._builder(source, condition)
+
+    def _as_source(self) -> DataFrame:
+        return self.toDF() if self._alias == DEFAULT_ALIAS else self.toDF().alias(self._alias)
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
@@ -71,7 +77,7 @@ class FedTable(TableWithAPast):
 
     def upsert(
         self,
-        source: DataFrame | FedTable,
+        source: DataFrame | FedTable | ExternalTable,
         columns: Iterable[str] | None = None,
         exceptColumns: Iterable[str] = (),
         ignoreNulls: bool | Iterable[str] = False,
@@ -99,7 +105,7 @@ class FedTable(TableWithAPast):
 
     def update(
         self,
-        source: DataFrame | FedTable,
+        source: DataFrame | FedTable | ExternalTable,
         columns: Iterable[str] | None = None,
         exceptColumns: Iterable[str] = (),
         ignoreNulls: bool | Iterable[str] = False,
@@ -121,7 +127,7 @@ class FedTable(TableWithAPast):
         values = all_of_source("update", exceptColumns, columns, ignoreNulls)
         return companions.update(self.merge(source), values, onlyIfChanged)
 
-    def delete(self, source: DataFrame | FedTable) -> MergeBuilder:
+    def delete(self, source: DataFrame | FedTable | ExternalTable) -> MergeBuilder:
         """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
 
         Example:
@@ -132,7 +138,7 @@ class FedTable(TableWithAPast):
 
     def insert(
         self,
-        source: DataFrame | FedTable,
+        source: DataFrame | FedTable | ExternalTable,
         deduplicate: bool = False,
         orderBy: str | Column | Sequence[str | Column] | None = None,
     ) -> MergeBuilder:

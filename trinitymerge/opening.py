@@ -226,11 +226,14 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
         snapshot = snapshot_of()
     except (TrinityMergeError, OSError) as error:
         return f"TrinityTable({path}: {type(error).__name__})"
-    keys = snapshot.definition
-    roles = {"primary key": keys.primaryKey, "watermark": keys.watermarkKey, "tombstone": (keys.tombstoneKey or "",)}
-    named = [f"{role} {', '.join(names)}" for role, names in roles.items() if any(names)]
     version = f"version {snapshot.version}{', read only' if is_past else ''}"
-    return f"TrinityTable({'; '.join([path, version, *named])})"
+    return f"TrinityTable({'; '.join([path, version, *keys_in_words(snapshot.definition)])})"
+
+
+def keys_in_words(keys: TableDefinition) -> list[str]:
+    """The columns that have a role, by role."""
+    roles = {"primary key": keys.primaryKey, "watermark": keys.watermarkKey, "tombstone": (keys.tombstoneKey or "",)}
+    return [f"{role} {', '.join(names)}" for role, names in roles.items() if any(names)]
 
 
 # Sources --------------------------------------------------------------------------------------------------------------
@@ -259,8 +262,10 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
         InvalidMergeError: naming what it is, and how to make a DataFrame of it.
     """
     if not is_dataframe(source):
+        # One of the calls that take no tables: of events, or of an extract, the live rows need not be what is meant.
+        hint = " Give its live rows: table.toDF()." if hasattr(type(source), "toDF") else how_to_convert(source)
         raise InvalidMergeError(
-            f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{how_to_convert(source)}"
+            f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{hint}"
         )
     theirs, ours = is_connect(source), is_connect(spark)
     if theirs != ours:

@@ -1,7 +1,8 @@
 """Merge-on-read: from row versions to live rows (S13-S15).
 
-Owns: :func:`resolve` for any DataFrame, and the plans that resolve the batches of a table. Knows of a table only its
-definition and its batches' statistics; how batches are stored is the backend's business. Everything here is lazy.
+Owns: :func:`resolve` for any DataFrame (what is particular to rows of others stands in :mod:`trinitymerge.foreign`), and the
+plans that resolve the batches of a table. Knows of a table only its definition and its batches' statistics; how batches are
+stored is the backend's business. Everything here is lazy.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from trinitymerge import foreign
 from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_VERSION, MARK_WATERMARK, RANK, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import (
@@ -60,7 +61,8 @@ def resolve(
         tombstoneStringValue: what a string tombstone column holds on deleted rows.
 
     Returns:
-        A lazy DataFrame with the columns of ``df``, one row per live key. Costs one shuffle by primary key.
+        A lazy DataFrame with the columns of ``df``, one row per live key. Costs one shuffle by primary key. To read it fails if
+        a row has a null in its primary key, and says so.
 
     Raises:
         InvalidDefinitionError: a key names no column, or one whose type cannot be a key.
@@ -73,10 +75,16 @@ def resolve(
     """
     fields = [Field.from_json(f) for f in df.schema.jsonValue()["fields"]]
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-    order = [*_freshest_first(definition), *_decided(df, definition, is_marked=definition.tombstoneKey is not None)]
+    latest = freshest(df, definition)
     with held(df.sparkSession, LITERAL_NAMES):
-        latest = _first_per_key(df, definition, order)
         return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
+
+
+def freshest(df: DataFrame, definition: TableDefinition) -> DataFrame:
+    """The latest row of every key of any DataFrame of row versions, tombstones included (S13, S15); lazy."""
+    order = [*_freshest_first(definition), *foreign.ties(df, definition)]
+    with held(df.sparkSession, LITERAL_NAMES):
+        return _first_per_key(foreign.with_keys(df, definition), definition, order)
 
 
 def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
@@ -148,7 +156,7 @@ def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
         return rows.drop(VERSION)
     order = [*_freshest_first(definition), f"{VERSION} DESC"]
     if any(b.foreign and not b.unique_keys for b in batches.batches):
-        order += _decided(rows.drop(VERSION), definition)
+        order += foreign.ties(rows.drop(VERSION), definition)
     return _first_per_key(rows, definition, order).drop(VERSION)
 
 
@@ -368,27 +376,7 @@ def _freshest_first(definition: TableDefinition) -> list[str]:
     return [f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
 
 
-def _decided(df: DataFrame, definition: TableDefinition, is_marked: bool = True) -> list[str]:
-    """What decides between rows of which nothing says which was written later (S15)."""
-    keys = {*definition.primaryKey, *definition.watermarkKey}
-    columns = [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in df.schema.fields if f.name not in keys]
-    return [*([f"{is_tombstone(definition)} DESC"] if is_marked else []), *columns]
-
-
 def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:
     key = ", ".join(quote(k) for k in definition.primaryKey)
     rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {RANK}"
     return df.selectExpr("*", rank).filter(f"{RANK} = 1").drop(RANK)
-
-
-def comparable(name: str, kind: DataType) -> str:
-    """A column as something Spark can order: maps, variants and what holds them by their JSON text (S15)."""
-    return quote(name) if _is_orderable(kind) else f"to_json(struct({quote(name)}))"
-
-
-def _is_orderable(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_is_orderable(f.dataType) for f in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _is_orderable(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "interval")

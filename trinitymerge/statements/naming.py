@@ -26,6 +26,7 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.expressions import find_name, is_case_sensitive
+from trinitymerge.external import ExternalTable
 from trinitymerge.jvm import session_key
 from trinitymerge.sessions import analysed, can_write, is_dataframe
 from trinitymerge.spark_errors import quiet, spark_text
@@ -48,7 +49,7 @@ class Names:
 
     spark: SparkSession
     text: str
-    tables: Mapping[str, TrinityTable | str | DataFrame]
+    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame]
     _frames: list[DataFrame] = attrs.field(factory=list, init=False)
     _known: dict[Any, int] = attrs.field(factory=dict, init=False)
 
@@ -64,7 +65,7 @@ class Names:
         for name, table in tables.items():
             if not isinstance(name, str) or not name:
                 raise InvalidMergeError(f"tables maps names to tables or paths, and has {name!r} for a name.")
-            if not isinstance(table, (TrinityTable, str)) and not is_dataframe(table):
+            if not isinstance(table, (TrinityTable, ExternalTable, str)) and not is_dataframe(table):
                 hint = how_to_convert(table) if is_foreign_frame(table) else ""
                 raise InvalidMergeError(
                     f"tables maps names to TrinityTable objects, their paths, or DataFrames, got {kind_of(table)} for "
@@ -84,7 +85,8 @@ class Names:
         if found is None:
             raise self._unknown(reference)
         if not isinstance(found, (TrinityTable, str)):
-            raise self.error(reference, f"'{reference.name}' is a DataFrame, which can be read, and not changed.")
+            kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
+            raise self.error(reference, f"'{reference.name}' is {kind}, which can be read, and not changed.")
         table = found if isinstance(found, TrinityTable) else TrinityTable.forPath(self.spark, found)
         own = None if self._given(reference) is None else reference.parts[-1]
         return table if alias is None and own is None else table.alias(alias or own or "")
@@ -96,7 +98,7 @@ class Names:
     def _given(self, reference: Reference) -> str | None:
         return find_name(reference.name, self.tables, is_case_sensitive(self.spark))
 
-    def _found(self, reference: Reference) -> TrinityTable | str | DataFrame | None:
+    def _found(self, reference: Reference) -> TrinityTable | ExternalTable | str | DataFrame | None:
         name = self._given(reference)
         return reference.path if name is None else self.tables[name]
 
@@ -160,12 +162,14 @@ class Names:
             numbers.append((reference, self._known[key]))
         return numbers
 
-    def _frame(self, reference: Reference, found: TrinityTable | DataFrame) -> DataFrame:
+    def _frame(self, reference: Reference, found: TrinityTable | ExternalTable | DataFrame) -> DataFrame:
         """The rows of a table or DataFrame, in this session: Spark looks names up in one."""
         if isinstance(found, TrinityTable):
             return self._at_version(reference, found)
         if reference.is_past:
-            raise self.error(reference, f"'{reference.parts[-1]}' is a DataFrame, and has no versions.")
+            kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
+            raise self.error(reference, f"'{reference.parts[-1]}' is {kind}, and has no versions.")
+        found = found.toDF() if isinstance(found, ExternalTable) else found
         if not self._is_here(found):
             raise self.error(
                 reference,

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import SqlError, did_you_mean
 from trinitymerge.expressions import find_name, is_case_sensitive
+from trinitymerge.external import ExternalTable
 from trinitymerge.maintenance.altering import AlterResult
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
@@ -39,7 +40,9 @@ Changing: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto
 
 
 def sql(
-    spark: SparkSession, text: str, tables: Mapping[str, TrinityTable | str | DataFrame] | None = None
+    spark: SparkSession,
+    text: str,
+    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
 ) -> DataFrame | MergeResult | AlterResult:
     """Runs one SQL statement on tables, in Spark's grammar.
 
@@ -54,8 +57,8 @@ def sql(
     Args:
         spark: the session.
         text: one statement; a semicolon at its end does no harm.
-        tables: by name the tables (or their paths) that it may mention, and DataFrames that it may read. They go before Spark's
-            own tables and views. A table can also be named by its path: ``trinity.`/tables/orders` ``.
+        tables: by name the tables (or their paths) that it may mention, and external tables and DataFrames that it may read. They
+            go before Spark's own tables and views. A table can also be named by its path: ``trinity.`/tables/orders` ``.
 
     Returns:
         A ``MergeResult`` of what changes rows, an ``AlterResult`` of what changes a table, and a lazy DataFrame, pinned to the

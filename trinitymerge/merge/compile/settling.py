@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType
 
-from trinitymerge import reader
+from trinitymerge import foreign
 from trinitymerge.columns import (
     ACTION,
     ARRIVES,
@@ -181,7 +181,7 @@ def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, .
     changing = in_slots(n for n, s in enumerate(program.slots) if s.row.changes_pre_image)
     changes = all_of([changing, not_(IS_STALE)])
     stored = program.definition.stored_fields
-    row = Sql(f"struct({', '.join(reader.comparable(f.name, physical_type(f)) for f in stored)})")
+    row = Sql(f"struct({', '.join(foreign.comparable(f.name, physical_type(f)) for f in stored)})")
     content = case([(changes, row)])
     # Rows that change nothing have no part in this; their own keys spread them out.
     keys = [case([(changes, OLD_KEY(i))], quote(k)) for i, k in enumerate(program.definition.primaryKey)]

@@ -26,11 +26,11 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import all_of, equals, is_tombstone, physical_type, quote
+from trinitymerge.foreign import comparable
 from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
 from trinitymerge.merge.analysis.names import key_text, name_parts
 from trinitymerge.merge.clauses import Clause, describe_all
 from trinitymerge.merge.run.observed import HAS_STALE_EFFECT, Observed, StagedRows, any_null
-from trinitymerge.reader import comparable
 
 _SHOWN = 5
 

@@ -1,0 +1,281 @@
+"""External tables: rows that this library did not write, read by its rules (S15, S16).
+
+Owns: :class:`ExternalTable`, what such a table can be made of, and the refusal of all that it cannot do, in one place for every
+call. How rows are resolved stands in :mod:`trinitymerge.reader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import (
+    InvalidDefinitionError,
+    InvalidMergeError,
+    ReadOnlyTableError,
+    TableNotFoundError,
+    TrinityMergeError,
+    UnsupportedStorageError,
+    how_to_convert,
+    is_foreign_frame,
+    kind_of,
+)
+from trinitymerge.jvm import session_key
+from trinitymerge.opening import keys_in_words
+from trinitymerge.reader import freshest, resolve
+from trinitymerge.sessions import analysed, is_dataframe
+from trinitymerge.spark_errors import is_sparks, quiet, spark_text
+
+WRITES = frozenset(
+    [
+        "abandonRedo",
+        "alter",
+        "applyChanges",
+        "compact",
+        "delete",
+        "deleteWhere",
+        "foreachBatch",
+        "insert",
+        "merge",
+        "purge",
+        "purgeWhere",
+        "restore",
+        "snapshot",
+        "update",
+        "updateWhere",
+        "upsert",
+        "vacuum",
+    ]
+)
+"""The calls of a table that write."""
+
+ASKS_ITS_LOG = frozenset(
+    [
+        "asOf",
+        "changes",
+        "changesSince",
+        "clone",
+        "export",
+        "health",
+        "history",
+        "path",
+        "sqlFor",
+        "version",
+        "versions",
+        "why",
+    ]
+)
+"""Those that read, and need commits or files that the library keeps."""
+
+_PROPERTIES = ("path", "version")
+
+
+class _NoAttributeError(UnsupportedStorageError, AttributeError):
+    """What is refused has no brackets behind it: ``hasattr`` must say no."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ExternalTable:
+    """A read-only table over rows that this library did not write (S16); made by ``TrinityTable.external``.
+
+    It can be read, be the source of merges and of SQL statements, and become a managed table by ``TrinityTable.convert``. All
+    else that a ``TrinityTable`` does is refused: with a ``ReadOnlyTableError`` what writes, with an ``UnsupportedStorageError``
+    what needs commits or files, of which there are none here.
+
+    Example:
+        >>> rows = spark.sql("SELECT * FROM VALUES (1, 10, 'a'), (1, 20, 'b'), (2, 10, 'c') AS t(id, ts, v)")
+        >>> events = TrinityTable.external(rows, primaryKey="id", watermarkKey="ts")
+        >>> events.toDF().orderBy("id").collect()
+        [Row(id=1, ts=20, v='b'), Row(id=2, ts=10, v='c')]
+    """
+
+    _spark: SparkSession
+    _source: DataFrame | str
+    _keys: tuple[Any, ...]
+    _alias: str | None = None
+
+    @classmethod
+    def of(cls, source: Any, keys: tuple[Any, ...], spark: SparkSession | None) -> ExternalTable:
+        """The table, once it can be read; see ``TrinityTable.external``."""
+        table = cls(_session_of(source, spark), source, keys)
+        _ = table.definition  # refused now, not when rows are needed
+        return table
+
+    # What it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def definition(self) -> TableDefinition:
+        """Keys and columns, as the source has them now; there are no properties, and its format is nobody's."""
+        return self._defined(self._rows())
+
+    def alias(self, name: str) -> ExternalTable:
+        """The same table under an alias, for expressions of merges that it is the source of (default: ``source``).
+
+        Example:
+            >>> seen = TrinityTable.external(spark.sql("SELECT '1' AS order_id, 7.5 AS amount"), "order_id")
+            >>> merge = orders.alias("A").merge(seen.alias("B"), "A.order_id = B.order_id")
+            >>> merge.whenMatched("B.amount > A.amount").updateExpr({"amount": "B.amount"}).execute().rowsAppended
+            1
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
+        return attrs.evolve(self, alias=name)
+
+    def toDF(self) -> DataFrame:
+        """The live rows, resolved lazily (S13-S15): per primary key the freshest row, unless it is a tombstone.
+
+        Rows that tie in every watermark column are decided by what they hold, a tombstone first, never by their order. Costs one
+        shuffle by the primary key. Of a name in the catalog these are the rows it stands for at this call; a DataFrame gives what
+        it gives whenever it is evaluated. A row with a null in the primary key is an error when rows are read.
+
+        Returns:
+            A DataFrame with the columns of the source, one row per live key.
+
+        Raises:
+            TableNotFoundError: there is no such table or view any more.
+            InvalidDefinitionError: its columns are not what the keys need any more.
+        """
+        rows = self._rows()
+        with self._named():
+            return resolve(rows, *self._keys)
+
+    def _latest(self) -> DataFrame:
+        """One row per key, tombstones included: what a managed table needs to keep older rows from coming back."""
+        rows = self._rows()
+        return freshest(rows, self._defined(rows))
+
+    def _converted(self, *keys: Any) -> tuple[Any, ...]:
+        """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""
+        if any(keys):
+            raise InvalidDefinitionError(
+                f"convert(): {self} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and the "
+                "other keys out; or open it with the keys you mean."
+            )
+        return self._keys
+
+    def _as_source(self) -> DataFrame:
+        return self.toDF() if self._alias is None else self.toDF().alias(self._alias)
+
+    def _defined(self, rows: DataFrame) -> TableDefinition:
+        with self._named():
+            return TableDefinition.of([Field.from_json(f) for f in rows.schema.jsonValue()["fields"]], *self._keys)
+
+    def _rows(self) -> DataFrame:
+        """All row versions.
+
+        Raises:
+            TableNotFoundError, InvalidDefinitionError: they cannot be read as a table.
+        """
+        rows = _looked_up(self._spark, self._source) if isinstance(self._source, str) else self._source
+        if rows.isStreaming:
+            raise InvalidDefinitionError(
+                f"{self} cannot be read: it is a stream, and which row is the freshest is known of rows that are all there. Read "
+                "it with spark.read; or merge each of its micro-batches into a managed table: "
+                "stream.writeStream.foreachBatch(table.foreachBatch(...))."
+            )
+        return rows
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors about keys and columns say of which table they are: a name may stand for other columns than when it was opened."""
+        try:
+            yield
+        except InvalidDefinitionError as error:
+            raise InvalidDefinitionError(f"{self}: {error}", **error.facts) from None
+
+    # Showing -------------------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return f"ExternalTable({self._source if isinstance(self._source, str) else 'a DataFrame'})"
+
+    def __repr__(self) -> str:
+        """One line: what it is over, and its keys; a notebook that shows it must not fail because it is gone."""
+        try:
+            return f"{str(self)[:-1]}; {'; '.join(keys_in_words(self.definition))})"
+        except (TrinityMergeError, PySparkException) as error:
+            return f"{str(self)[:-1]}: {type(error).__name__})"
+
+    # What it cannot do ---------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # to a type checker, and to who completes names, these calls do not exist
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            if name in _PROPERTIES:
+                raise _refusal(self, name)
+            if name in WRITES or name in ASKS_ITS_LOG:
+                return partial(_refuse, self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _refuse(table: ExternalTable, call: str, *_: Any, **__: Any) -> Any:
+    raise _refusal(table, call)
+
+
+def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
+    remedy = "Make a managed table of it, TrinityTable.convert(spark, table, path), and use that."
+    if call in WRITES:
+        return ReadOnlyTableError(
+            f"{call}() is not possible for {table}: an external table can only be read, because others write its rows. {remedy}",
+            call=call,
+        )
+    called, kind = (call, _NoAttributeError) if call in _PROPERTIES else (f"{call}()", UnsupportedStorageError)
+    return kind(
+        f"{called} is not possible for {table}: this library keeps no commits and no files of an external table, and knows only "
+        f"the rows it has now. {remedy}",
+        call=call,
+    )
+
+
+# What it is made of ---------------------------------------------------------------------------------------------------
+
+
+def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
+    """The session that a source is read in.
+
+    Raises:
+        InvalidDefinitionError: it is neither a DataFrame nor a name, or a DataFrame of another session than the one given.
+    """
+    if isinstance(source, str):
+        return SparkSession.active() if spark is None else spark
+    if not is_dataframe(source):
+        hint = how_to_convert(source) if is_foreign_frame(source) or isinstance(source, Iterable) else ""
+        raise InvalidDefinitionError(
+            f"An external table is made of a DataFrame, or of the name of a table or view in the session's catalog, got "
+            f"{kind_of(source)}.{hint}"
+        )
+    if spark is not None and session_key(spark) != session_key(source.sparkSession):
+        raise InvalidDefinitionError(
+            "The DataFrame of this external table belongs to another session than spark=, which says where a name is looked up. "
+            "Leave spark= out: a DataFrame is read in its own session."
+        )
+    return source.sparkSession
+
+
+def _looked_up(spark: SparkSession, name: str) -> DataFrame:
+    """What a name stands for in the session's catalog now.
+
+    Raises:
+        TableNotFoundError: nothing.
+        InvalidDefinitionError: something that cannot be read.
+    """
+    try:
+        with quiet():
+            return analysed(spark.table(name))
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        said = spark_text(error)
+        if "NOT_FOUND" in str(error) or "PARSE" in str(error):
+            raise TableNotFoundError(
+                f"There is no table or view '{name}' in the session's catalog: {said} Check the name; of files, give the rows: "
+                "TrinityTable.external(spark.read.parquet(path), ...).",
+                name=name,
+            ) from None
+        raise InvalidDefinitionError(f"'{name}' in the session's catalog cannot be read: {said}", name=name) from None

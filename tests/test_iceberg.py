@@ -12,6 +12,7 @@ from tables import EVENTS, fill, frame, live_rows, new_table
 from trinitymerge import InvalidDefinitionError, NullKeyError, TrinityTable, UnsupportedStorageError
 from trinitymerge.errors import ConcurrentCommitError, TableExistsError, TableNotFoundError
 from trinitymerge.storage import faults
+from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.backend import Maintained, Replacing, TimeTravel
 from trinitymerge.storage.iceberg import KEPT, IcebergBackend
 
@@ -433,6 +434,25 @@ def test_S35_an_append_of_others_meanwhile_is_seen(point, events, spark, at_poin
     at_point(point, lambda: by_others(spark, events.path, (1, 20, "faster", False)))
     events.alias("A").updateWhere("A.id = 1", {"v": "concat(A.v, '!')"}).execute()
     assert (1, 20, "faster!", False) in live_rows(events)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_S35_a_blind_merge_that_is_overtaken_goes_on_top(point, events, spark, at_point, monkeypatch):
+    """Nothing of it depends on the table: its rows are written on top of what has landed, and its source is not asked again."""
+    monkeypatch.setattr(Attempts, "give_way", lambda *args: pytest.fail("it was evaluated again"))
+    at_point(point, lambda: upsert(TrinityTable.forName(spark, events.path), spark, (1, 20, "faster", False)))
+    assert upsert(events, spark, (1, 30, "z", False)).version == 4
+    assert (1, 30, "z", False) in live_rows(events)
+    assert {r["name"] for r in spark.table(f"{events.path}.refs").collect()} == {"main", KEPT}
+
+
+def test_S40_what_is_still_there_is_read_from_the_newest_snapshot(events, spark):
+    """A past version is read from its own snapshot only as far as the newest has not the same rows: the other may expire."""
+    shown = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in (1, 2)]
+    rows = events.toDF()
+    events._backend.snapshot_at(1)
+    assert events._backend._where == dict.fromkeys(events._backend._where, int(events._backend.snapshot().checksum))
+    assert (len(shown[0]), shown[1]) == (4, sorted(map(tuple, rows.collect()), key=repr))
 
 
 def test_S38_a_compaction_gives_way_and_is_computed_again(events, spark, at_point):

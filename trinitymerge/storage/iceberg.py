@@ -34,7 +34,7 @@ from trinitymerge.expressions import quote
 from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage import adopting, faults, telling
 from trinitymerge.storage.backend import Staged
-from trinitymerge.storage.entries import Commit, Snapshot, now_ms
+from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.icebergtable import MAIN, Link, is_lost_race
 from trinitymerge.storage.icebergversions import (
     COMMIT,
@@ -258,8 +258,9 @@ class IcebergBackend(IcebergVersions):
         branch = self._ready(commit, base, heads)
         head = self.publish(branch, commit, after, int(base.checksum))
         if head is None:
-            with telling.best_effort(self.path, "removing a branch"):
-                self.table.drop(branch)
+            if not commit.added:  # else its rows are needed for the next attempt
+                with telling.best_effort(self.path, "removing a branch"):
+                    self.table.drop(branch)
             self._require_newest(commit, base, self.refreshed().get(MAIN))
             raise self._crowded()
         for batch in commit.added:
@@ -285,22 +286,29 @@ class IcebergBackend(IcebergVersions):
 
     def _ready(self, commit: Commit, base: Snapshot, heads: Mapping[str, int]) -> str:
         """A branch with the rows of a commit on top of its base: the staged one, or one that is written again on top of it."""
-        since, staged = int(base.checksum), []
-        for batch in commit.added:
-            written = self._written.get(batch.id)
-            if written is None or heads.get(written.branch) != written.link:
-                raise self._vacuumed(batch.id)
-            staged.append((written, commit.version if batch.version is None else batch.version))
-        if len(staged) == 1 and staged[0][0].since == since and staged[0][0].sequence == staged[0][1]:
-            branch = staged[0][0].branch
+        since = int(base.checksum)
+        if commit.added:
+            (batch,) = commit.added  # no commit to such a table brings several
+            branch = self._on_top_of(since, batch, commit.version, heads).branch
         else:
-            branch = self.put([(self._rows_of(w), sequence) for w, sequence in staged], since).branch
-            for written, _ in staged:
-                self.table.drop(written.branch)
+            branch = self.put([], since).branch
         removed = [b for b in base.batches if b.id in commit.removed]
         if removed:
             self.table.delete(branch, rows_of(removed))
         return branch
+
+    def _on_top_of(self, since: int, batch: Batch, sequence: int, heads: Mapping[str, int]) -> _Written:
+        """A staged batch on a branch that begins with a snapshot, and has nothing else on it."""
+        written = self._written.get(batch.id)
+        if written is None or written.branch not in heads:
+            raise self._vacuumed(batch.id)
+        is_ready = (written.since, written.sequence, written.link) == (since, sequence, heads[written.branch])
+        if not is_ready:
+            before, written = written, self.put([(self._rows_of(written), sequence)], since)
+            self._written[batch.id] = written
+            with telling.best_effort(self.path, "removing a branch"):
+                self.table.drop(before.branch)
+        return written
 
     def _rows_of(self, written: _Written) -> DataFrame:
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")

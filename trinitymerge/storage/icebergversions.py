@@ -62,6 +62,7 @@ class IcebergVersions:
         self.columns = StructType()
         self._links: dict[int, Link] = {}
         self._where: dict[str, int] = {}
+        self._times: tuple[str, dict[int, int]] | None = None
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class IcebergVersions:
     def newest(self, head: int | None) -> Snapshot:
         if self._latest is None or self._latest.checksum != str(head):
             self._latest = self._at(head)
+            self._where.update({b.id: int(self._latest.checksum) for b in self._latest.batches})
         self._latest = self._as_now(self._latest)
         return self._latest
 
@@ -131,7 +133,10 @@ class IcebergVersions:
         snapshot = self._read(found)
         for link in reversed(others):
             snapshot = snapshot.apply(commit_of_others(link, snapshot))
-        self._where.update({b.id: head for b in snapshot.batches if head is not None})
+        newest = self._latest.checksum if self._latest else ""
+        for batch in snapshot.batches:  # one that the newest snapshot has, too, is read from there
+            if str(self._where.get(batch.id)) != newest and head is not None:
+                self._where[batch.id] = head
         return attrs.evolve(snapshot, checksum=str(head))
 
     def _read(self, link: Link) -> Snapshot:
@@ -221,12 +226,12 @@ class IcebergVersions:
 
     def committed_at(self, version: int) -> int:
         """When a version was committed; of one that has been expired, when the oldest that is known was: it was not later."""
-        at_ms = 0
-        for counted in self.versions():
-            at_ms = self._time_of(counted.link)
-            if counted.version <= version:
-                break
-        return at_ms
+        newest = self._latest.checksum if self._latest else ""
+        if self._times is None or self._times[0] != newest:
+            times = {c.version: self._time_of(c.link) for c in self.versions()}
+            self._times = (self._latest.checksum if self._latest else "", times)
+        known = self._times[1]
+        return known.get(version, known[min(known)])
 
     def version_of(self, timestamp_ms: int) -> int | None:
         """The version that was committed at exactly that time."""

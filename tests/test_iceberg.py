@@ -9,6 +9,7 @@ from contract import CHECKS, checks_of, definition
 from iceberg import new_name
 from tables import EVENTS, fill, frame, live_rows, new_table
 
+import trinitymerge
 from trinitymerge import InvalidDefinitionError, NullKeyError, TrinityTable, UnsupportedStorageError
 from trinitymerge.errors import ConcurrentCommitError, TableExistsError, TableNotFoundError
 from trinitymerge.storage import faults
@@ -195,11 +196,78 @@ def test_H10_changes_between_versions(events, spark):
     ]
 
 
-def test_S16_feeds_and_streams(events, spark, tmp_path):
+def test_H10_changes_over_what_others_append(events, spark):
+    """Rows of others do not say when they came: each version has those that had come by then, and ties fall as for readers."""
+    by_others(spark, events.path, (1, 20, "x", False), (7, 1, "y", False), (7, 1, "x", False))
+    by_others(spark, events.path, (1, 20, "z", False), (8, 1, "e", False))
+    upsert(events, spark, (8, 2, "ours", False))
+    states = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in range(2, 6)]
+    assert states[1][-1] == (7, 1, "y", False)
+    for first in range(4):
+        for last in range(first, 4):
+            gone, came = set(states[first]) - set(states[last]), set(states[last]) - set(states[first])
+            shown = [tuple(r) for r in events.changes(2 + first, 2 + last).drop("_watermark").collect()]
+            assert {r[:4] for r in shown if r[4] in ("delete", "update_preimage")} == gone
+            assert {r[:4] for r in shown if r[4] in ("insert", "update_postimage")} == came
+
+
+def test_H8_H11_feeds(events, spark):
     events.applyChanges(frame(spark, EVENTS, (1, 40, "cdc", False))).execute()
     assert (1, 40, "cdc", False) in live_rows(events)
-    changes = events.changesSince(TrinityTable.create(spark, new_name(), "id INT", "id", using="iceberg"), "app")
+    target = TrinityTable.create(spark, new_name(), "id INT, ts INT, v STRING", "id", "ts", using="iceberg")
+    changes = events.changesSince(target, "app")
     assert changes.rows.count() == 3
+    target.snapshot(frame(spark, "id INT, v STRING", (1, "a"), (2, "b")), at=10).execute()
+    target.snapshot(frame(spark, "id INT, v STRING", (2, "B"), (3, "c")), at=20).execute()
+    assert live_rows(target) == [(2, 20, "B"), (3, 20, "c")]
+
+
+def test_S36a_a_stream_merges_each_micro_batch_once(spark, tmp_path):
+    table = TrinityTable.create(spark, new_name(), "id INT, v STRING", "id", using="iceberg")
+    for n in range(3):
+        frame(spark, "id INT, v STRING", (n, "a"), (9, f"{n}")).write.mode("append").parquet(str(tmp_path / "in"))
+    for _ in range(2):
+        rows = spark.readStream.schema("id INT, v STRING").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        merge = table.foreachBatch(lambda t, batch: t.upsert(batch.dropDuplicates(["id"])), "stream")
+        started = rows.writeStream.foreachBatch(merge).option("checkpointLocation", str(tmp_path / "c"))
+        started.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(r[0] for r in live_rows(table)) == [0, 1, 2, 9]
+    assert len(table.history().collect()) > 2
+
+
+def test_S27_history_inserts_into_a_table_of_icebergs(spark, tmp_path):
+    table = TrinityTable.create(spark, str(tmp_path / "t"), "id INT, v STRING", "id")
+    past = TrinityTable.create(spark, new_name(), "id INT, v STRING", ["id", "v"], using="iceberg")
+    table.upsert(frame(spark, "id INT, v STRING", (1, "a"))).execute()
+    source = frame(spark, "id INT, v STRING", (1, "b")).alias("B")
+    merge = table.alias("A").merge(source, "A.id = B.id").whenMatched().updateExpr({"v": "B.v"})
+    merge.insertHistoryExpr({"id": "A.id", "v": "A.v"}, past).execute()
+    assert (live_rows(table), live_rows(past)) == ([(1, "b")], [(1, "a")])
+
+
+def test_S48_statements_over_a_table_of_icebergs(events, spark):
+    tables = {"orders": events, "changed": frame(spark, EVENTS, (1, 50, "sql", False))}
+    merge = "MERGE INTO orders o USING changed c ON o.id = c.id WHEN MATCHED THEN UPDATE SET v = c.v, ts = c.ts"
+    trinitymerge.sql(spark, merge, tables=tables)
+    assert live_rows(events)[0] == (1, 50, "sql", False)
+    rows = trinitymerge.sql(spark, "SELECT v FROM orders VERSION AS OF 2 WHERE id = 1", tables=tables)
+    assert [r["v"] for r in rows.collect()] == ["a"]
+
+
+def test_S14_filters_on_keys_reach_icebergs_files_and_partitions(spark, capsys):
+    name = new_name()
+    spark.sql(f"CREATE TABLE {name} (id INT, day DATE, v INT) USING iceberg PARTITIONED BY (day)")
+    spark.sql(
+        f"INSERT INTO {name} SELECT CAST(id AS INT), date_add(DATE '2024-01-01', CAST(id AS INT)), 0 FROM range(5)"
+    )
+    table = TrinityTable.forName(spark, name, ["day", "id"])
+    table.upsert(spark.sql("SELECT 2 AS id, DATE '2024-01-03' AS day, 1 AS v")).execute()
+    found = table.toDF().filter("day = DATE '2024-01-03'")
+    assert [r["v"] for r in found.collect()] == [1]
+    found.explain()
+    plan = capsys.readouterr().out
+    assert plan.count("BatchScan") >= 1
+    assert "day = " in plan.partition("filters=")[2]
 
 
 CANNOT = {
@@ -507,7 +575,7 @@ def test_S27_history_inserts_are_refused(events, spark, tmp_path):
             .merge(frame(spark, EVENTS, (1, 50, "z", False)).alias("B"), "A.id = B.id")
             .whenMatched()
             .updateExpr({"v": "B.v", "ts": "B.ts"})
-            .insertHistoryTableExpr({"id": "A.id", "v": "A.v"}, other)
+            .insertHistoryExpr({"id": "A.id", "v": "A.v"}, other)
             .execute()
         )
     assert events.version == 2

@@ -25,16 +25,21 @@ _EQUAL_AND_DIFFERENT = re.compile(r"\b(float|double)\b|collate", re.IGNORECASE)
 
 
 def ties(rows: DataFrame, definition: TableDefinition) -> list[str]:
-    """What decides between rows of a key with equal watermarks (S15), as items of an ``ORDER BY``: the first row is taken.
+    """What decides between rows of a key with equal watermarks (S15), as items of an ``ORDER BY``: the first row is taken."""
+    return [f"{weight} DESC NULLS LAST" for weight in weights(rows, definition)]
+
+
+def weights(rows: DataFrame, definition: TableDefinition) -> list[str]:
+    """The same, as SQL over a row: the largest is taken, where null is the smallest.
 
     Values may compare as equal and differ all the same. The text of such columns comes last, so that nothing is left to the
     order of the rows; where that is equal, too, the rows are.
     """
-    order = [f"{is_tombstone(definition)} DESC"] if definition.tombstone_column in rows.columns else []
+    found: list[str] = [is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
     keys, fields = {*definition.primaryKey, *definition.watermarkKey}, rows.schema.fields
-    order += [f"{comparable(f.name, f.dataType)} DESC NULLS LAST" for f in fields if f.name not in keys]
+    found += [comparable(f.name, f.dataType) for f in fields if f.name not in keys]
     vague = [quote(f.name) for f in fields if _EQUAL_AND_DIFFERENT.search(f.dataType.simpleString())]
-    return [*order, f"{_text(*vague)} DESC"] if vague else order
+    return [*found, _text(*vague)] if vague else found
 
 
 def with_keys(rows: DataFrame, definition: TableDefinition) -> DataFrame:

@@ -25,7 +25,7 @@ from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.storage.entries import current_user
-from trinitymerge.storage.stores import store_of, store_of_name
+from trinitymerge.storage.stores import address_of, store_of, store_of_name
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -316,7 +316,9 @@ class TrinityTable(CopiedTable):
             [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
         """
         self._writable()
-        return streaming.batch_function(partial(_opened, self.path, self._alias), mergeFunction, appId, onResult)
+        return streaming.batch_function(
+            partial(_opened, address_of(self._backend), self._alias), mergeFunction, appId, onResult
+        )
 
     # Showing --------------------------------------------------------------------------------------------------------
 
@@ -329,6 +331,6 @@ class TrinityTable(CopiedTable):
         return opening.shown(self.path, self._snapshot, is_past=self._pinned is not None)
 
 
-def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
-    """A table in another session: by its path, which can be sent to another process where a session cannot."""
-    return TrinityTable(store_of(spark, path), alias=alias)
+def _opened(address: str, alias: str, spark: SparkSession) -> TrinityTable:
+    """A table in another session: by its address, which can be sent to another process where a session cannot."""
+    return TrinityTable(store_of(spark, address), alias=alias)

@@ -16,6 +16,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trinitymerge import foreign
 from trinitymerge.columns import (
     CHANGE,
     IN_AFTER,
@@ -203,10 +204,13 @@ class _Comparison:
         own = self.definition
         keys = [f"{quote(k)} AS {KEY_TO_COMPARE(i)}" for i, k in enumerate(own.primaryKey)]
         stored = ", ".join(quote(f.name) for f in own.stored_fields)
-        order = ", ".join([*map(quote, own.watermarkKey), VERSION])
+        rows = self.store.scan(Batches(own, tuple(batches)))
+        both = (*self.span.before.current, *self.span.after.current)
+        decided = foreign.weights(rows.drop(VERSION), own) if any(b.foreign for b in both) else []
+        order = ", ".join([*map(quote, own.watermarkKey), VERSION, *decided])
         structs = [f"struct({stored}, {VERSION}) AS {STORED_ROW}", f"struct({order}) AS {PRECEDENCE}"]
         flags = [f"{TRUE if was else FALSE} AS {IN_BEFORE}", f"{TRUE if now else FALSE} AS {IN_AFTER}"]
-        return self.store.scan(Batches(own, tuple(batches))).selectExpr(*keys, *structs, *flags)
+        return rows.selectExpr(*keys, *structs, *flags)
 
     def _about(self, rows: DataFrame, sought: Sequence[Batch]) -> DataFrame:
         """The rows whose keys occur in some batches. Very rarely there are others: unchanged ones, which nothing shows."""

@@ -34,6 +34,7 @@ from trinitymerge.statements.forms import Query, Reference
 from trinitymerge.statements.places import sql_error
 from trinitymerge.statements.placing import mentioned
 from trinitymerge.statements.queries import Edited, replaced
+from trinitymerge.storage.stores import address_of
 from trinitymerge.table import TrinityTable
 
 
@@ -185,7 +186,7 @@ class Names:
                 return rows
             version = table.version
         try:
-            return TrinityTable.forPath(self.spark, table.path, version, reference.timestamp).toDF()
+            return TrinityTable.forPath(self.spark, address_of(table._backend), version, reference.timestamp).toDF()
         except (ValueError, TableNotFoundError) as error:
             raise self.error(reference, str(error)) from None
 

@@ -265,8 +265,8 @@ class IcebergBackend(IcebergVersions):
             raise self._crowded()
         for batch in commit.added:
             self._written.pop(batch.id, None)
-        self._where.update({b.id: head for b in after.batches})
         self._latest = attrs.evolve(after, checksum=str(head))
+        self._note(self._latest, is_newest=True)
         return self._latest
 
     def _require_newest(self, commit: Commit, base: Snapshot, head: int | None) -> None:

@@ -110,7 +110,7 @@ class IcebergVersions:
     def newest(self, head: int | None) -> Snapshot:
         if self._latest is None or self._latest.checksum != str(head):
             self._latest = self._at(head)
-            self._where.update({b.id: int(self._latest.checksum) for b in self._latest.batches})
+            self._note(self._latest, is_newest=True)
         self._latest = self._as_now(self._latest)
         return self._latest
 
@@ -133,11 +133,20 @@ class IcebergVersions:
         snapshot = self._read(found)
         for link in reversed(others):
             snapshot = snapshot.apply(commit_of_others(link, snapshot))
+        snapshot = attrs.evolve(snapshot, checksum=str(head))
+        self._note(snapshot)
+        return snapshot
+
+    def _note(self, snapshot: Snapshot, is_newest: bool = False) -> None:
+        """Notes from where batches are read: if it can be, from the newest snapshot, for others may expire.
+
+        Rows of others do not say when they came, so they are read from a snapshot that has the last of them, and none after it.
+        """
         newest = self._latest.checksum if self._latest else ""
-        for batch in snapshot.batches:  # one that the newest snapshot has, too, is read from there
-            if str(self._where.get(batch.id)) != newest and head is not None:
-                self._where[batch.id] = head
-        return attrs.evolve(snapshot, checksum=str(head))
+        foreign = [b for b in snapshot.batches if b.foreign]
+        for batch in (*(b for b in snapshot.batches if not b.foreign), *foreign[-1:]):
+            if is_newest or str(self._where.get(batch.id)) != newest:
+                self._where[batch.id] = int(snapshot.checksum)
 
     def _read(self, link: Link) -> Snapshot:
         try:
@@ -241,7 +250,8 @@ class IcebergVersions:
         """The batches that are in no snapshot that is still known."""
         self.refreshed()
         known = {link.id for link in self.table.links(without=[STATE, COMMIT])}
-        return [b for b in batches if b.rows and self._where.get(b.id) not in known]
+        found = self._by_link([b for b in batches if b.rows])
+        return [b for link, some in found.items() if link not in known for b in some]
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """The commits of versions ``first`` to ``last``, oldest first."""
@@ -270,6 +280,8 @@ class IcebergVersions:
         found: DataFrame | None = None
         for link, some in self._by_link([b for b in batches.batches if b.rows]).items():
             where = rows_of(some)
+            if link is None:
+                raise self._gone(some[0])
             rows = columns_of(self.table.read(link).filter(where), [*fields, HIDDEN[0]])
             found = rows if found is None else found.unionByName(rows)
         if found is None:
@@ -278,13 +290,16 @@ class IcebergVersions:
             found = found.filter(all_of(is_not_null(quote(k)) for k in batches.definition.primaryKey))
         return found, or_else(SEQUENCE, Sql("0L"))
 
-    def _by_link(self, batches: Sequence[Batch]) -> dict[int, list[Batch]]:
-        """The batches by the snapshots that they are read from."""
-        found: dict[int, list[Batch]] = {}
+    def _by_link(self, batches: Sequence[Batch]) -> dict[int | None, list[Batch]]:
+        """The batches by the snapshots that they are read from; None if that is not known."""
+        found: dict[int | None, list[Batch]] = {}
+        foreign = [b for b in batches if b.foreign]
         for batch in batches:
-            if batch.id not in self._where:
-                raise self._gone(batch)
-            found.setdefault(self._where[batch.id], []).append(batch)
+            if not batch.foreign:
+                found.setdefault(self._where.get(batch.id), []).append(batch)
+        if foreign:
+            last = foreign[-1].id
+            found.setdefault(self._where.get(last, int(last.rpartition("-")[2])), []).extend(foreign)
         return found
 
     def _gone(self, batch: Batch) -> CorruptTableError:

@@ -13,19 +13,23 @@ from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTra
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
 
+_ICEBERG = "iceberg:"
+
 
 def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
     """The store of the table at a path, or of a name in a catalog, whether or not there is one yet.
 
     Args:
         spark: the session.
-        path: of a managed table; if a format is given, a table's name.
+        path: of a managed table; if a format is given, a table's name; or what :func:`address_of` gave.
         using: the format of a table in a catalog; None for managed tables.
 
     Raises:
         UnsupportedStorageError: no store can keep a table there (S33), or there is none for the format.
         ValueError: the name is none.
     """
+    if using is None and path.startswith(_ICEBERG):
+        path, using = path.removeprefix(_ICEBERG), "iceberg"
     if using is None:
         return ManagedBackend(spark, path)
     if using.lower() == "iceberg":
@@ -35,6 +39,11 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         "path.",
         format=using,
     )
+
+
+def address_of(store: Backend) -> str:
+    """What :func:`store_of` finds a store by in another session, or years later: text, which a session is not."""
+    return f"{_ICEBERG}{store.path}" if isinstance(store, IcebergBackend) else store.path
 
 
 def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:

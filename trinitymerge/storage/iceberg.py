@@ -38,6 +38,7 @@ from trinitymerge.storage.entries import Commit, Snapshot, now_ms
 from trinitymerge.storage.icebergtable import MAIN, Link, is_lost_race
 from trinitymerge.storage.icebergversions import (
     COMMIT,
+    KEPT,
     ON_TOP_OF,
     STATE,
     IcebergVersions,
@@ -54,9 +55,6 @@ FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
 
 BATCH_ID = "trinitymerge.batch"
 """In the summary of a snapshot: the batch whose rows it has appended."""
-
-KEPT = "trinitymerge"
-"""The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
 
 
 @attrs.frozen
@@ -195,6 +193,7 @@ class IcebergBackend(IcebergVersions):
 
     def put(self, batches: Sequence[tuple[DataFrame, int]], since: int | None) -> _Written:
         """Makes a branch with some rows, on top of a snapshot; each of them says which version it is of."""
+        self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
         try:
@@ -319,6 +318,9 @@ class IcebergBackend(IcebergVersions):
 
         Returns:
             The newest snapshot; None if others were faster.
+
+        Raises:
+            FilesVacuumedError: the branch is gone; nothing was committed.
         """
         told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
         if since is not None and not is_first:
@@ -331,6 +333,12 @@ class IcebergBackend(IcebergVersions):
                 raise self._crowded() from error
             raise
         faults.fault("iceberg.told")
+        self.table.refresh()
+        heads = self.table.heads()
+        if heads.get(MAIN) != since:  # Iceberg would move on a table that was rolled back meanwhile
+            return None
+        if branch not in heads:
+            raise self._vacuumed(branch.partition("_")[2])
         try:
             landed = self.table.forward(branch, since)
         except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
@@ -338,7 +346,8 @@ class IcebergBackend(IcebergVersions):
         if not landed:
             return None
         faults.fault("iceberg.committed")
-        return self._tidied(branch, commit)
+        self._tidy(branch, commit, heads[branch])
+        return heads[branch]
 
     def _settled(self, commit: Commit, error: Exception) -> bool:
         """Finds out what a failed move of ``main`` has done."""
@@ -353,10 +362,8 @@ class IcebergBackend(IcebergVersions):
             raise OutcomeUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
         return True
 
-    def _tidied(self, branch: str, commit: Commit) -> int:
-        """The newest snapshot after a commit, which gets the tag that keeps it; its branch is not needed any more."""
-        head = self.table.heads()[branch]
+    def _tidy(self, branch: str, commit: Commit, head: int) -> None:
+        """Gives the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
         with telling.best_effort(self.path, f"tidying up after version {commit.version}"):
             self.table.tag(KEPT, head)
             self.table.drop(branch)
-        return head

@@ -7,7 +7,10 @@ from iceberg import new_name
 from tables import EVENTS, fill, frame, live_rows, new_table
 
 from trinitymerge import TrinityTable, UnsupportedStorageError
-from trinitymerge.errors import CorruptTableError, TableNotFoundError
+from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, TableNotFoundError
+from trinitymerge.storage import faults
+from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.icebergversions import KEPT
 
 pytestmark = pytest.mark.iceberg
@@ -108,6 +111,32 @@ def test_S35_a_rollback_right_before_the_commit_is_not_undone(events, spark, at_
     upsert(events, spark, (2, 30, "y", False))  # evaluated again
     assert live_rows(events) == [(1, 10, "a", False), (2, 30, "y", False)]
     assert branches(spark, events) == {"main", KEPT}
+
+
+def test_S16_a_table_that_could_not_be_adopted_has_no_branch_left(spark, at_point):
+    name = new_name()
+    spark.sql(f"CREATE TABLE {name} (id INT, v STRING) USING iceberg")
+    at_point("iceberg.told", lambda: spark.sql(f"INSERT INTO {name} (id, v) SELECT 1, 'a'"))
+    store = IcebergBackend(spark, name)
+    with pytest.raises(ConcurrentCommitError, match="Others have committed"):
+        store.adopt(TableDefinition.of(store.fields(), "id"), None)
+    assert {r["name"] for r in spark.table(f"{name}.refs").collect()} == {"main"}
+    assert live_rows(TrinityTable.forName(spark, name, primaryKey="id")) == [(1, "a")]
+
+
+def test_S33_a_commit_that_fails_leaves_no_branch(events, spark, monkeypatch):
+    """As when a column is dropped that the commit is about to write."""
+
+    def fail(name):
+        if name == "iceberg.told":
+            raise ValueError("told")
+
+    monkeypatch.setattr(faults, "fault", fail)
+    for call in (events.upsert(frame(spark, EVENTS, (1, 30, "z", False))).execute, events.compact):
+        with pytest.raises(ValueError, match="told"):
+            call()
+    assert branches(spark, events) == {"main", KEPT}
+    assert live_rows(events) == [(1, 10, "a", False), (2, 10, "b", False)]
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ class IcebergBackend(IcebergVersions):
         commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
         empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
-        landed = self.publish(self.put([], head).branch, commit, after, head, is_first=True)
+        landed = self._publish(self.put([], head).branch, commit, after, head, is_first=True)
         if landed is None:
             raise ConcurrentCommitError(
                 f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
@@ -235,8 +235,7 @@ class IcebergBackend(IcebergVersions):
         """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""
         written = self._written.pop(staged.id, None)
         if written is not None:
-            with telling.best_effort(self.path, "removing a branch"):
-                self.table.drop(written.branch)
+            self._drop(written.branch)
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
         return FilesVacuumedError(
@@ -255,10 +254,8 @@ class IcebergBackend(IcebergVersions):
         self._require_newest(commit, base, heads.get(MAIN))
         after = base.apply(commit)
         branch = self._ready(commit, base, heads)
-        head = self.publish(branch, commit, after, int(base.checksum))
+        head = self._publish(branch, commit, after, int(base.checksum))
         if head is None:
-            with telling.best_effort(self.path, "removing a branch"):
-                self.table.drop(branch)
             self._require_newest(commit, base, self.refreshed().get(MAIN))
             raise self._crowded()
         for batch in commit.added:
@@ -298,11 +295,32 @@ class IcebergBackend(IcebergVersions):
                 self.table.drop(written.branch)
         removed = [b for b in base.batches if b.id in commit.removed]
         if removed:
-            self.table.delete(branch, rows_of(removed))
+            try:
+                self.table.delete(branch, rows_of(removed))
+            except Exception:
+                self._drop(branch)
+                raise
         return branch
 
     def _rows_of(self, written: _Written) -> DataFrame:
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+
+    def _publish(self, branch: str, *arguments: Any, **options: Any) -> int | None:
+        """As :meth:`publish`, and leaves no branch that is not committed, unless nobody knows whether it is."""
+        try:
+            head = self.publish(branch, *arguments, **options)
+        except OutcomeUnknown:
+            raise
+        except Exception:
+            self._drop(branch)
+            raise
+        if head is None:
+            self._drop(branch)
+        return head
+
+    def _drop(self, branch: str) -> None:
+        with telling.best_effort(self.path, "removing a branch"):
+            self.table.drop(branch)
 
     def publish(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False

@@ -13,23 +13,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from trinitymerge.columns import SEQUENCE
-from trinitymerge.definition import HIDDEN_TOMBSTONE, Field, TableDefinition
+from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import NullKeyError, counted
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
 from trinitymerge.observation import Gathering
 from trinitymerge.statistics import watermark_metrics, watermark_of
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.icebergtable import Link, literal
-from trinitymerge.storage.icebergversions import HIDDEN, columns_of
+from trinitymerge.storage.icebergversions import HIDDEN, columns_of, hidden_fields
 
 ROLES = ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue")
 _PREFIX = "trinitymerge."
 _SHOWN = 5
-
-
-def hidden_fields(definition: TableDefinition) -> list[Field]:
-    """The library's columns in such a table."""
-    return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
 
 
 def creating(name: str, definition: TableDefinition) -> str:

@@ -38,6 +38,7 @@ from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.icebergtable import MAIN, Link, is_lost_race
 from trinitymerge.storage.icebergversions import (
     COMMIT,
+    KEPT,
     ON_TOP_OF,
     STATE,
     IcebergVersions,
@@ -54,9 +55,6 @@ FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
 
 BATCH_ID = "trinitymerge.batch"
 """In the summary of a snapshot: the batch whose rows it has appended."""
-
-KEPT = "trinitymerge"
-"""The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
 
 
 @attrs.frozen
@@ -154,8 +152,9 @@ class IcebergBackend(IcebergVersions):
         commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
         empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
-        landed = self.publish(self.put([], head).branch, commit, after, head, is_first=True)
-        if landed is None:
+        branch = self.put([], head).branch
+        if self._publish(branch, commit, after, head, is_first=True) is None:
+            self._drop(branch)
             raise ConcurrentCommitError(
                 f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
                 "hidden columns; run it again.",
@@ -195,6 +194,7 @@ class IcebergBackend(IcebergVersions):
 
     def put(self, batches: Sequence[tuple[DataFrame, int]], since: int | None) -> _Written:
         """Makes a branch with some rows, on top of a snapshot; each of them says which version it is of."""
+        self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
         try:
@@ -236,8 +236,7 @@ class IcebergBackend(IcebergVersions):
         """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""
         written = self._written.pop(staged.id, None)
         if written is not None:
-            with telling.best_effort(self.path, "removing a branch"):
-                self.table.drop(written.branch)
+            self._drop(written.branch)
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
         return FilesVacuumedError(
@@ -256,11 +255,10 @@ class IcebergBackend(IcebergVersions):
         self._require_newest(commit, base, heads.get(MAIN))
         after = base.apply(commit)
         branch = self._ready(commit, base, heads)
-        head = self.publish(branch, commit, after, int(base.checksum))
+        head = self._publish(branch, commit, after, int(base.checksum))
         if head is None:
             if not commit.added:  # else its rows are needed for the next attempt
-                with telling.best_effort(self.path, "removing a branch"):
-                    self.table.drop(branch)
+                self._drop(branch)
             self._require_newest(commit, base, self.refreshed().get(MAIN))
             raise self._crowded()
         for batch in commit.added:
@@ -294,7 +292,11 @@ class IcebergBackend(IcebergVersions):
             branch = self.put([], since).branch
         removed = [b for b in base.batches if b.id in commit.removed]
         if removed:
-            self.table.delete(branch, rows_of(removed))
+            try:
+                self.table.delete(branch, rows_of(removed))
+            except Exception:
+                self._drop(branch)
+                raise
         return branch
 
     def _on_top_of(self, since: int, batch: Batch, sequence: int, heads: Mapping[str, int]) -> _Written:
@@ -306,12 +308,25 @@ class IcebergBackend(IcebergVersions):
         if not is_ready:
             before, written = written, self.put([(self._rows_of(written), sequence)], since)
             self._written[batch.id] = written
-            with telling.best_effort(self.path, "removing a branch"):
-                self.table.drop(before.branch)
+            self._drop(before.branch)
         return written
 
     def _rows_of(self, written: _Written) -> DataFrame:
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+
+    def _publish(self, branch: str, *arguments: Any, **options: Any) -> int | None:
+        """As :meth:`publish`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
+        try:
+            return self.publish(branch, *arguments, **options)
+        except OutcomeUnknown:
+            raise
+        except Exception:
+            self._drop(branch)
+            raise
+
+    def _drop(self, branch: str) -> None:
+        with telling.best_effort(self.path, "removing a branch"):
+            self.table.drop(branch)
 
     def publish(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
@@ -327,6 +342,9 @@ class IcebergBackend(IcebergVersions):
 
         Returns:
             The newest snapshot; None if others were faster.
+
+        Raises:
+            FilesVacuumedError: the branch is gone; nothing was committed.
         """
         told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
         if since is not None and not is_first:
@@ -339,6 +357,12 @@ class IcebergBackend(IcebergVersions):
                 raise self._crowded() from error
             raise
         faults.fault("iceberg.told")
+        self.table.refresh()
+        heads = self.table.heads()
+        if heads.get(MAIN) != since:  # Iceberg would move on a table that was rolled back meanwhile
+            return None
+        if branch not in heads:
+            raise self._vacuumed(branch.partition("_")[2])
         try:
             landed = self.table.forward(branch, since)
         except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
@@ -346,7 +370,8 @@ class IcebergBackend(IcebergVersions):
         if not landed:
             return None
         faults.fault("iceberg.committed")
-        return self._tidied(branch, commit)
+        self._tidy(branch, commit, heads[branch])
+        return heads[branch]
 
     def _settled(self, commit: Commit, error: Exception) -> bool:
         """Finds out what a failed move of ``main`` has done."""
@@ -361,10 +386,8 @@ class IcebergBackend(IcebergVersions):
             raise OutcomeUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
         return True
 
-    def _tidied(self, branch: str, commit: Commit) -> int:
-        """The newest snapshot after a commit, which gets the tag that keeps it; its branch is not needed any more."""
-        head = self.table.heads()[branch]
+    def _tidy(self, branch: str, commit: Commit, head: int) -> None:
+        """Gives the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
         with telling.best_effort(self.path, f"tidying up after version {commit.version}"):
             self.table.tag(KEPT, head)
             self.table.drop(branch)
-        return head

@@ -16,12 +16,16 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.expressions import quote, text_literal
+from trinitymerge.settings import held
 from trinitymerge.spark_errors import is_sparks, quiet
 
 MAIN = "main"
 
 _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 _TRIES = 8
+_FOR_EVER = 36_500  # days: a tag that says nothing would be subject to the table's history.expire.max-ref-age-ms
+_BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
+_WAP = ("spark.wap.id", "spark.wap.branch")
 _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
 
@@ -107,12 +111,33 @@ class IcebergTable:
 
     def sql(self, text: str) -> DataFrame:
         """Runs a statement."""
-        with quiet():
+        with quiet(), held(self.spark, _BACKSLASHES):  # see literal()
             return self.spark.sql(text)
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
         return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+
+    def require_direct(self, *settings: str) -> None:
+        """Checks that the session does not divert to elsewhere what is written to this table, or reads it from there.
+
+        Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
+
+        Args:
+            *settings: of the session, that matter; all of Iceberg's write-audit-publish if there are none.
+
+        Raises:
+            UnsupportedStorageError: it does.
+        """
+        for name in settings or _WAP:
+            value = self.spark.conf.get(name, None)
+            if value and self.properties().get("write.wap.enabled", "").lower() == "true":
+                raise UnsupportedStorageError(
+                    f"{'.'.join(self.parts)} has the property write.wap.enabled, and the session the setting {name}={value}: "
+                    "Iceberg would keep the rows aside, and a merge has to commit them. Nothing was written. "
+                    f"spark.conf.unset('{name}') before it.",
+                    path=self.name,
+                )
 
     def refresh(self) -> None:
         """Forgets what the catalog has in memory: other processes may have committed."""
@@ -161,7 +186,9 @@ class IcebergTable:
 
     def tag(self, name: str, at: int) -> None:
         """Gives a snapshot a name, by which it is kept."""
-        self.persistently(f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at}")
+        self.persistently(
+            f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
+        )
 
     def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
         """Appends rows to a branch, as one snapshot.

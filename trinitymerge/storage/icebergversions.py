@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
-from trinitymerge.definition import HIDDEN_PREFIX, Field, TableDefinition
+from trinitymerge.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.expressions import (
     all_of,
@@ -40,8 +40,16 @@ from trinitymerge.storage.protocol import PROTOCOL
 STATE, COMMIT, ON_TOP_OF = "trinitymerge.state", "trinitymerge.commit", "trinitymerge.since"
 """In the summary of a snapshot: the table, the commit, and the snapshot of ``main`` that it is on top of, if there is one."""
 
+KEPT = "trinitymerge"
+"""The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
+
 HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
 """What the table has beside the user's columns, and beside the tombstone of tables that declare none."""
+
+
+def hidden_fields(definition: TableDefinition) -> list[Field]:
+    """The library's columns in such a table."""
+    return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
 
 
 @attrs.frozen
@@ -63,6 +71,7 @@ class IcebergVersions:
         self._links: dict[int, Link] = {}
         self._where: dict[str, int] = {}
         self._times: tuple[str, dict[int, int]] | None = None
+        self._kept: int | None = None
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -87,8 +96,11 @@ class IcebergVersions:
         if not self.table.exists():
             raise self._absent()
         self.table.refresh()
+        self.table.require_direct("spark.wap.branch")
         self.columns = self.table.schema()
-        return self.table.heads()
+        heads = self.table.heads()
+        self._kept = heads.get(KEPT)
+        return heads
 
     def require_table(self) -> None:
         """Checks that the catalog has the table, and that it is one of Iceberg's.
@@ -123,6 +135,8 @@ class IcebergVersions:
             found = self._link(found.parent)
             if found is not None and COMMIT in found.summary:
                 found = next(iter(self.table.links(f"snapshot_id = {found.id}")), None)
+        if found is None and others:
+            found, others[-1] = self._across_a_gap(others[-1])
         if found is None:
             raise TableNotFoundError(
                 f"{self.path} is a table of Iceberg's, and none of trinitymerge's yet. Name its keys once: "
@@ -148,6 +162,17 @@ class IcebergVersions:
             if is_newest or str(self._where.get(batch.id)) != newest:
                 self._where[batch.id] = int(snapshot.checksum)
 
+    def _across_a_gap(self, link: Link) -> tuple[Link | None, Link]:
+        """The newest of our snapshots before one of others, if those in between have been expired.
+
+        Returns:
+            The one with the tag; None if it is newer, and so none before that. And that of the others, as one that may have done
+            anything: so may have those that are not known any more.
+        """
+        kept = next(iter(self.table.links(f"snapshot_id = {self._kept}")), None) if self._kept else None
+        is_before = kept is not None and STATE in kept.summary and kept.at_ms <= link.at_ms
+        return kept if is_before else None, attrs.evolve(link, operation="overwrite")
+
     def _read(self, link: Link) -> Snapshot:
         try:
             snapshot = Snapshot.from_json(json.loads(link.summary[STATE]))
@@ -169,7 +194,10 @@ class IcebergVersions:
 
     def _as_now(self, snapshot: Snapshot) -> Snapshot:
         """The same with the columns that the table has now: others may have altered them, and that is no commit."""
-        before = snapshot.definition
+        before, names = snapshot.definition, set(self.columns.names)
+        gone = [f.name for f in hidden_fields(before) if f.name not in names]
+        if gone:
+            raise self._without(gone, snapshot)
         fields = fields_now(before.fields, self.columns)
         if fields == before.fields:
             return snapshot
@@ -177,17 +205,36 @@ class IcebergVersions:
         number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
         return attrs.evolve(snapshot, definition=definition, definition_version=number)
 
+    def _without(self, gone: Sequence[str], snapshot: Snapshot) -> CorruptTableError:
+        return CorruptTableError(
+            f"{self.path} has no column {', '.join(gone)} any more, without which its rows cannot be resolved: somebody has "
+            "dropped or renamed it. Rename it back. If it was dropped, make a new table of what SELECT * FROM "
+            f"{self.table.name} VERSION AS OF {snapshot.checksum} shows, where it is still there.",
+            path=self.path,
+        )
+
     # Versions -------------------------------------------------------------------------------------------------------
 
     def versions(self) -> Iterator[Counted]:
-        """The versions that are still known, newest first."""
+        """The versions that are still known, newest first.
+
+        What others have committed is known as long as one of our snapshots before it is; and up to the newest version, always.
+        """
         now = self.snapshot()
         self._links = {}  # some may have been expired
         version, link = now.version, self._link(int(now.checksum))
+        others: list[Counted] = []
+        are_newest = True
         while link is not None:
-            yield Counted(version, link)
-            told = link.summary.get(ON_TOP_OF) if COMMIT in link.summary else link.parent
-            link, version = self._link(int(told) if told else None), version - 1
+            counted, told = Counted(version, link), link.parent
+            others.append(counted)
+            if COMMIT in link.summary:
+                yield from others
+                others, are_newest, since = [], False, link.summary.get(ON_TOP_OF)
+                told = int(since) if since else None
+            link, version = self._link(told), version - 1
+        if are_newest:
+            yield from others
 
     def commit_of(self, counted: Counted) -> Commit:
         told = counted.link.summary.get(COMMIT)
@@ -262,7 +309,10 @@ class IcebergVersions:
 
     def history(self) -> list[Commit]:
         """All commits that are still known, newest first."""
-        return list(map(self.commit_of, self.versions()))
+        versions = list(self.versions())
+        if COMMIT not in versions[-1].link.summary:  # what was before it has been expired
+            versions.pop()
+        return list(map(self.commit_of, versions))
 
     # Reading --------------------------------------------------------------------------------------------------------
 

@@ -51,9 +51,10 @@ ENDED = column(
 BATCH = column(
     "batch",
     "STRING",
-    "the id of the row's batch: the name of its directory",
+    "the id of the row's batch: the name of its directory; in plain tables a column",
     "storage.parquet",
-    "elsewhere.dialects history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
+    "elsewhere.dialects history.explanation storage.catalogtable storage.directories storage.filecolumns maintenance.purge "
+    "maintenance.purgewhere",
 )
 
 SEQUENCE = column(
@@ -72,7 +73,7 @@ VERSION = column(
     "the commit version the row counts as",
     "storage.parquet",
     "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader "
-    "storage.icebergversions",
+    "storage.catalogtable storage.icebergversions",
 )
 RANK = column(
     "rank",

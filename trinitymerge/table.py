@@ -25,7 +25,7 @@ from trinitymerge.maintenance import streaming
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.storage.entries import current_user
-from trinitymerge.storage.stores import store_of, store_of_name
+from trinitymerge.storage.stores import has_name, store_of, store_of_name
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -82,8 +82,9 @@ class TrinityTable(CopiedTable):
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
-            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's: see :meth:`forName`. Properties that do not
-                start with ``trinitymerge.`` become the table's own.
+            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's; ``"parquet"`` or ``"orc"`` for a plain table
+                in Spark's own, which promises less: see :meth:`forName`. Properties that do not start with ``trinitymerge.``
+                become the table's own.
 
         Returns:
             The table, at version 0.
@@ -106,7 +107,7 @@ class TrinityTable(CopiedTable):
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            fileFormat,
+            opening.format_of(fileFormat, using),
             properties,
             comment,
             history,
@@ -151,7 +152,7 @@ class TrinityTable(CopiedTable):
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            fileFormat,
+            opening.format_of(fileFormat, using),
             properties,
             comment,
             history,
@@ -217,11 +218,16 @@ class TrinityTable(CopiedTable):
         versionAsOf: int | None = None,
         timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Opens a table of Iceberg's by the name its catalog has for it (S16).
+        """Opens a table by the name its catalog has for it: one of Iceberg's, or a plain one of Parquet or ORC files (S16).
 
         The first time it needs the keys: the table gets four hidden columns, or five without a tombstone key, and its rows stay as
-        they are. From then on the table itself says what its keys are. Each merge is a snapshot of Iceberg's, all or nothing, and
-        a version; so is what other programs commit. See ``docs/iceberg.md`` for what such a table can do, and what not.
+        they are. From then on the table itself says what its keys are. Each merge is a version, all or nothing.
+
+        In a table of Iceberg's, a merge is a snapshot, and what other programs commit is a version too. A plain table (``USING
+        parquet`` or ``orc`` in Spark's own catalog) promises less: nothing says when others write to it. Reads show what
+        they append, overwrite or delete at once, in all versions; a merge does not notice what they do while it runs; and if they
+        overwrite the whole table, the history of its merges is gone with its rows. See ``docs/iceberg.md`` for what either kind
+        of table can do, and what not.
 
         Args:
             spark: the session, with the catalog.
@@ -239,7 +245,8 @@ class TrinityTable(CopiedTable):
             TableExistsError: it has other keys.
             NullKeyError: a row has a null in its key.
             InvalidDefinitionError: the keys cannot work with its columns.
-            UnsupportedStorageError: the table is not one of Iceberg's.
+            UnsupportedStorageError: merges into such a table are not possible.
+            CorruptTableError: of a plain table: it has rows of merges, and their log is gone.
             ConcurrentCommitError: others have committed while it got its keys.
             ValueError: ``name`` is no name of a table.
         """
@@ -316,7 +323,8 @@ class TrinityTable(CopiedTable):
             [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
         """
         self._writable()
-        return streaming.batch_function(partial(_opened, self.path, self._alias), mergeFunction, appId, onResult)
+        opened = partial(_opened, self.path, self._alias, has_name(self._backend))
+        return streaming.batch_function(opened, mergeFunction, appId, onResult)
 
     # Showing --------------------------------------------------------------------------------------------------------
 
@@ -329,6 +337,6 @@ class TrinityTable(CopiedTable):
         return opening.shown(self.path, self._snapshot, is_past=self._pinned is not None)
 
 
-def _opened(path: str, alias: str, spark: SparkSession) -> TrinityTable:
-    """A table in another session: by its path, which can be sent to another process where a session cannot."""
-    return TrinityTable(store_of(spark, path), alias=alias)
+def _opened(path: str, alias: str, is_name: bool, spark: SparkSession) -> TrinityTable:
+    """A table in another session: by its path or name, which can be sent to another process where a session cannot."""
+    return TrinityTable(store_of_name(spark, path) if is_name else store_of(spark, path), alias=alias)

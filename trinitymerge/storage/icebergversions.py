@@ -109,7 +109,7 @@ class IcebergVersions:
     def newest(self, head: int | None) -> Snapshot:
         if self._latest is None or self._latest.checksum != str(head):
             self._latest = self._at(head)
-        self._latest = self._as_now(self._latest)
+        self._latest = with_columns_now(self._latest, self.columns)
         return self._latest
 
     def _at(self, head: int | None) -> Snapshot:
@@ -153,16 +153,6 @@ class IcebergVersions:
             self._links = {link.id: link for link in self.table.links(without=[STATE])}
         return None if id is None else self._links.get(id)
 
-    def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        """The same with the columns that the table has now: others may have altered them, and that is no commit."""
-        before = snapshot.definition
-        fields = fields_now(before.fields, self.columns)
-        if fields == before.fields:
-            return snapshot
-        definition = TableDefinition.from_json({**before.to_json(), "fields": [f.to_json() for f in fields]})
-        number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
-        return attrs.evolve(snapshot, definition=definition, definition_version=number)
-
     # Versions -------------------------------------------------------------------------------------------------------
 
     def versions(self) -> Iterator[Counted]:
@@ -198,7 +188,7 @@ class IcebergVersions:
         found = next((c for c in self.versions() if c.version == version), None)
         if found is None:
             raise self._expired(version)
-        return self._as_now(self._at(found.link.id))
+        return with_columns_now(self._at(found.link.id), self.columns)
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time."""
@@ -327,6 +317,17 @@ def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...
     """The user's columns as a table has them; those that it had before keep what is known of them besides."""
     known = {f.name: f for f in before}
     return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
+
+
+def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
+    """The same with the columns that the table has now: others may have altered them, and that is no commit."""
+    before = snapshot.definition
+    fields = fields_now(before.fields, columns)
+    if fields == before.fields:
+        return snapshot
+    definition = TableDefinition.from_json({**before.to_json(), "fields": [f.to_json() for f in fields]})
+    number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
+    return attrs.evolve(snapshot, definition=definition, definition_version=number)
 
 
 def _now(field: Field, before: Field | None) -> Field:

@@ -10,8 +10,13 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTravel
+from trinitymerge.storage.catalogs import CatalogTable
+from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.plaintable import CATALOG, FORMATS
+
+_INSTEAD = "looks after its files itself. Use its own means for that."
 
 
 def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
@@ -30,14 +35,16 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         return ManagedBackend(spark, path)
     if using.lower() == "iceberg":
         return IcebergBackend(spark, path)
+    if using.lower() in FORMATS:
+        return CatalogBackend(spark, path, using.lower())
     raise UnsupportedStorageError(
-        f"There is no store for tables of the format '{using}'. Take using='iceberg', or leave it out for a managed table at a "
-        "path.",
+        f"There is no store for tables of the format '{using}'. Take using='iceberg', 'parquet' or 'orc', or leave it out for a "
+        "managed table at a path.",
         format=using,
     )
 
 
-def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:
+def store_of_name(spark: SparkSession, name: str) -> IcebergBackend | CatalogBackend:
     """The store of a table that a catalog has.
 
     Raises:
@@ -45,9 +52,18 @@ def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:
         UnsupportedStorageError: the table is of a format that there is no store for.
         ValueError: the name is none.
     """
-    store = IcebergBackend(spark, name)
+    table = CatalogTable(spark, name)
+    is_icebergs = table.parts[0] != CATALOG or (
+        table.exists() and table.described().get("Provider", "").lower() == "iceberg"
+    )
+    store = IcebergBackend(spark, name) if is_icebergs else CatalogBackend(spark, name)
     store.require_table()
     return store
+
+
+def has_name(store: Backend) -> bool:
+    """True if :func:`store_of_name` finds the table by its path."""
+    return isinstance(store, (IcebergBackend, CatalogBackend))
 
 
 def time_travel(store: Backend, call: str) -> TimeTravel:
@@ -76,7 +92,7 @@ def maintained(store: Backend, call: str) -> Maintained:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Maintained):
-        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
     return store
 
 
@@ -91,7 +107,7 @@ def replacing(store: Backend, call: str) -> Replacing:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Replacing):
-        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
     return store
 
 

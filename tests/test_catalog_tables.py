@@ -1,8 +1,9 @@
-"""Plain tables of Spark's own catalog (S16): the contract, what they can do and what not, races, and what other programs do to them."""
+"""Plain tables of Spark's own catalog (S16): the contract, what they can do and what not, races, and what others do to them."""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import uuid
@@ -230,7 +231,7 @@ def test_S27_history_inserts_are_refused(events, spark, tmp_path):
         .merge(source, "A.id = B.id")
         .whenMatched()
         .updateAll()
-        .insertHistoryExpr(other, {"id": "A.id", "v": "A.v"})
+        .insertHistoryExpr({"id": "A.id", "v": "A.v"}, other)
     )
     with pytest.raises(UnsupportedStorageError, match="History inserts are not possible"):
         merge.execute()
@@ -260,7 +261,7 @@ def test_S16_a_partition_that_is_elsewhere_is_refused(spark, name, tmp_path):
     spark.sql(f"CREATE TABLE {name} (id INT, p INT) USING parquet PARTITIONED BY (p)")
     spark.sql(f"ALTER TABLE {name} ADD PARTITION (p = 1) LOCATION '{tmp_path}/elsewhere'")
     table = TrinityTable.forName(spark, name, "id")
-    with pytest.raises(UnsupportedStorageError, match="The partition p=1 of .*elsewhere"):
+    with pytest.raises(UnsupportedStorageError, match=r"The partition p=1 of .*elsewhere"):
         table.upsert(frame(spark, "id INT, p INT", (1, 1))).execute()
     table.upsert(frame(spark, "id INT, p INT", (1, 2))).execute()
     assert live_rows(table) == [(1, 2)]
@@ -278,6 +279,16 @@ def test_S16_a_partitioned_table_whose_partitions_no_catalog_has(spark, name):
     table.upsert(frame(spark, "id INT, p INT", (1, 1), (2, 2))).execute()
     table.upsert(frame(spark, "id INT, p INT", (1, 2))).execute()
     assert live_rows(table) == [(1, 2), (2, 2)]
+
+
+def test_S14_filters_on_keys_and_partitions_of_keys_reach_the_files(spark, name, capsys):
+    spark.sql(f"CREATE TABLE {name} (id INT, v STRING, p INT) USING parquet PARTITIONED BY (p)")
+    table = TrinityTable.forName(spark, name, ["id", "p"])
+    table.upsert(frame(spark, "id INT, v STRING, p INT", (1, "a", 1), (2, "b", 2))).execute()
+    table.toDF().filter("id = 1 AND p = 1").explain()
+    plan = capsys.readouterr().out
+    assert re.search(r"PartitionFilters: \[[^\]]*p#\d+ = 1", plan)
+    assert re.search(r"PushedFilters: \[[^\]]*EqualTo\(id,1\)", plan)
 
 
 SETTINGS = {
@@ -444,7 +455,7 @@ def test_S16_rows_of_merges_whose_log_is_gone_are_not_taken_for_others(plain, sp
     table.upsert(frame(spark, "id INT, ts INT, v STRING", (1, 20, "m"))).execute()
     rows = spark.createDataFrame(spark.table(plain).collect(), spark.table(plain).schema)
     rows.write.insertInto(plain, overwrite=True)
-    with pytest.raises(CorruptTableError, match="1 rows of .* say in _tm_batch that merges have written them"):
+    with pytest.raises(CorruptTableError, match=r"1 rows of .* say in _tm_batch that merges have written them"):
         TrinityTable.forName(spark, plain)
 
 

@@ -226,8 +226,8 @@ class TrinityTable(CopiedTable):
         In a table of Iceberg's, a merge is a snapshot, and what other programs commit is a version too. A plain table (``USING
         parquet`` or ``orc`` in Spark's own catalog) promises less: nothing says when others write to it. Reads show what
         they append, overwrite or delete at once, in all versions; a merge does not notice what they do while it runs; and if they
-        overwrite the whole table, the history of its merges is gone with its rows. See ``docs/iceberg.md`` for what either kind
-        of table can do, and what not.
+        overwrite the whole table, the history of its merges is gone with its rows. See ``docs/plain-tables.md``, and
+        ``docs/iceberg.md`` for what either kind of table can do, and what not.
 
         Args:
             spark: the session, with the catalog.

@@ -2,7 +2,7 @@
 
 Owns: what is kept where. The log is that of a managed table, in the table's directory, where Spark passes over it. So commits are
 as atomic as there. Rows have the id of their batch in a hidden column, and are real only if the log has that batch. A batch is
-written where Spark passes over it too, and its files are moved to the table's right before the log is told: nobody sees them before.
+written where Spark passes over it too, and its files are moved to the table's right before the log is told.
 
 Rows of other programs have no batch. They count as older than every merge, and that is all that is known of them: nothing says
 when somebody appends, overwrites or deletes. What such a table is asked for stands in ``plaintable.py``, the files of batches that
@@ -86,16 +86,16 @@ class CatalogBackend:
     # The table ------------------------------------------------------------------------------------------------------
 
     def require_table(self) -> None:
-        """Checks that the catalog has the table, and that merges into it are possible.
+        """Checks that the catalog has the table, and that merges into it are possible."""
+        self._refreshed()
+
+    def _refreshed(self) -> Facts:
+        """What the catalog says of the table now.
 
         Raises:
             TableNotFoundError: it has none of that name.
             UnsupportedStorageError: merges into such a table are not possible.
         """
-        self._refreshed()
-
-    def _refreshed(self) -> Facts:
-        """What the catalog says of the table now."""
         if not self.table.exists():
             raise TableNotFoundError(
                 f"There is no table {self.path}. Check the name, or create one with TrinityTable.create(..., "
@@ -112,7 +112,6 @@ class CatalogBackend:
 
     @property
     def log(self) -> CommitLog:
-        """The table's log."""
         return CommitLog(self._facts.files, self._facts.path)
 
     @property
@@ -177,11 +176,6 @@ class CatalogBackend:
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
         """Makes a table that there is one of ours: adds the hidden columns, and begins its log. Its rows stay as they are.
 
-        Args:
-            definition: with the columns of the table.
-            user: who does it.
-            operation: what its history calls it.
-
         Raises:
             NullKeyError: a row has a null in its key; nothing was changed.
             CorruptTableError: rows say that they are of merges which no log knows; nothing was changed.
@@ -200,9 +194,8 @@ class CatalogBackend:
         definition = attrs.evolve(definition, fields=fields, fileFormat=facts.file_format)
         rows = int(found["rows"])
         others = Batch(id=OTHERS, rows=rows, tombstones=rows, files=0, bytes=0, version=0, foreign=True)
-        now = now_ms()
         commit = Commit(
-            version=0, timestamp_ms=now, operation=operation, definition=definition, added=[others], user=user
+            version=0, timestamp_ms=now_ms(), operation=operation, definition=definition, added=[others], user=user
         )
         try:
             self._latest = self._as_now(self.log.create(commit))
@@ -399,4 +392,5 @@ class CatalogBackend:
         with telling.best_effort(self.path, f"tidying up after version {commit.version}"):
             for batch in commit.added:
                 files.forget(batch.id)
+            self.table.refresh()  # for those who name it in this session
         return self._latest

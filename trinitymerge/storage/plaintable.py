@@ -13,7 +13,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.expressions import quote
+from trinitymerge.expressions import quote, text_literal
 from trinitymerge.storage.catalogs import CatalogTable, literal
 from trinitymerge.storage.filesystem import FileSystem, filesystem_for
 from trinitymerge.storage.formats import table_of
@@ -88,14 +88,17 @@ class PlainTable(CatalogTable):
         Raises:
             UnsupportedStorageError: the rows of a partition are elsewhere than in its directory.
         """
-        found = {d: _values(d) for d in directories}
+        found = {d: _spec(_values(d)) for d in directories}
         if not facts.lists_partitions or not found:
             return
-        specs = [_spec(values) for values in found.values()]
-        for start in range(0, len(specs), _AT_ONCE):
-            self.sql(f"ALTER TABLE {self.name} ADD IF NOT EXISTS {' '.join(specs[start : start + _AT_ONCE])}")
-        for directory, values in found.items():
-            self._require_at_home(facts, directory, _spec(values))
+        listed = self.sql(f"SHOW PARTITIONS {self.name}")
+        wanted = ", ".join(map(text_literal, found))
+        known = {r[0] for r in listed.filter(f"{quote(listed.columns[0])} IN ({wanted})").collect()}
+        for directory in known:
+            self._require_at_home(facts, directory, found[directory])
+        new = [spec for directory, spec in found.items() if directory not in known]
+        for start in range(0, len(new), _AT_ONCE):  # a catalog in memory would forget where one is that it has already
+            self.sql(f"ALTER TABLE {self.name} ADD IF NOT EXISTS {' '.join(new[start : start + _AT_ONCE])}")
 
     def _require_at_home(self, facts: Facts, directory: str, spec: str) -> None:
         rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name} {spec}").collect()
@@ -103,7 +106,7 @@ class PlainTable(CatalogTable):
         if f"{facts.path}/{directory}" not in map(facts.files.qualify, _places(told)):
             raise UnsupportedStorageError(
                 f"The partition {directory} of {'.'.join(self.parts)} is kept at {told}, not in the table's own directory, "
-                "which is where merges write. Nothing was committed. Move it there, with ALTER TABLE ... PARTITION ... SET LOCATION.",
+                "which is where merges write. Nothing was committed. Move it there with ALTER TABLE ... SET LOCATION.",
                 path=told,
             )
 
@@ -115,19 +118,19 @@ def _why_not(parts: Sequence[str], told: dict[str, str]) -> str:
         return "it is a view. Name the table that it reads."
     if provider == "hive":
         return (
-            "it is a table of Hive's serde, whose files Spark treats otherwise. Make one with USING parquet or USING orc of it, or a "
-            "managed table with TrinityTable.convert."
+            "it is a table of Hive's serde, whose files Spark treats otherwise. Make one with USING parquet or USING orc of it, or "
+            "a managed table with TrinityTable.convert."
         )
     if parts[0] != CATALOG or provider not in FORMATS:
         return (
-            f"it is a table of the format '{provider}' in the catalog {parts[0]}. Of tables in catalogs, those of Iceberg can be, and "
-            f"those of Parquet and ORC files in {CATALOG}. Read this one with TrinityTable.external, or make a managed table "
+            f"it is a table of the format '{provider}' in the catalog {parts[0]}. Of tables in catalogs, those of Iceberg can be, "
+            f"and those of Parquet and ORC files in {CATALOG}. Read this one with TrinityTable.external, or make a managed table "
             "of it with TrinityTable.convert."
         )
     if told.get("Num Buckets", "0") not in ("0", "-1"):
         return (
-            f"it is bucketed by {told.get('Bucket Columns', 'some columns')}, and what merges write is not. Copy it to a table without "
-            "CLUSTERED BY."
+            f"it is bucketed by {told.get('Bucket Columns', 'some columns')}, and what merges write is not. Copy it to a table "
+            "without CLUSTERED BY."
         )
     return ""
 

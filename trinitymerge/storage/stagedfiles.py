@@ -75,9 +75,16 @@ class StagedFiles:
         for name in names:
             self.files.mkdirs(self._home(name))
             move_file(self.files, f"{self.directory(batch_id)}/{name}", self._home(name))
-        for home in sorted({self._home(name) for name in names} - {self.path}):
-            self.files.sync_dir(home)
-        self.files.sync_dir(f"{self.path}/{DIRECTORY}")  # and so the entries of the table's directory
+        for home in sorted(self._homes(names), reverse=True):  # the entry of a new partition is in the directory above
+            self.files.sync_entries(home)
+
+    def _homes(self, names: Iterable[str]) -> set[str]:
+        """The directories that files are moved to, and those above them down from the table's."""
+        homes = {self.path}
+        for name in names:
+            parts = name.split("/")[:-1]
+            homes |= {"/".join([self.path, *parts[: depth + 1]]) for depth in range(len(parts))}
+        return homes
 
     def _home(self, name: str) -> str:
         return f"{self.path}/{name}".rpartition("/")[0]

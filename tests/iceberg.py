@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from trinitymerge import TrinityTable
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import physical_schema
+from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.iceberg import IcebergBackend
-from trinitymerge.storage.icebergversions import HIDDEN, columns_of
 
 LANE = {
     "test_merge.py": 6,

@@ -340,10 +340,10 @@ def test_S7a_a_type_that_iceberg_does_not_have_is_refused(spark):
 def test_S16_another_format_is_refused(spark):
     with pytest.raises(UnsupportedStorageError, match="no store for tables of the format 'delta'"):
         TrinityTable.create(spark, "db.t", "id INT", "id", using="delta")
-    spark.sql("CREATE TABLE plain_parquet (id INT) USING parquet")
-    with pytest.raises(UnsupportedStorageError, match="of the format 'parquet'"):
-        TrinityTable.forName(spark, "plain_parquet", "id")
-    spark.sql("DROP TABLE plain_parquet")
+    spark.sql("CREATE TABLE plain_csv (id INT) USING csv")
+    with pytest.raises(UnsupportedStorageError, match="of the format 'csv'"):
+        TrinityTable.forName(spark, "plain_csv", "id")
+    spark.sql("DROP TABLE plain_csv")
     with pytest.raises(ValueError, match="no name of a table"):
         TrinityTable.forName(spark, "a..b")
     with pytest.raises(TableNotFoundError, match="There is no table"):

@@ -107,6 +107,7 @@ WITHOUT_SPARK = [
     "storage.redo",
     "storage.s3",
     "storage.s3api",
+    "storage.stagedfiles",
     "storage.storable",
     "storage.telling",
     "storage.transactions",

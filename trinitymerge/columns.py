@@ -17,7 +17,7 @@ CLAUSE = column(
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
     "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals "
-    "storage.icebergversions",
+    "storage.catalogcolumns",
 )
 EFFECT = column(
     "effect",
@@ -25,14 +25,14 @@ EFFECT = column(
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
     "merge.compile.remembering merge.compile.unchanged merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals "
-    "storage.icebergversions",
+    "storage.catalogcolumns",
 )
 SINCE = column(
     "since",
     "BIGINT",
     "in rewritten batches: when the tombstone was first committed, ms since the epoch; in tables with history, of every row",
     "maintenance.rewriting",
-    "history.explanation history.timeline storage.icebergversions",
+    "history.explanation history.timeline storage.catalogcolumns",
 )
 UNTIL = column(
     "until",
@@ -51,17 +51,18 @@ ENDED = column(
 BATCH = column(
     "batch",
     "STRING",
-    "the id of the row's batch: the name of its directory",
+    "the id of the row's batch: the name of its directory; in plain tables a column",
     "storage.parquet",
-    "elsewhere.dialects history.explanation storage.directories storage.filecolumns maintenance.purge maintenance.purgewhere",
+    "elsewhere.dialects history.explanation storage.catalogcolumns storage.catalogtable storage.directories storage.filecolumns maintenance.purge "
+    "maintenance.purgewhere",
 )
 
 SEQUENCE = column(
     "sequence",
     "BIGINT",
     "in tables of Iceberg's: the version that committed the row",
-    "storage.icebergversions",
-    "storage.adopting storage.iceberg",
+    "storage.catalogcolumns",
+    "storage.adopting storage.iceberg storage.icebergversions",
 )
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ VERSION = column(
     "the commit version the row counts as",
     "storage.parquet",
     "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader "
-    "storage.icebergversions",
+    "storage.catalogtable storage.icebergversions",
 )
 RANK = column(
     "rank",

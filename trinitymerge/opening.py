@@ -20,6 +20,7 @@ from trinitymerge.ddl import fields_of
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
+    InvalidDefinitionError,
     InvalidMergeError,
     StorageError,
     TableExistsError,
@@ -32,12 +33,12 @@ from trinitymerge.maintenance.constraining import default_of
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.spark_errors import is_sparks, spark_text
-from trinitymerge.storage.backend import Backend
+from trinitymerge.storage.backend import Adopting, Backend
 from trinitymerge.storage.entries import Commit, Snapshot, current_user
 from trinitymerge.storage.files import escape_glob
 from trinitymerge.storage.formats import reader_of
-from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.past import require_files
+from trinitymerge.storage.plaintable import FORMATS
 from trinitymerge.storage.stores import time_travel
 from trinitymerge.widening import contains
 
@@ -83,7 +84,23 @@ def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any
     return definition
 
 
-def adopted(store: IcebergBackend, *keys: str | Iterable[str] | None) -> None:
+def format_of(fileFormat: str, using: str | None) -> str:
+    """The format of a table's files: ``using`` says it of plain tables in a catalog.
+
+    Raises:
+        InvalidDefinitionError: both are given, and differ.
+    """
+    told = (using or "").lower()
+    if told not in FORMATS:
+        return fileFormat
+    if fileFormat not in ("parquet", told):
+        raise InvalidDefinitionError(
+            f"fileFormat='{fileFormat}' and using='{using}' are two formats. Leave fileFormat out."
+        )
+    return told
+
+
+def adopted(store: Adopting, *keys: str | Iterable[str] | None) -> None:
     """Makes a table of another format one of this library's, unless it is (S16).
 
     Args:
@@ -93,7 +110,7 @@ def adopted(store: IcebergBackend, *keys: str | Iterable[str] | None) -> None:
     Raises:
         TableNotFoundError: it is none, and neither the user nor the table's properties name keys.
         TableExistsError: it is one, with other keys.
-        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: it cannot become one.
+        InvalidDefinitionError, NullKeyError, ConcurrentCommitError, CorruptTableError: it cannot become one.
     """
     if not store.exists():
         told = store.told_keys()

@@ -82,8 +82,9 @@ class TrinityTable(CopiedTable):
                 ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
-            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's: see :meth:`forName`. Properties that do not
-                start with ``trinitymerge.`` become the table's own.
+            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's; ``"parquet"`` or ``"orc"`` for a plain table
+                in Spark's own, which promises less: see :meth:`forName`. Properties that do not start with ``trinitymerge.``
+                become the table's own.
 
         Returns:
             The table, at version 0.
@@ -106,7 +107,7 @@ class TrinityTable(CopiedTable):
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            fileFormat,
+            opening.format_of(fileFormat, using),
             properties,
             comment,
             history,
@@ -151,7 +152,7 @@ class TrinityTable(CopiedTable):
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            fileFormat,
+            opening.format_of(fileFormat, using),
             properties,
             comment,
             history,
@@ -217,11 +218,16 @@ class TrinityTable(CopiedTable):
         versionAsOf: int | None = None,
         timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Opens a table of Iceberg's by the name its catalog has for it (S16).
+        """Opens a table by the name its catalog has for it: one of Iceberg's, or a plain one of Parquet or ORC files (S16).
 
         The first time it needs the keys: the table gets four hidden columns, or five without a tombstone key, and its rows stay as
-        they are. From then on the table itself says what its keys are. Each merge is a snapshot of Iceberg's, all or nothing, and
-        a version; so is what other programs commit. See ``docs/iceberg.md`` for what such a table can do, and what not.
+        they are. From then on the table itself says what its keys are. Each merge is a version, all or nothing.
+
+        In a table of Iceberg's, a merge is a snapshot, and what other programs commit is a version too. A plain table (``USING
+        parquet`` or ``orc`` in Spark's own catalog) promises less: nothing says when others write to it. Reads show what
+        they append, overwrite or delete at once, in all versions; a merge does not notice what they do while it runs; and if they
+        overwrite the whole table, the history of its merges is gone with its rows. See ``docs/plain-tables.md``, and
+        ``docs/iceberg.md`` for what either kind of table can do, and what not.
 
         Args:
             spark: the session, with the catalog.
@@ -239,7 +245,8 @@ class TrinityTable(CopiedTable):
             TableExistsError: it has other keys.
             NullKeyError: a row has a null in its key.
             InvalidDefinitionError: the keys cannot work with its columns.
-            UnsupportedStorageError: the table is not one of Iceberg's.
+            UnsupportedStorageError: merges into such a table are not possible.
+            CorruptTableError: of a plain table: it has rows of merges, and their log is gone.
             ConcurrentCommitError: others have committed while it got its keys.
             ValueError: ``name`` is no name of a table.
         """

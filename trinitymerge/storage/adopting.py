@@ -1,11 +1,11 @@
-"""What makes a table of Iceberg's one of ours: the statement that creates it, and what is found out about rows that it has (S16).
+"""What makes a table in a catalog one of ours: the statement that creates it, and what is found out about rows that it has (S16).
 
 Owns: the DDL, the table properties in which its keys stand for people, and the one look at rows that were there before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,30 +18,31 @@ from trinitymerge.errors import NullKeyError, counted
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
 from trinitymerge.observation import Gathering
 from trinitymerge.statistics import watermark_metrics, watermark_of
+from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of, hidden_fields
+from trinitymerge.storage.catalogs import literal
 from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.icebergtable import Link, literal
-from trinitymerge.storage.icebergversions import HIDDEN, columns_of, hidden_fields
+from trinitymerge.storage.icebergtable import Link
 
 ROLES = ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue")
 _PREFIX = "trinitymerge."
 _SHOWN = 5
 
 
-def creating(name: str, definition: TableDefinition) -> str:
+def creating(name: str, definition: TableDefinition, using: str = "iceberg", hidden: Sequence[Field] = HIDDEN) -> str:
     """The statement that creates a table."""
-    columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition))]
+    columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition, hidden))]
     comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
     own = {n: v for n, v in definition.properties.items() if not n.startswith(_PREFIX)}
-    if definition.fileFormat != "parquet":
+    if using == "iceberg" and definition.fileFormat != "parquet":
         own["write.format.default"] = definition.fileFormat
     properties = f" TBLPROPERTIES ({', '.join(map(_pair, own.items()))})" if own else ""
-    return f"CREATE TABLE {name} ({', '.join(columns)}) USING iceberg{comment}{properties}"
+    return f"CREATE TABLE {name} ({', '.join(columns)}) USING {using}{comment}{properties}"
 
 
-def adding(name: str, definition: TableDefinition, columns: StructType) -> str | None:
+def adding(name: str, definition: TableDefinition, columns: StructType, hidden: Sequence[Field] = HIDDEN) -> str | None:
     """The statement that adds the library's columns to a table; None if it has them."""
     has = {n.lower() for n in columns.names}
-    missing = [_declared(f) for f in hidden_fields(definition) if f.name not in has]
+    missing = [_declared(f) for f in hidden_fields(definition, hidden) if f.name not in has]
     return f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
 
@@ -95,19 +96,9 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
     Raises:
         NullKeyError: a key has a null; naming some.
     """
-    has_null = any_of(is_null(quote(k)) for k in definition.primaryKey)
     stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
-    values = Gathering(
-        {
-            "rows": "count(1)",
-            "nulls": count_where(has_null),
-            "tombstones": count_where(is_tombstone(definition)),
-            "sequence": f"max({SEQUENCE})",
-            **watermark_metrics(definition, "true"),
-        }
-    ).of(stored)
-    if values["nulls"]:
-        raise _nulls(stored.filter(has_null), values, definition)
+    told = {"tombstones": count_where(is_tombstone(definition)), "sequence": f"max({SEQUENCE})"}
+    values = looked_through(stored, definition, {**told, **watermark_metrics(definition, "true")})
     version = 0 if values["sequence"] is None else int(values["sequence"]) + 1
     if not values["rows"]:
         return None, version
@@ -128,6 +119,19 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
         version=version,
         foreign=True,
     ), version
+
+
+def looked_through(rows: DataFrame, definition: TableDefinition, metrics: Mapping[str, str]) -> Mapping[str, Any]:
+    """The number of ``rows``, and other metrics of them, in one job.
+
+    Raises:
+        NullKeyError: a key has a null; naming some.
+    """
+    has_null = any_of(is_null(quote(k)) for k in definition.primaryKey)
+    values = Gathering({"rows": "count(1)", "nulls": count_where(has_null), **metrics}).of(rows)
+    if values["nulls"]:
+        raise _nulls(rows.filter(has_null), values, definition)
+    return values
 
 
 def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> NullKeyError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -221,6 +221,24 @@ class TimeTravel(Backend, Protocol):
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
+
+
+class Adopting(Backend, Protocol):
+    """A store of tables that are there before this library knows them (S16)."""
+
+    def fields(self) -> tuple[Field, ...]:
+        """The user's columns, as the table has them."""
+
+    def told_keys(self) -> dict[str, Any]:
+        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+
+    def adopt(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Makes a table that there is one of ours. Its rows stay as they are.
+
+        Raises:
+            NullKeyError: a row has a null in its key; nothing was changed.
+            ConcurrentCommitError: others have committed meanwhile.
+        """
 
 
 @runtime_checkable

@@ -160,6 +160,9 @@ class FileSystem(ABC):
             FileNotFoundError: there is no such directory.
         """
 
+    def sync_entries(self, path: str) -> None:  # noqa: B027 - most storages have no such notion
+        """Makes files that were just moved into a directory stay there after a power cut; what they hold has been synced before."""
+
 
 def split_scheme(path: str) -> tuple[str | None, str]:
     """The scheme of a path and the rest, the way Hadoop's ``Path`` reads text: nothing is percent-decoded.

@@ -9,7 +9,7 @@ read: a file says which one it was written in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -92,16 +92,23 @@ def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str])
         )
 
 
-def write(rows: DataFrame, file_format: str, path: str) -> None:
+def table_of(spark: SparkSession, name: str) -> DataFrame:
+    """The rows of a table in Spark's own catalog, whose files are of one of these formats."""
+    return spark.read.options(**_READING).table(name)
+
+
+def write(rows: DataFrame, file_format: str, path: str, partitions: Sequence[str] = ()) -> None:
     """Writes rows into a directory; one Spark job.
 
     Args:
         rows: what to write.
         file_format: ``"parquet"`` or ``"orc"``.
         path: of the directory.
+        partitions: columns whose values become the names of directories in it.
     """
     with _held_for(rows.sparkSession, file_format):
-        rows.write.format(_SOURCES[file_format]).options(**_WRITING).mode("append").save(path)
+        writer = rows.write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
+        writer.partitionBy(*partitions).save(path)
 
 
 @contextmanager

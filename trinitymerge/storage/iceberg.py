@@ -34,6 +34,7 @@ from trinitymerge.expressions import quote
 from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage import adopting, faults, telling
 from trinitymerge.storage.backend import Staged
+from trinitymerge.storage.catalogcolumns import columns_of, fields_now
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.icebergtable import MAIN, Link, is_lost_race
 from trinitymerge.storage.icebergversions import (
@@ -42,8 +43,6 @@ from trinitymerge.storage.icebergversions import (
     ON_TOP_OF,
     STATE,
     IcebergVersions,
-    columns_of,
-    fields_now,
     rows_of,
 )
 from trinitymerge.storage.logfiles import too_new

@@ -6,25 +6,21 @@ What a snapshot means to a table of this library stands in ``iceberg.py``.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.expressions import quote, text_literal
-from trinitymerge.settings import held
-from trinitymerge.spark_errors import is_sparks, quiet
+from trinitymerge.spark_errors import is_sparks
+from trinitymerge.storage.catalogs import CatalogTable, literal
 
 MAIN = "main"
 
-_PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 _TRIES = 8
 _FOR_EVER = 36_500  # days: a tag that says nothing would be subject to the table's history.expire.max-ref-age-ms
-_BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
 _WAP = ("spark.wap.id", "spark.wap.branch")
 _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
@@ -52,46 +48,13 @@ class Link:
         return int(self.summary.get(name, 0))
 
 
-def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of a table's name, without quotes.
-
-    Raises:
-        ValueError: it is no name.
-
-    Example:
-        >>> parts_of("lake.`my db`.orders")
-        ('lake', 'my db', 'orders')
-    """
-    found = _PART.findall(name)
-    if not found or ".".join(found) != name.strip():
-        raise ValueError(
-            f"{name!r} is no name of a table. Write it as in SQL: catalog.database.table, and parts with other characters in "
-            "backquotes."
-        )
-    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
-
-
-def literal(value: str) -> str:
-    """Text in a statement that takes no expression there, such as a comment or a property."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def is_lost_race(error: BaseException) -> bool:
     """True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
     return is_sparks(error) and "CommitFailedException" in str(error)
 
 
-class IcebergTable:
+class IcebergTable(CatalogTable):
     """A table in one of Iceberg's catalogs."""
-
-    def __init__(self, spark: SparkSession, name: str) -> None:
-        self.spark, self.parts = spark, _whole(spark, parts_of(name))
-        self.name = ".".join(quote(p) for p in self.parts)
-
-    def exists(self) -> bool:
-        """True if the catalog has a table of that name."""
-        return bool(self.spark.catalog.tableExists(self.name))
 
     def require_iceberg(self) -> None:
         """Checks the format of a table that there is.
@@ -108,15 +71,6 @@ class IcebergTable:
                 path=self.name,
                 format=str(kind),
             )
-
-    def sql(self, text: str) -> DataFrame:
-        """Runs a statement."""
-        with quiet(), held(self.spark, _BACKSLASHES):  # see literal()
-            return self.spark.sql(text)
-
-    def properties(self) -> dict[str, str]:
-        """The table's properties."""
-        return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
 
     def require_direct(self, *settings: str) -> None:
         """Checks that the session does not divert to elsewhere what is written to this table, or reads it from there.
@@ -138,14 +92,6 @@ class IcebergTable:
                     f"spark.conf.unset('{name}') before it.",
                     path=self.name,
                 )
-
-    def refresh(self) -> None:
-        """Forgets what the catalog has in memory: other processes may have committed."""
-        self.sql(f"REFRESH TABLE {self.name}")
-
-    def schema(self) -> StructType:
-        """Its columns, as they are now."""
-        return self.spark.table(self.name).schema
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -260,11 +206,3 @@ class IcebergTable:
                 if not is_lost_race(error) or again == _TRIES - 1:
                     raise
                 time.sleep(0.02 * (again + 1))
-
-
-def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A name with its catalog and database, as the session completes it."""
-    if len(parts) == 1:
-        parts = (spark.catalog.currentDatabase(), *parts)
-    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == "spark_catalog"
-    return parts if is_catalog and len(parts) > 2 else (spark.catalog.currentCatalog(), *parts)

@@ -7,30 +7,28 @@ each with the table after it in its summary, and those of other programs in betw
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge.columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
-from trinitymerge.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, Field, TableDefinition
+from trinitymerge.columns import SEQUENCE, VERSION
+from trinitymerge.definition import Field
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.expressions import (
     all_of,
     any_of,
-    cast,
     empty_frame,
     is_not_null,
     is_null,
     or_else,
-    physical_type,
     quote,
 )
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, Staged
+from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of, hidden_fields, with_columns_now
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
 from trinitymerge.storage.foreign import commit_of_others
 from trinitymerge.storage.icebergtable import MAIN, IcebergTable, Link
@@ -42,14 +40,6 @@ STATE, COMMIT, ON_TOP_OF = "trinitymerge.state", "trinitymerge.commit", "trinity
 
 KEPT = "trinitymerge"
 """The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
-
-HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
-"""What the table has beside the user's columns, and beside the tombstone of tables that declare none."""
-
-
-def hidden_fields(definition: TableDefinition) -> list[Field]:
-    """The library's columns in such a table."""
-    return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
 
 
 @attrs.frozen
@@ -198,12 +188,7 @@ class IcebergVersions:
         gone = [f.name for f in hidden_fields(before) if f.name not in names]
         if gone:
             raise self._without(gone, snapshot)
-        fields = fields_now(before.fields, self.columns)
-        if fields == before.fields:
-            return snapshot
-        definition = TableDefinition.from_json({**before.to_json(), "fields": [f.to_json() for f in fields]})
-        number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
-        return attrs.evolve(snapshot, definition=definition, definition_version=number)
+        return with_columns_now(snapshot, self.columns)
 
     def _without(self, gone: Sequence[str], snapshot: Snapshot) -> CorruptTableError:
         return CorruptTableError(
@@ -259,7 +244,7 @@ class IcebergVersions:
         found = next((c for c in self.versions() if c.version == version), None)
         if found is None:
             raise self._expired(version)
-        return self._as_now(self._at(found.link.id))
+        return with_columns_now(self._at(found.link.id), self.columns)
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time."""
@@ -370,16 +355,6 @@ class IcebergVersions:
         return None
 
 
-def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
-    """Columns by their names; null where there is none of that name."""
-    has = {n.lower() for n in rows.columns}
-    return rows.selectExpr(*[quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
-
-
-def _null(field: Field) -> str:
-    return f"{cast(Sql('NULL'), physical_type(field))} AS {quote(field.name)}"
-
-
 def rows_of(batches: Sequence[Batch]) -> Sql:
     """SQL that is true of the rows of some batches, in any snapshot that they are part of.
 
@@ -391,21 +366,3 @@ def rows_of(batches: Sequence[Batch]) -> Sql:
     if foreign:
         conditions += [is_null(SEQUENCE), Sql(f"{SEQUENCE} <= {max(foreign)}L")]
     return any_of(conditions)
-
-
-def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
-    """The user's columns as a table has them; those that it had before keep what is known of them besides."""
-    known = {f.name: f for f in before}
-    return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
-
-
-def _now(field: Field, before: Field | None) -> Field:
-    if before is None or before.type == field.type:
-        return before or field
-    return attrs.evolve(field, nullable=before.nullable, default=before.default)
-
-
-def user_fields(columns: StructType) -> list[Field]:
-    """The columns that are not the library's."""
-    found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
-    return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]

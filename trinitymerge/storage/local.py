@@ -154,6 +154,10 @@ class LocalFileSystem(FileSystem):
             _sync_directory(directory)
         _sync_directory(os.path.dirname(root))
 
+    def sync_entries(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        _sync_directory(self.os_path(path))
+
 
 def _raise(error: OSError) -> None:
     raise error

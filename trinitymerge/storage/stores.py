@@ -10,10 +10,15 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTravel
+from trinitymerge.storage.catalogs import CatalogTable
+from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.plaintable import CATALOG, FORMATS
 
-_ICEBERG = "iceberg:"
+_INSTEAD = "looks after its files itself. Use its own means for that."
+
+_NAMED = "catalog:"
 
 
 def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
@@ -28,25 +33,27 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         UnsupportedStorageError: no store can keep a table there (S33), or there is none for the format.
         ValueError: the name is none.
     """
-    if using is None and path.startswith(_ICEBERG):
-        path, using = path.removeprefix(_ICEBERG), "iceberg"
+    if using is None and path.startswith(_NAMED):
+        return store_of_name(spark, path.removeprefix(_NAMED))
     if using is None:
         return ManagedBackend(spark, path)
     if using.lower() == "iceberg":
         return IcebergBackend(spark, path)
+    if using.lower() in FORMATS:
+        return CatalogBackend(spark, path, using.lower())
     raise UnsupportedStorageError(
-        f"There is no store for tables of the format '{using}'. Take using='iceberg', or leave it out for a managed table at a "
-        "path.",
+        f"There is no store for tables of the format '{using}'. Take using='iceberg', 'parquet' or 'orc', or leave it out for a "
+        "managed table at a path.",
         format=using,
     )
 
 
 def address_of(store: Backend) -> str:
     """What :func:`store_of` finds a store by in another session, or years later: text, which a session is not."""
-    return f"{_ICEBERG}{store.path}" if isinstance(store, IcebergBackend) else store.path
+    return f"{_NAMED}{store.path}" if isinstance(store, (IcebergBackend, CatalogBackend)) else store.path
 
 
-def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:
+def store_of_name(spark: SparkSession, name: str) -> IcebergBackend | CatalogBackend:
     """The store of a table that a catalog has.
 
     Raises:
@@ -54,7 +61,11 @@ def store_of_name(spark: SparkSession, name: str) -> IcebergBackend:
         UnsupportedStorageError: the table is of a format that there is no store for.
         ValueError: the name is none.
     """
-    store = IcebergBackend(spark, name)
+    table = CatalogTable(spark, name)
+    is_icebergs = table.parts[0] != CATALOG or (
+        table.exists() and table.described().get("Provider", "").lower() == "iceberg"
+    )
+    store = IcebergBackend(spark, name) if is_icebergs else CatalogBackend(spark, name)
     store.require_table()
     return store
 
@@ -85,7 +96,7 @@ def maintained(store: Backend, call: str) -> Maintained:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Maintained):
-        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
     return store
 
 
@@ -100,7 +111,7 @@ def replacing(store: Backend, call: str) -> Replacing:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Replacing):
-        raise _unsupported(store, call, "looks after its files itself. Use its own means for that.")
+        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
     return store
 
 

@@ -1,0 +1,88 @@
+"""Tables in Spark's catalogs, whatever their format: their names, and what any of them can be asked (S16).
+
+Owns: how a name is read and completed, and the statements that every catalog knows. What only one format has stands in
+``icebergtable.py`` and ``plaintable.py``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge.expressions import quote
+from trinitymerge.settings import held
+from trinitymerge.spark_errors import quiet
+
+_BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
+_PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of a table's name, without quotes.
+
+    Raises:
+        ValueError: it is no name.
+
+    Example:
+        >>> parts_of("lake.`my db`.orders")
+        ('lake', 'my db', 'orders')
+    """
+    found = _PART.findall(name)
+    if not found or ".".join(found) != name.strip():
+        raise ValueError(
+            f"{name!r} is no name of a table. Write it as in SQL: catalog.database.table, and parts with other characters in "
+            "backquotes."
+        )
+    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
+
+
+def literal(value: str) -> str:
+    """Text in a statement that takes no expression there, such as a comment or a property."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+class CatalogTable:
+    """A table in one of the session's catalogs."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark, self.parts = spark, _whole(spark, parts_of(name))
+        self.name = ".".join(quote(p) for p in self.parts)
+
+    def exists(self) -> bool:
+        """True if the catalog has a table of that name."""
+        return bool(self.spark.catalog.tableExists(self.name))
+
+    def sql(self, text: str) -> DataFrame:
+        """Runs a statement."""
+        with quiet(), held(self.spark, _BACKSLASHES):  # see literal()
+            return self.spark.sql(text)
+
+    def described(self) -> dict[str, str]:
+        """What ``DESCRIBE TABLE EXTENDED`` says besides the columns, by its names for it."""
+        rows = [tuple(r) for r in self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()]
+        names = [r[0] for r in rows]
+        start = names.index("# Detailed Table Information") if "# Detailed Table Information" in names else len(rows)
+        return {r[0]: r[1] for r in rows[start + 1 :]}
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+
+    def refresh(self) -> None:
+        """Forgets what the catalog has in memory: other processes may have committed."""
+        self.sql(f"REFRESH TABLE {self.name}")
+
+    def schema(self) -> StructType:
+        """Its columns, as they are now."""
+        return self.spark.table(self.name).schema
+
+
+def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A name with its catalog and database, as the session completes it."""
+    if len(parts) == 1:
+        parts = (spark.catalog.currentDatabase(), *parts)
+    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == "spark_catalog"
+    return parts if is_catalog and len(parts) > 2 else (spark.catalog.currentCatalog(), *parts)

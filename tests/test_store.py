@@ -42,7 +42,7 @@ def test_store(check, file_format, spark, tmp_path):
 class Plain:
     """A store that has the methods of ``Backend`` and no others."""
 
-    def __init__(self, spark, path):
+    def __init__(self, spark, path, using=None):
         store = ManagedBackend(spark, path)
         self.spark, self.path = spark, store.path
         for name in PLAIN:

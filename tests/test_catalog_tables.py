@@ -25,6 +25,7 @@ from trinitymerge.errors import (
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Maintained, Replacing, TimeTravel
 from trinitymerge.storage.catalogtable import CatalogBackend
+from trinitymerge.storage.plaintable import why_not
 from trinitymerge.storage.stagedfiles import DIRECTORY, KEPT_MS
 
 KEYS = {"primaryKey": "id", "watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -300,6 +301,7 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "INT96",
     "spark.sql.parquet.writeLegacyFormat": "true",
     "spark.sql.caseSensitive": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
 }
 
 
@@ -390,6 +392,11 @@ def test_S16_other_tables_are_refused(statement, spark, name):
             TrinityTable.forName(spark, name, "id")
     finally:
         spark.sql(f"DROP {'VIEW' if 'VIEW' in statement else 'TABLE'} {name}")
+
+
+def test_S16_a_table_of_hives_serde_is_refused():
+    told = {"Type": "MANAGED", "Provider": "hive"}  # a catalog in memory has none
+    assert "it is a table of Hive's serde" in why_not(("spark_catalog", "default", "t"), told)
 
 
 def test_S16_what_is_no_table_of_the_catalog_is_refused(spark):

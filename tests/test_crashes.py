@@ -458,7 +458,7 @@ def test_every_fault_point_of_the_package_is_a_case():
     elsewhere = {
         *iceberg.FAULT_POINTS,
         *catalogtable.FAULT_POINTS,
-    }  # test_iceberg.py and test_catalog_tables.py kill there
+    }  # test_iceberg.py, test_catalog_tables.py kill there
     assert declared == placed == {step for steps in STEPS.values() for step in steps} | elsewhere
 
 

@@ -32,6 +32,7 @@ from trinitymerge.expressions import quote, text_literal
 from trinitymerge.maintenance.constraining import default_of
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
+from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage.backend import Adopting, Backend
 from trinitymerge.storage.entries import Commit, Snapshot, current_user
@@ -118,7 +119,7 @@ def adopted(store: Adopting, *keys: str | Iterable[str] | None) -> None:
             store.snapshot()
         given = keys if keys[0] is not None else tuple(told.values())
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
-        with contextlib.suppress(ConcurrentCommitError):  # of another who has done the same
+        with held(store.spark, LITERAL_NAMES), contextlib.suppress(ConcurrentCommitError):  # another has done the same
             store.adopt(definition, current_user())
             return
     found = store.snapshot().definition

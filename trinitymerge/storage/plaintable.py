@@ -59,7 +59,7 @@ class PlainTable(CatalogTable):
             UnsupportedStorageError: merges into such a table are not possible.
         """
         told = self.described()
-        why = _why_not(self.parts, told)
+        why = why_not(self.parts, told)
         if why:
             path = ".".join(self.parts)
             raise UnsupportedStorageError(
@@ -111,7 +111,7 @@ class PlainTable(CatalogTable):
             )
 
 
-def _why_not(parts: Sequence[str], told: dict[str, str]) -> str:
+def why_not(parts: Sequence[str], told: dict[str, str]) -> str:
     """Why a table cannot be merged into, and what to do; an empty string if it can."""
     kind, provider = told.get("Type", ""), told.get("Provider", "unknown").lower()
     if kind == "VIEW" or "View Text" in told:

@@ -25,6 +25,7 @@ _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 _TRIES = 8
 _FOR_EVER = 36_500  # days: a tag that says nothing would be subject to the table's history.expire.max-ref-age-ms
 _BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
+_MODE = "distribution-mode"
 _WAP = ("spark.wap.id", "spark.wap.branch")
 _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
@@ -47,9 +48,9 @@ class Link:
     operation: str
     summary: Mapping[str, str]
 
-    def count(self, name: str) -> int:
-        """A number of its summary; 0 if it is not there."""
-        return int(self.summary.get(name, 0))
+    def count(self, name: str, unknown: int = 0) -> int:
+        """A number of its summary, or another one if it is not there: engines need not tell them."""
+        return int(self.summary.get(name, unknown))
 
 
 def parts_of(name: str) -> tuple[str, ...]:
@@ -88,6 +89,7 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
         self.name = ".".join(quote(p) for p in self.parts)
+        self._mode: str | None = None
 
     def exists(self) -> bool:
         """True if the catalog has a table of that name."""
@@ -198,10 +200,22 @@ class IcebergTable:
             rows: with all columns of the table, in any order.
             told: what its summary says.
         """
-        writer = rows.writeTo(self._on(branch))
+        writer = rows.writeTo(self._on(branch)).option(_MODE, self._distribution())
         for key, value in told.items():
             writer = writer.option(f"snapshot-property.{key}", value)
         self._once_seen(writer.append)
+
+    def _distribution(self) -> str:
+        """How rows are distributed among writing tasks: as Iceberg would, but for ranges.
+
+        To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
+        """
+        if self._mode is None:
+            told = self.spark.conf.get(f"spark.sql.iceberg.{_MODE}", None) or self.properties().get(
+                f"write.{_MODE}", ""
+            )
+            self._mode = "none" if told.lower() == "none" else "hash"
+        return self._mode
 
     def delete(self, branch: str, where: str) -> None:
         """Deletes rows from a branch; whole files where it can."""

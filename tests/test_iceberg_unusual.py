@@ -203,3 +203,9 @@ def test_S7_quotes_and_backslashes_in_names_and_comments(escaped, spark):
         assert told[0]["data_type"] == 'it\'s a \\ "quote"'
     finally:
         spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+
+
+def test_S7_dots_within_names_are_refused(spark):
+    """Iceberg's cached list of branches is not forgotten there: what has just been committed would not be found."""
+    with pytest.raises(UnsupportedStorageError, match=r"dot within a part of its name \(a\.b\).*Rename it"):
+        TrinityTable.create(spark, "lake.db.`a.b`", "id INT", primaryKey="id", using="iceberg")

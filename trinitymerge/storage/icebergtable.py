@@ -90,6 +90,13 @@ class IcebergTable:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
         self.name = ".".join(quote(p) for p in self.parts)
         self._mode: str | None = None
+        dotted = [p for p in self.parts if "." in p]
+        if dotted:
+            raise UnsupportedStorageError(
+                f"{self.name} has a dot within a part of its name ({', '.join(dotted)}). What Iceberg's catalogs keep in memory of "
+                "the snapshots of such a table does not follow its commits, so it cannot be merged into. Rename it.",
+                path=self.name,
+            )
 
     def exists(self) -> bool:
         """True if the catalog has a table of that name."""

@@ -53,8 +53,8 @@ BATCH = column(
     "STRING",
     "the id of the row's batch: the name of its directory; in plain tables a column",
     "storage.parquet",
-    "elsewhere.dialects history.explanation storage.catalogcolumns storage.catalogtable storage.directories storage.filecolumns maintenance.purge "
-    "maintenance.purgewhere",
+    "elsewhere.dialects history.explanation storage.catalogcolumns storage.catalogtable storage.directories "
+    "storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
 SEQUENCE = column(

@@ -29,14 +29,14 @@ def commit_of_others(link: Link, before: Snapshot) -> Commit:
     added: list[Batch] = []
     removed: list[str] = []
     if link.operation == "append":
-        rows = link.count("added-records")
+        rows = link.count("added-records", unknown=1)
         added = [_rows(link, rows, link.count("added-data-files"), link.count("added-files-size"), 0)] if rows else []
     elif link.operation == "delete":
         removed = [b.id for b in before.batches]
         added = [attrs.evolve(b, id=f"{b.id.partition('-since-')[0]}-since-{link.id}") for b in before.batches]
     elif link.operation != "replace":
         removed = [b.id for b in before.batches]
-        rows = link.count("total-records")
+        rows = link.count("total-records", unknown=1)
         files, size = link.count("total-data-files"), link.count("total-files-size")
         added = [_rows(link, rows, files, size, before.version + 1)] if rows else []
     operation = OPERATIONS.get(link.operation, "OVERWRITE")

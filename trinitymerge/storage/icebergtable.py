@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.expressions import quote, text_literal
@@ -21,6 +21,7 @@ MAIN = "main"
 
 _TRIES = 8
 _FOR_EVER = 36_500  # days: a tag that says nothing would be subject to the table's history.expire.max-ref-age-ms
+_MODE = "distribution-mode"
 _WAP = ("spark.wap.id", "spark.wap.branch")
 _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
@@ -43,9 +44,9 @@ class Link:
     operation: str
     summary: Mapping[str, str]
 
-    def count(self, name: str) -> int:
-        """A number of its summary; 0 if it is not there."""
-        return int(self.summary.get(name, 0))
+    def count(self, name: str, unknown: int = 0) -> int:
+        """A number of its summary, or another one if it is not there: engines need not tell them."""
+        return int(self.summary.get(name, unknown))
 
 
 def is_lost_race(error: BaseException) -> bool:
@@ -55,6 +56,17 @@ def is_lost_race(error: BaseException) -> bool:
 
 class IcebergTable(CatalogTable):
     """A table in one of Iceberg's catalogs."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        super().__init__(spark, name)
+        self._mode: str | None = None
+        dotted = [p for p in self.parts if "." in p]
+        if dotted:
+            raise UnsupportedStorageError(
+                f"{self.name} has a dot within a part of its name ({', '.join(dotted)}). What Iceberg's catalogs keep in memory of "
+                "the snapshots of such a table does not follow its commits, so it cannot be merged into. Rename it.",
+                path=self.name,
+            )
 
     def require_iceberg(self) -> None:
         """Checks the format of a table that there is.
@@ -144,10 +156,22 @@ class IcebergTable(CatalogTable):
             rows: with all columns of the table, in any order.
             told: what its summary says.
         """
-        writer = rows.writeTo(self._on(branch))
+        writer = rows.writeTo(self._on(branch)).option(_MODE, self._distribution())
         for key, value in told.items():
             writer = writer.option(f"snapshot-property.{key}", value)
         self._once_seen(writer.append)
+
+    def _distribution(self) -> str:
+        """How rows are distributed among writing tasks: as Iceberg would, but for ranges.
+
+        To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
+        """
+        if self._mode is None:
+            told = self.spark.conf.get(f"spark.sql.iceberg.{_MODE}", None) or self.properties().get(
+                f"write.{_MODE}", ""
+            )
+            self._mode = "none" if told.lower() == "none" else "hash"
+        return self._mode
 
     def delete(self, branch: str, where: str) -> None:
         """Deletes rows from a branch; whole files where it can."""

@@ -160,7 +160,7 @@ class CopiedTable(FedTable):
 
         Args:
             spark: the session.
-            path: of the new table, as for :meth:`create`.
+            path: of the new table, as for ``create``.
             source: the dimension; evaluated once.
             primaryKey: what the rows are versions of, without the interval.
             validFrom: the column that says from when a row holds; null is from the beginning.
@@ -168,7 +168,7 @@ class CopiedTable(FedTable):
             openEnd: another value of ``validTo`` that means the same, such as ``"9999-12-31"``.
             endInclusive: ``validTo`` is the last moment that belongs to the interval: the next whole number, last decimal place,
                 day or microsecond ends it.
-            fileFormat: as for :meth:`create`.
+            fileFormat: as for ``create``.
             properties: likewise.
             comment: likewise.
 

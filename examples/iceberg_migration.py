@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import TrinityTable
 
-NAME = "lake.shop.orders"
+NAME = "lake.sales.orders"
 LATE = 2
 """The night, counted from the last, whose changes arrive after all others."""
 

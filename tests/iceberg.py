@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import TrinityTable
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.expressions import physical_schema
 from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
@@ -25,13 +26,13 @@ from trinitymerge.storage.iceberg import IcebergBackend
 
 LANE = {
     "test_merge.py": 6,
-    "test_properties.py": 4,
-    "test_late_changes.py": 6,
-    "test_inserts.py": 6,
-    "test_partial_updates.py": 6,
-    "test_changes.py": 6,
-    "test_paths.py": 8,
-    "test_reader.py": 6,
+    "test_properties.py": 6,
+    "test_late_changes.py": 8,
+    "test_inserts.py": 8,
+    "test_partial_updates.py": 8,
+    "test_changes.py": 8,
+    "test_paths.py": 12,
+    "test_reader.py": 8,
 }
 """Files about what rows come to, and the share of their tests that runs: one in so many, chosen by name."""
 
@@ -96,7 +97,10 @@ def write(
     rows = [(*(row[c] for c in columns), n) for n, (_, some) in enumerate(batches, 1) for row in some]
     frame = spark.createDataFrame(rows, physical_schema([*definition.stored_fields, HIDDEN[0]]), verifySchema=False)
     store = IcebergBackend(spark, new_name())
-    now = store.create(definition, None)
+    try:
+        now = store.create(definition, None)
+    except InvalidDefinitionError as error:
+        pytest.skip(f"Iceberg cannot keep it: {error}"[:150])
     for batch, _ in batches:
         now = now.apply(now.next_commit("TEST", added=(batch,)))
     return _made(spark, now, frame.coalesce(1), store)

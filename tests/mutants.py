@@ -131,9 +131,9 @@ MUTANTS = (
     Mutant(
         "tombstones are filtered out before rows are resolved (S14)",
         "reader.py",
-        "    return _first_per_key(rows, definition, [*_freshest",
+        "    return _first_per_key(rows, definition, order).drop(",
         '    rows = rows.filter(f"NOT {is_tombstone(definition)}")\n'
-        "    return _first_per_key(rows, definition, [*_freshest",
+        "    return _first_per_key(rows, definition, order).drop(",
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
     Mutant(

@@ -111,7 +111,7 @@ def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBac
         store = IcebergBackend(spark, new_name())
         store.create(now.definition, None)
     since = int(store.snapshot().checksum)
-    branch = store.put([], since).branch
+    branch = store.put(since).branch
     fields = [Field.from_json(f) for f in store.columns.jsonValue()["fields"]]
     store.table.append(branch, columns_of(rows, fields), {})
     commit = Commit(version=now.version, timestamp_ms=max(now.timestamp_ms, now_ms()), operation="TEST")

@@ -183,6 +183,19 @@ def test_S36a_micro_batches_are_merged_once(events, spark):
     assert [(r.version, bool(r.skipped)) for r in results] == [(3, False), (3, True), (4, False)]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda spark: TrinityTable.create(spark, "lake.db.t", "id INT", "id", using="iceberg"),
+        lambda spark: TrinityTable.forName(spark, "lake.db.t", "id"),
+    ],
+    ids=["create", "forName"],
+)
+def test_S16_a_catalog_that_the_session_does_not_have_is_named(call, spark):
+    with pytest.raises(TableNotFoundError, match=r"There is no table lake\.db\.t: the session has no catalog 'lake'"):
+        call(spark)
+
+
 CANNOT = {
     "compact()": lambda t, spark: t.compact(),
     "vacuum()": lambda t, spark: t.vacuum(),

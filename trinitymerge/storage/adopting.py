@@ -14,12 +14,13 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.columns import SEQUENCE
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import NullKeyError, counted
+from trinitymerge.errors import InvalidDefinitionError, NullKeyError, TableExistsError, counted
 from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
 from trinitymerge.observation import Gathering
+from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.statistics import watermark_metrics, watermark_of
 from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of, hidden_fields
-from trinitymerge.storage.catalogs import literal
+from trinitymerge.storage.catalogs import CatalogTable, literal
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.icebergtable import Link
 
@@ -37,6 +38,31 @@ def creating(name: str, definition: TableDefinition, using: str = "iceberg", hid
         own["write.format.default"] = definition.fileFormat
     properties = f" TBLPROPERTIES ({', '.join(map(_pair, own.items()))})" if own else ""
     return f"CREATE TABLE {name} ({', '.join(columns)}) USING {using}{comment}{properties}"
+
+
+def create(
+    table: CatalogTable, definition: TableDefinition, using: str = "iceberg", hidden: Sequence[Field] = HIDDEN
+) -> None:
+    """Creates an empty table in its catalog.
+
+    Raises:
+        TableExistsError: the catalog has one of that name.
+        InvalidDefinitionError: the format has no such type.
+    """
+    try:
+        if not table.exists():
+            table.sql(creating(table.name, definition, using, hidden))
+            return
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        if "ALREADY_EXISTS" not in str(error):
+            raise InvalidDefinitionError(f"{table.shown} cannot be created: {spark_text(error)}") from None
+    raise TableExistsError(
+        f"There is a table {table.shown} already. Open it with TrinityTable.forName, and name its keys if it is none of "
+        "trinitymerge's yet.",
+        path=table.shown,
+    )
 
 
 def adding(name: str, definition: TableDefinition, columns: StructType, hidden: Sequence[Field] = HIDDEN) -> str | None:

@@ -11,11 +11,15 @@ import re
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from trinitymerge.errors import TableNotFoundError
 from trinitymerge.expressions import quote
 from trinitymerge.settings import held
 from trinitymerge.spark_errors import quiet
 
 _BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
+SPARKS_OWN = "spark_catalog"
+"""The name of Spark's own catalog."""
+
 _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 
 
@@ -51,6 +55,11 @@ class CatalogTable:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
         self.name = ".".join(quote(p) for p in self.parts)
 
+    @property
+    def shown(self) -> str:
+        """Its name for people, without quotes."""
+        return ".".join(self.parts)
+
     def exists(self) -> bool:
         """True if the catalog has a table of that name."""
         return bool(self.spark.catalog.tableExists(self.name))
@@ -81,8 +90,21 @@ class CatalogTable:
 
 
 def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A name with its catalog and database, as the session completes it."""
+    """A name with its catalog and database, as the session completes it.
+
+    Raises:
+        TableNotFoundError: the session has no such catalog.
+    """
     if len(parts) == 1:
         parts = (spark.catalog.currentDatabase(), *parts)
-    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == "spark_catalog"
-    return parts if is_catalog and len(parts) > 2 else (spark.catalog.currentCatalog(), *parts)
+    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == SPARKS_OWN
+    if is_catalog and len(parts) > 2:
+        return parts
+    current = spark.catalog.currentCatalog()
+    if current == SPARKS_OWN and len(parts) > 2:
+        raise TableNotFoundError(
+            f"There is no table {'.'.join(parts)}: the session has no catalog '{parts[0]}', and its own knows databases without "
+            f"further parts only. Start the session with spark.sql.catalog.{parts[0]}, as the catalog's documentation says.",
+            path=".".join(parts),
+        )
+    return (current, *parts)

@@ -25,8 +25,6 @@ from trinitymerge.errors import (
     ConcurrentCommitError,
     CorruptTableError,
     FilesVacuumedError,
-    InvalidDefinitionError,
-    TableExistsError,
     TableNotFoundError,
     UnsupportedStorageError,
 )
@@ -41,7 +39,6 @@ from trinitymerge.expressions import (
     text_literal,
 )
 from trinitymerge.keyrange import KeyRange
-from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage import adopting, faults, telling
 from trinitymerge.storage.backend import Batches, Staged
@@ -133,26 +130,10 @@ class CatalogBackend:
             UnsupportedStorageError: the table shall have history, or merges into such a table are not possible.
         """
         definition = attrs.evolve(definition, fileFormat=self._format)
-        if self.table.exists():
-            raise self._taken()
         self._require_possible(definition)
         check_storable(definition)
-        try:
-            self.table.sql(adopting.creating(self.table.name, definition, self._format, HIDDEN))
-        except Exception as error:
-            if "ALREADY_EXISTS" in str(error):
-                raise self._taken() from None
-            if not is_sparks(error):
-                raise
-            raise InvalidDefinitionError(f"{self.path} cannot be created: {spark_text(error)}") from None
+        adopting.create(self.table, definition, self._format, HIDDEN)
         return self.adopt(definition, user, "CREATE")
-
-    def _taken(self) -> TableExistsError:
-        return TableExistsError(
-            f"There is a table {self.path} already. Open it with TrinityTable.forName, and name its keys if it is none of "
-            "trinitymerge's yet.",
-            path=self.path,
-        )
 
     def _require_possible(self, definition: TableDefinition) -> None:
         if definition.history:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -26,12 +26,9 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
     FilesVacuumedError,
-    InvalidDefinitionError,
-    TableExistsError,
     UnsupportedStorageError,
 )
 from trinitymerge.expressions import quote
-from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.storage import adopting, faults, telling
 from trinitymerge.storage.backend import Staged
 from trinitymerge.storage.catalogcolumns import columns_of, fields_now
@@ -92,25 +89,9 @@ class IcebergBackend(IcebergVersions):
             InvalidDefinitionError: Iceberg has no such type.
             UnsupportedStorageError: the table shall have history.
         """
-        if self.table.exists():
-            raise self._taken()
         self._require_possible(definition)
-        try:
-            self.table.sql(adopting.creating(self.table.name, definition))
-        except Exception as error:
-            if "ALREADY_EXISTS" in str(error):
-                raise self._taken() from None
-            if not is_sparks(error):
-                raise
-            raise InvalidDefinitionError(f"{self.path} cannot be created: {spark_text(error)}") from None
+        adopting.create(self.table, definition)
         return self.adopt(definition, user, "CREATE")
-
-    def _taken(self) -> TableExistsError:
-        return TableExistsError(
-            f"There is a table {self.path} already. Open it with TrinityTable.forName, and name its keys if it is none of "
-            "trinitymerge's yet.",
-            path=self.path,
-        )
 
     def _require_possible(self, definition: TableDefinition) -> None:
         if definition.history:
@@ -151,7 +132,7 @@ class IcebergBackend(IcebergVersions):
         commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
         empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
-        branch = self.put([], head).branch
+        branch = self.put(head).branch
         if self._publish(branch, commit, after, head, is_first=True) is None:
             self._drop(branch)
             raise ConcurrentCommitError(
@@ -183,7 +164,7 @@ class IcebergBackend(IcebergVersions):
                 path=self.path,
             )
         base = self._latest or self.snapshot()
-        written = self.put([(rows, base.version + 1)], int(base.checksum))
+        written = self.put(int(base.checksum), rows, base.version + 1)
         batch_id = written.branch.partition("_")[2]
         link = self._only(written.link)
         self._written[batch_id] = written
@@ -191,14 +172,14 @@ class IcebergBackend(IcebergVersions):
         files, size = link.count("added-data-files"), link.count("added-files-size")
         return Staged(batch_id, files, size, rows.schema, definition)
 
-    def put(self, batches: Sequence[tuple[DataFrame, int]], since: int | None) -> _Written:
-        """Makes a branch with some rows, on top of a snapshot; each of them says which version it is of."""
+    def put(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
+        """Makes a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
         self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
         try:
             self.table.branch(branch, since)
-            for rows, sequence in batches:
+            if rows is not None:
                 columns = columns_of(rows, fields)
                 numbered = columns.drop(SEQUENCE).selectExpr("*", f"{sequence}L AS {SEQUENCE}")
                 self.table.append(branch, numbered, {BATCH_ID: batch_id})
@@ -210,7 +191,7 @@ class IcebergBackend(IcebergVersions):
             if is_lost_race(error):
                 raise self._crowded() from error
             raise
-        return _Written(branch, since, link, batches[-1][1] if batches else 0)
+        return _Written(branch, since, link, sequence)
 
     def _only(self, id: int) -> Link:
         (link,) = self.table.links(f"snapshot_id = {id}")
@@ -288,7 +269,7 @@ class IcebergBackend(IcebergVersions):
             (batch,) = commit.added  # no commit to such a table brings several
             branch = self._on_top_of(since, batch, commit.version, heads).branch
         else:
-            branch = self.put([], since).branch
+            branch = self.put(since).branch
         removed = [b for b in base.batches if b.id in commit.removed]
         if removed:
             try:
@@ -305,7 +286,7 @@ class IcebergBackend(IcebergVersions):
             raise self._vacuumed(batch.id)
         is_ready = (written.since, written.sequence, written.link) == (since, sequence, heads[written.branch])
         if not is_ready:
-            before, written = written, self.put([(self._rows_of(written), sequence)], since)
+            before, written = written, self.put(since, self._rows_of(written), sequence)
             self._written[batch.id] = written
             self._drop(before.branch)
         return written

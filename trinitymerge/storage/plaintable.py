@@ -14,12 +14,9 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.expressions import quote, text_literal
-from trinitymerge.storage.catalogs import CatalogTable, literal
+from trinitymerge.storage.catalogs import SPARKS_OWN, CatalogTable, literal
 from trinitymerge.storage.filesystem import FileSystem, filesystem_for
 from trinitymerge.storage.formats import table_of
-
-CATALOG = "spark_catalog"
-"""Spark's name of its own catalog."""
 
 FORMATS = ("parquet", "orc")
 
@@ -121,11 +118,11 @@ def why_not(parts: Sequence[str], told: dict[str, str]) -> str:
             "it is a table of Hive's serde, whose files Spark treats otherwise. Make one with USING parquet or USING orc of it, or "
             "a managed table with TrinityTable.convert."
         )
-    if parts[0] != CATALOG or provider not in FORMATS:
+    if parts[0] != SPARKS_OWN or provider not in FORMATS:
         return (
             f"it is a table of the format '{provider}' in the catalog {parts[0]}. Of tables in catalogs, those of Iceberg can be, "
-            f"and those of Parquet and ORC files in {CATALOG}. Read this one with TrinityTable.external, or make a managed table "
-            "of it with TrinityTable.convert."
+            f"and those of Parquet and ORC files in {SPARKS_OWN}. Read this one with TrinityTable.external, or make a managed "
+            "table of it with TrinityTable.convert."
         )
     if told.get("Num Buckets", "0") not in ("0", "-1"):
         return (

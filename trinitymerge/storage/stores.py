@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTravel
-from trinitymerge.storage.catalogs import CatalogTable
+from trinitymerge.storage.catalogs import SPARKS_OWN, CatalogTable
 from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
-from trinitymerge.storage.plaintable import CATALOG, FORMATS
+from trinitymerge.storage.plaintable import FORMATS
 
 _INSTEAD = "looks after its files itself. Use its own means for that."
 
@@ -62,7 +62,7 @@ def store_of_name(spark: SparkSession, name: str) -> IcebergBackend | CatalogBac
         ValueError: the name is none.
     """
     table = CatalogTable(spark, name)
-    is_icebergs = table.parts[0] != CATALOG or (
+    is_icebergs = table.parts[0] != SPARKS_OWN or (
         table.exists() and table.described().get("Provider", "").lower() == "iceberg"
     )
     store = IcebergBackend(spark, name) if is_icebergs else CatalogBackend(spark, name)

@@ -411,3 +411,9 @@ def test_every_refusal_is_an_error_of_this_library(events):
     for name in WRITES | ASKS_ITS_LOG:
         with pytest.raises(TrinityMergeError):
             getattr(events, name)()
+
+
+def test_S16_an_external_table_cannot_remember_how_far_it_has_come(spark, tmp_path, events):
+    table = TrinityTable.create(spark, str(tmp_path / "t"), "id INT", "id")
+    with refused(InvalidMergeError, "takes the table that the changes are merged into, got trinitymerge.ExternalTable"):
+        table.changesSince(events, "app")

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge import reader
 from trinitymerge.elsewhere.asking import sql_for
 from trinitymerge.elsewhere.exporting import ExportResult, export
+from trinitymerge.errors import InvalidMergeError, kind_of
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explanation import why
 from trinitymerge.history.increments import Increment, increment
@@ -112,7 +113,8 @@ class TableWithAPast(MaintainedTable):
             The changes, and the transaction to merge them with. The first time they lead there from the empty table.
 
         Raises:
-            InvalidMergeError: since then the table was restored or purged, or it is another one; it says how to start over.
+            InvalidMergeError: since then the table was restored or purged, or it is another one, and how to start over; or the
+                target is no table of this library.
             TableNotFoundError: a vacuum has removed files of the version that the other table knows.
 
         Example:
@@ -132,6 +134,11 @@ class TableWithAPast(MaintainedTable):
         """
         if not isinstance(appId, str) or not appId:
             raise ValueError(f"changesSince takes the name of the feed, got {appId!r}.")
+        if not isinstance(target, MaintainedTable):
+            raise InvalidMergeError(
+                f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
+                "it has come. Create one, or open it with TrinityTable.forPath."
+            )
         return increment(
             time_travel(self._backend, "changesSince()"), self._readable().version, target._snapshot(), appId
         )

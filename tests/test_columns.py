@@ -98,6 +98,38 @@ def test_S7a_what_cannot_be_stored_is_refused_when_the_table_is_created(spark, t
         assert not (tmp_path / str(i)).exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("TIMESTAMP", "{}"),
+        ("STRUCT<x: INT, at: TIMESTAMP>", "named_struct('x', 1, 'at', {})"),
+        ("MAP<INT, ARRAY<STRUCT<at: TIMESTAMP>>>", "map(1, array(NULL, named_struct('at', {})), 2, NULL)"),
+        ("MAP<TIMESTAMP, INT>", "map({}, 1)"),
+    ],
+)
+def test_S7a_timestamps_that_orc_files_give_back_a_second_later_are_refused(spark, tmp_path, kind, value):
+    """Of all in the second before 1970, each is kept exactly or refused, and what is refused changes nothing."""
+    table = new_table(spark, tmp_path / "orc", f"id INT, v {kind}", fileFormat="orc")
+
+    def at(micros):
+        return spark.sql(f"SELECT 1 AS id, {value.format(f'timestamp_micros({micros})')} AS v")
+
+    def shown(rows):
+        return rows.selectExpr("CAST(v AS STRING)").collect()
+
+    for micros in (-1_000_001, -1_000_000, -999_001, 0, 1):
+        table.upsert(at(micros)).execute()
+        assert shown(table.toDF()) == shown(at(micros)), micros
+    before = table.version
+    for micros in (-999_000, -1):
+        with pytest.raises(InvalidMergeError, match="Column 'v' holds a timestamp in the last second before 1970"):
+            table.upsert(at(micros)).execute()
+        kept = new_table(spark, tmp_path / f"parquet{micros}", f"id INT, v {kind}")
+        kept.upsert(at(micros)).execute()
+        assert shown(kept.toDF()) == shown(at(micros)), micros
+    assert table.version == before
+
+
 @pytest.mark.parametrize("kind", [DecimalType(50, 2), DecimalType(5, -2), DecimalType(2, 5)])
 def test_S7a_decimals_that_python_can_name_but_no_file_can_keep(spark, tmp_path, kind):
     schema = StructType().add("id", IntegerType()).add("v", StructType().add("x", kind))

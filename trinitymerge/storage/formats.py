@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.settings import held
+from trinitymerge.storage import misread
 
 _SOURCES = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -105,9 +106,13 @@ def write(rows: DataFrame, file_format: str, path: str, partitions: Sequence[str
         file_format: ``"parquet"`` or ``"orc"``.
         path: of the directory.
         partitions: columns whose values become the names of directories in it.
+
+    A value that the files would give back as another one fails the job: see :mod:`trinitymerge.storage.misread`.
     """
     with _held_for(rows.sparkSession, file_format):
-        writer = rows.write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
+        writer = (
+            misread.refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
+        )
         writer.partitionBy(*partitions).save(path)
 
 

@@ -51,6 +51,7 @@ LAYERS = [
     "statistics",
     "keyrange",
     "keyjoin",
+    "sending",
     "soughtkeys",
     "foreign",
     "storage",

@@ -268,10 +268,10 @@ def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_me
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
-    overlay = Overlay.of(Batches.of(table._snapshot()))
+    overlay = Overlay.of(Batches.of(table._snapshot()), spark)
     assert (overlay is not None and overlay.deltas_win, len(Batches.of(table._snapshot()).pending)) == (True, 1)
     fill(table, spark, [row(550, 80)])
-    overlay = Overlay.of(Batches.of(table._snapshot()))
+    overlay = Overlay.of(Batches.of(table._snapshot()), spark)
     assert (overlay is not None, overlay.deltas_win) == (True, False), "this one may meet fresher rows"
     assert [r for r in live_rows(table) if r[0] in (1, 550)] == [row(1, 5), row(550, 90)]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge import foreign
@@ -30,6 +30,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.keyjoin import may_be_same_key, same_key
 from trinitymerge.keyrange import KeyRange
+from trinitymerge.sending import may_be_sent
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import is_at_least
@@ -99,7 +100,7 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
         with_hidden: all stored columns instead of the user's only.
     """
     definition = batches.definition
-    overlay = Overlay.of(batches)
+    overlay = Overlay.of(batches, backend.spark)
     rows = _unreplaced(backend, overlay) if overlay is not None and overlay.is_unique else latest(backend, batches)
     if any(b.tombstones for b in batches.batches):
         rows = rows.filter(f"NOT {is_tombstone(definition)}")
@@ -140,13 +141,13 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return _resolved(scan(batches), batches) if by_key else _latest(scan, batches, _OVERLAYS)
+    return _resolved(scan(batches), batches) if by_key else _latest(backend.spark, scan, batches, _OVERLAYS)
 
 
-def _latest(scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
+def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
     """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
-    overlay = Overlay.of(batches) if overlays else None
-    return _resolved(scan(batches), batches) if overlay is None else _overlaid(scan, overlay, overlays - 1)
+    overlay = Overlay.of(batches, spark) if overlays else None
+    return _resolved(scan(batches), batches) if overlay is None else _overlaid(spark, scan, overlay, overlays - 1)
 
 
 def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
@@ -205,9 +206,6 @@ def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
 
 # Overlays -------------------------------------------------------------------------------------------------------------
 
-OVERLAY_ROWS = 1_000_000
-"""Up to this many delta rows are sent to every task that scans the base, instead of shuffling the base."""
-
 _ROWS_OF_A_SMALL_FILE = 20_000
 
 
@@ -231,13 +229,13 @@ class Overlay:
     deltas_win: bool
 
     @classmethod
-    def of(cls, batches: Batches) -> Overlay | None:
+    def of(cls, batches: Batches, spark: SparkSession) -> Overlay | None:
         """The overlay of a table's batches, or None where full resolution is better or the only way."""
         base = batches.base or tuple(b for b in batches.batches[:1] if b.unique_keys)
         ids = {b.id for b in base}
         deltas = tuple(b for b in batches.batches if b.id not in ids)
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
-        if not base or not deltas or size > OVERLAY_ROWS or size * 2 > rows:
+        if not base or not deltas or size * 2 > rows or not may_be_sent(spark, size):
             return None
         pairs = [(d, b) for b in base for d in deltas if b.tiling is None or _is_later(d, b)]
         if not all(_is_later(d, b) for d, b in pairs):
@@ -306,20 +304,21 @@ def _mark(definition: TableDefinition, version: Sql) -> list[str]:
     ]
 
 
-def _overlaid(scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: int) -> DataFrame:
+def _overlaid(spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: int) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
 
     Args:
+        spark: the session.
         scan: the rows of batches.
         overlay: what to lay over what.
         overlays: how many more may be laid over one another.
     """
     definition = overlay.base.definition
     base = scan(overlay.base).drop(VERSION)
-    deltas = _latest(lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
+    deltas = _latest(spark, lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
     marks = _marks(deltas, overlay)
     fresher = FALSE
     if not overlay.deltas_win:

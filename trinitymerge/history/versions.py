@@ -40,6 +40,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.history.timeline import Timeline, begin, require_history, time_order
 from trinitymerge.history.values import equatable, moment
+from trinitymerge.sending import may_be_sent
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel
@@ -154,7 +155,7 @@ def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any
     pending = (*Batches.of(snapshot).pending, *snapshot.archives(LOOSE))
     if not pending:
         return timeline.as_stored(timeline.scan(settled))
-    if not settled or sum(b.rows for b in pending) > reader.OVERLAY_ROWS:
+    if not settled or not may_be_sent(timeline.backend.spark, sum(b.rows for b in pending)):
         return timeline.in_order(timeline.scan(snapshot.batches))
     return _laid_beside(timeline, settled, pending)
 

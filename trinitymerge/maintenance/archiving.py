@@ -32,6 +32,7 @@ from trinitymerge.history.timeline import Timeline
 from trinitymerge.maintenance.rewriting import Forget, wanted_files
 from trinitymerge.maintenance.tiling import Work
 from trinitymerge.observation import Gathering
+from trinitymerge.sending import may_be_sent
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of, stage
 from trinitymerge.statistics import is_above, watermark_metrics
@@ -167,7 +168,7 @@ class _Settling:
         due = {b.version for b in archives if self.forget.pays(b, 1)}
         if not pending or self.within == FALSE:
             return self._shortened([b for b in archives if b.version in due], staged)
-        few = sum(b.rows for b in pending) <= reader.OVERLAY_ROWS
+        few = may_be_sent(timeline.backend.spark, sum(b.rows for b in pending))
         changed = {b.version for b in archives} if not few else self._changed(archives) | due
         size = sum(b.bytes for b in (*pending, *(b for b in archives if b.version in changed)))
         replaced = tuple(b for b in archives if b.version in changed or b.bytes <= GROWTH * size)

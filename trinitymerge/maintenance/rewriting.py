@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader
@@ -131,6 +131,11 @@ class Dated:
         times = {version: backend.committed_at(version) for version in sorted(needed)}
         few = len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
         return cls(backend, times, few, within)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.backend.spark
 
     def scan(self, batches: Batches) -> DataFrame:
         """See :class:`~trinitymerge.storage.backend.Scanner`."""

@@ -88,6 +88,10 @@ class Staged:
 class Scanner(Protocol):
     """What reading takes."""
 
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+
     def scan(self, batches: Batches) -> DataFrame:
         """The stored columns of the batches as one lazy relation, and the commit version as :data:`trinitymerge.columns.VERSION`.
 

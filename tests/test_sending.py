@@ -1,0 +1,97 @@
+"""S13: pending rows are sent to the tasks that scan a table, up to some; beyond, all is shuffled, and nobody sees a difference."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import assertRows
+from tables import fill, live_rows, new_table
+
+from trinitymerge import reader, sending
+from trinitymerge.history import versions
+from trinitymerge.maintenance import archiving
+from trinitymerge.properties import FOLD_AFTER_BATCHES
+from trinitymerge.reader import Overlay
+from trinitymerge.storage.backend import Batches
+
+BASE = [(i, 10, "a", False) for i in range(40)]
+LATER = [
+    [(1, 30, "b", False), (2, 30, None, True), (90, 10, None, True)],
+    [(1, 20, "late", False), (2, 20, "late", False), (3, 5, "late", False), (91, 10, "new", False)],
+    [(4, 10, "tie", False), (91, 10, None, True), (2, 40, "back", False)],
+]
+"""Changes, deletes, a row that comes back, deletes of what never was, late rows, and ties, which the later commit wins."""
+
+
+class Settings:
+    """As much of a session as is asked for its memory."""
+
+    def __init__(self, settings):
+        self.conf = self
+        self.settings = settings
+
+    def get(self, name, default):
+        return self.settings.get(name, default)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({}, 1_000_000),
+        ({"spark.driver.memory": "512m"}, 1_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "2g"}, 2_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "2560"}, 2_500_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "3 GB"}, 3_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "64g"}, 4_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "much"}, 1_000_000),
+        ({"spark.master": "yarn", "spark.driver.memory": "8g"}, 1_000_000),
+        ({"spark.master": "local-cluster[2,1,1024]", "spark.driver.memory": "8g"}, 1_000_000),
+        ({"spark.master": "yarn", "spark.driver.memory": "8g", "spark.executor.memory": "2048m"}, 2_000_000),
+    ],
+)
+def test_S13_as_many_rows_are_sent_as_the_smaller_memory_holds(settings, most):
+    session = Settings(settings)
+    assert sending.may_be_sent(session, most)
+    assert not sending.may_be_sent(session, most + 1)
+
+
+def test_S13_this_session_tells_its_memory(spark):
+    """Two gigabytes and one machine, on Spark Connect, too."""
+    assert sending.may_be_sent(spark, 2_000_000)
+    assert not sending.may_be_sent(spark, 2_000_001)
+
+
+def shuffled(monkeypatch):
+    for module in (reader, versions, archiving):
+        monkeypatch.setattr(module, "may_be_sent", lambda spark, rows: False)
+
+
+def test_S13_what_is_too_much_to_be_sent_is_shuffled(spark, tmp_path, monkeypatch):
+    table = fill(new_table(spark, tmp_path, **{"properties": {FOLD_AFTER_BATCHES: "none"}}), spark, BASE)
+    table.compact()
+    fill(table, spark, *LATER)
+    batches = Batches.of(table._snapshot())
+    assert Overlay.of(batches, spark) is not None
+    sent = live_rows(table)
+    shuffled(monkeypatch)
+    assert Overlay.of(batches, spark) is None
+    assertRows(table.toDF(), sent)
+    table.compact()
+    assertRows(table.toDF(), sent)
+
+
+def test_H2_versions_of_a_table_with_too_much_to_be_sent(spark, tmp_path, monkeypatch):
+    """Read and compacted either way, the versions are the same."""
+    found = []
+    for way in ("sent", "shuffled"):
+        if way == "shuffled":
+            shuffled(monkeypatch)
+        table = fill(new_table(spark, tmp_path / way, history=True), spark, BASE)
+        table.compact()
+        fill(table, spark, *LATER[:2])
+        table.compact()
+        fill(table, spark, LATER[2])
+        found.append(sorted(map(tuple, table.versions().collect()), key=repr))
+        table.compact()
+        assert sorted(map(tuple, table.versions().collect()), key=repr) == found[-1], way
+    assert found[0] == found[1]
+    assert len(found[0]) > len(BASE) + 3

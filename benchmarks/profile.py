@@ -22,6 +22,8 @@ from benchmarks import data, session
 from benchmarks.contestants import MergeOf, PlainAppend, link_copy
 from benchmarks.sections.chains import accumulate, cdc
 from benchmarks.sections.history import close_and_insert
+from benchmarks.sections.reads import largest_batch
+from benchmarks.sections.shared import with_batches
 from benchmarks.sizes import SIZES
 from benchmarks.workbench import Workbench
 from trinitymerge import TrinityTable
@@ -151,11 +153,115 @@ def _floor(bench: Workbench, target: Path, batch: Path) -> Callable[[], Any]:
     return run
 
 
+def _merges(bench: Workbench, turns: int) -> None:
+    """P1, P3 and P4: small merges, with and without a look at the target."""
+    rows, spark = bench.size.rows, bench.spark
+    events, batches = bench.ours(rows), [bench.changes(rows, i) for i in range(turns)]
+    plain = PlainAppend("plain", spark, bench.events(rows), bench.path("profile/plain"), lambda n: [batches[n]])
+
+    def append(turn: int) -> Callable[[], Any]:
+        plain.prepare(turn)
+        return lambda: plain.run(turn)
+
+    def merging(merge: MergeOf) -> Callable[[int], Callable[[], Any]]:
+        return lambda n: _merging(bench, events, merge, data.CHANGES, batches[n])
+
+    _fastest(spark, "plain append of the changes (P3)", turns, append)
+    _fastest(spark, "blind merge of the changes (P1, P3)", turns, merging(cdc))
+    _fastest(spark, "merge that adds amounts up (P4)", turns, merging(accumulate))
+    _fastest(
+        spark, "the same keys found and written by plain Spark", turns, lambda n: _floor(bench, events, batches[n])
+    )
+
+
+def _reads(bench: Workbench, turns: int) -> None:
+    """P5 and P9: reading with few batches pending, with many rows pending, and with none."""
+    rows, spark = bench.size.rows, bench.spark
+    pristine, many = bench.ours(rows), bench.path("profile/many")
+    merged, compacted = bench.path("profile/merged"), bench.path("profile/compacted")
+    few = with_batches(bench, pristine, [bench.changes(rows, i) for i in range(_PENDING)], merged)
+    link_copy(merged, compacted)
+    TrinityTable.forPath(spark, str(compacted)).compact()
+    steady = with_batches(bench, pristine, [bench.changes(rows, i) for i in range(bench.size.steady)], many)
+    base, none = largest_batch(pristine), TrinityTable.forPath(spark, str(compacted))
+    reads: dict[str, Callable[[], DataFrame]] = {
+        "Spark scans the base alone (P5)": lambda: data.read(spark, data.EVENTS, base),
+        f"read after {_PENDING} merges (P5)": few.toDF,
+        "read after compact() (P5)": none.toDF,
+        f"read after {bench.size.steady} merges (P9)": steady.toDF,
+    }
+    for name, read in reads.items():
+        _fastest(spark, name, turns, lambda n, read=read: lambda: _reading(read))
+
+
+def _reading(read: Callable[[], DataFrame]) -> tuple[float, dict[str, float]]:
+    """A full read, and the time until there is something to read."""
+    start = time.perf_counter()
+    rows = read()
+    planned = time.perf_counter() - start
+    data.full_read(rows, data.EVENTS)
+    return planned, {}
+
+
+def _few_keys(bench: Workbench, turns: int) -> None:
+    """P8: a hundred keys of a small and of a large table."""
+    for rows in (bench.size.flat[0], bench.size.flat[-1]):
+        table, batches = bench.compacted(rows), bench.a_few_changes(rows, turns)
+        name = f"{bench.size.few_changes} amounts added up in {rows:,} rows (P8)"
+        _fastest(
+            bench.spark,
+            name,
+            turns,
+            lambda n, table=table, batches=batches: _merging(bench, table, accumulate, data.CHANGES, batches(n)[0]),
+        )
+
+
+def _days(bench: Workbench, turns: int) -> None:
+    """P6: a day of the guide's chain."""
+    orders = bench.path("profile/orders")
+    keys = ["order_id", "start_date"]
+    table = TrinityTable.create(bench.spark, str(orders), data.ddl(data.ORDERS), primaryKey=keys)
+    table.upsert(data.read(bench.spark, data.ORDERS, bench.orders())).execute()
+    day = bench.order_changes(1)
+    _fastest(
+        bench.spark,
+        "one day of the guide's chain (P6)",
+        max(6, turns // 2),
+        lambda n: _merging(bench, orders, close_and_insert, data.ORDER_CHANGES, day),
+    )
+
+
+def _compactions(bench: Workbench, turns: int) -> None:
+    """P10: a compaction after changes to the newest rows, and one of all."""
+    rows, newest, scratch = bench.size.flat[-1], bench.path("profile/newest"), bench.path("profile/scratch-newest")
+    with_batches(bench, bench.compacted(rows), [bench.newest_changes(rows, i) for i in range(_PENDING)], newest)
+
+    def compacting(**how: bool) -> Callable[[], Any]:
+        link_copy(newest, scratch)
+        table = TrinityTable.forPath(bench.spark, str(scratch))
+        return lambda: (table.compact(**how), None)[1]
+
+    _fastest(bench.spark, f"compact() of the newest of {rows:,} rows (P10)", 4, lambda n: compacting())
+    _fastest(bench.spark, f"compact(full=True) of {rows:,} rows (P10)", 2, lambda n: compacting(full=True))
+
+
+_PENDING = 5
+
+_PROFILES: dict[str, Callable[[Workbench, int], None]] = {
+    "merges": _merges,
+    "reads": _reads,
+    "few": _few_keys,
+    "days": _days,
+    "compactions": _compactions,
+}
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Runs the calls that the bars P1, P3, P4, P6 and P9 are about."""
+    """Runs the calls that the bars P1, P3, P4, P5, P6, P8, P9 and P10 are about."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--size", choices=sorted(SIZES), default="quick")
     parser.add_argument("--turns", type=int, default=14)
+    parser.add_argument("--only", default=",".join(_PROFILES), help="some of: %(default)s")
     asked = parser.parse_args(argv)
     size, work = SIZES[asked.size], (_BUILD / "profile").resolve()
     shutil.rmtree(work, ignore_errors=True)
@@ -163,44 +269,8 @@ def main(argv: list[str] | None = None) -> int:
     spark = session.start(size, work)
     bench = Workbench(spark, size, work, lambda text: print(text, file=sys.stderr))
     try:
-        events, batches = bench.ours(size.rows), [bench.changes(size.rows, i) for i in range(asked.turns)]
-        plain = PlainAppend(
-            "plain", spark, bench.events(size.rows), bench.path("profile/plain"), lambda n: [batches[n]]
-        )
-
-        def append(turn: int) -> Callable[[], Any]:
-            plain.prepare(turn)
-            return lambda: plain.run(turn)
-
-        _fastest(spark, "plain append of the changes (P3)", asked.turns, append)
-        _fastest(
-            spark,
-            "blind merge of the changes (P1, P3)",
-            asked.turns,
-            lambda n: _merging(bench, events, cdc, data.CHANGES, batches[n]),
-        )
-        _fastest(
-            spark,
-            "merge that adds amounts up (P4)",
-            asked.turns,
-            lambda n: _merging(bench, events, accumulate, data.CHANGES, batches[n]),
-        )
-        _fastest(
-            spark,
-            "the same keys found and written by plain Spark",
-            asked.turns,
-            lambda n: _floor(bench, events, batches[n]),
-        )
-        orders = bench.path("profile/orders")
-        table = TrinityTable.create(spark, str(orders), data.ddl(data.ORDERS), primaryKey=["order_id", "start_date"])
-        table.upsert(data.read(spark, data.ORDERS, bench.orders())).execute()
-        days = [bench.order_changes(day) for day in range(1, size.days + 1)]
-        _fastest(
-            spark,
-            "one day of the guide's chain (P6)",
-            max(6, asked.turns // 2),
-            lambda n: _merging(bench, orders, close_and_insert, data.ORDER_CHANGES, days[0]),
-        )
+        for name in asked.only.split(","):
+            _PROFILES[name](bench, asked.turns)
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)

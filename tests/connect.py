@@ -15,6 +15,7 @@ from pathlib import Path
 from zlib import crc32
 
 import gateway
+import processes
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -45,7 +46,10 @@ LANE = {
 }
 """Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in
 so many, chosen by name: what they say of merges has been proved before, and by now they repeat what `test_connect.py` says of
-Connect. `--remote all` runs all of them."""
+Connect. `--remote all` runs all of them, and all other files."""
+
+CLASSIC: dict[str, str] = {}
+"""Files that cannot run on Spark Connect at all, and why."""
 
 
 def start(config: dict[str, str]) -> SparkSession:
@@ -66,6 +70,7 @@ def start(config: dict[str, str]) -> SparkSession:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for the server's own Python processes
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
+    os.environ[processes.SERVER] = f"sc://localhost:{port}"
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     # PySpark tells the server of evaluated rows that nobody has any more in a finalizer. Collected at the wrong moment, in a
     # thread of gRPC that is just starting, that waits for ever. So what is collected is collected between tests.
@@ -75,16 +80,26 @@ def start(config: dict[str, str]) -> SparkSession:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the lane's tests, and skips those among them that need classic Spark."""
+    """Keeps the lane's tests, or all that use a session, and skips those among them that need classic Spark."""
     everything = config.getoption("--remote") == "all"
-    chosen = {
-        item
-        for item in items
-        if item.path.name in LANE and (everything or crc32(item.name.encode()) % LANE[item.path.name] == 0)
-    }
+    chosen = {item for item in items if (_uses_spark(item) if everything else _is_in_lane(item))}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:
-        marker = item.get_closest_marker("classic")
-        if marker is not None:
-            item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {marker.args[0]}"))
+        reason = why_classic(item)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {reason}"))
+
+
+def why_classic(item: pytest.Item) -> str | None:
+    """Why a test cannot run on Spark Connect, if it cannot."""
+    marker = item.get_closest_marker("classic")
+    return CLASSIC.get(item.path.name) if marker is None else marker.args[0]
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def _is_in_lane(item: pytest.Item) -> bool:
+    return item.path.name in LANE and crc32(item.name.encode()) % LANE[item.path.name] == 0

@@ -2,7 +2,8 @@
 
 By default they share this session's JVM, which spares the seconds a JVM takes to start: every process has its own
 interpreter and its own view of the files, and one that is killed takes nothing along. With a session of their own they
-are what production has. On Spark Connect they share its server, each with a session of its own.
+are what production has. On Spark Connect they share its server, each with a session of its own; those with a JVM of their
+own are classic there, too, so that both kinds write one table.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ plans: dict[str, str] = {}
 _PLANS = "TRINITYMERGE_TESTS_PLANS"
 
 # What `connect.py` sets for the processes that share its server, and what Spark sets, from 4.1 on, so that they may.
-SERVER = "TRINITYMERGE_TESTSSERVER"
-_TOKEN = ("SPARK_CONNECT_AUTHENTICATE_TOKEN",)
+SERVER = "TRINITYMERGE_TESTS_SERVER"
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_OF_CONNECT = (_TOKEN, "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", _MODE, "PYSPARK_SUBMIT_ARGS")
 
 _PREAMBLE = f"""
 import sys
@@ -63,7 +66,7 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
         fault: where the process kills itself.
     """
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1"}
-    for name in (VARIABLE, SERVER, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+    for name in (VARIABLE, SERVER, *_OF_CONNECT, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)
     environment[_PLANS] = json.dumps(plans)
     if share is not None:
@@ -105,7 +108,7 @@ def fork(
 def _way_to(share: SparkSession) -> dict[str, str]:
     """What tells another process how to reach this session's JVM, or its server."""
     if is_connect(share):
-        return {name: os.environ[name] for name in (SERVER, *_TOKEN) if name in os.environ}
+        return {name: os.environ[name] for name in (SERVER, _TOKEN, _MODE) if name in os.environ}
     parameters: Any = share.sparkContext._gateway.gateway_parameters
     return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 

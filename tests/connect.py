@@ -1,12 +1,14 @@
-"""The lane on Spark Connect: a session of that kind, and the tests that run on it (`pytest --remote part`).
+"""The suite on Spark Connect: a session of that kind, and the tests that run on it (`pytest --remote part`, or `all`).
 
-A process has either classic or Connect sessions. So the lane is a run of its own, after the classic one: the tests of
-`LANE`, all against one Connect server that is started in this process's JVM. Tests that look into classic Spark are marked
-`classic("why")` and skipped there, with their reason.
+A process has either classic or Connect sessions. So this is a run of its own, after the classic one, against one Connect server
+that is started in this process's JVM. `part` runs some tests of the files of `LANE`. `all` runs every test that has the fixture
+`spark`, itself or through others; the rest is deselected, for it does the same whatever the session is. Tests that look into
+classic Spark are marked `classic("why")` and skipped here, with their reason.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import shlex
@@ -48,9 +50,6 @@ LANE = {
 so many, chosen by name: what they say of merges has been proved before, and by now they repeat what `test_connect.py` says of
 Connect. `--remote all` runs all of them, and all other files."""
 
-CLASSIC: dict[str, str] = {}
-"""Files that cannot run on Spark Connect at all, and why."""
-
 
 def start(config: dict[str, str]) -> SparkSession:
     """A Connect session on a server that this process starts, reachable from this machine only."""
@@ -86,19 +85,30 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:
-        reason = why_classic(item)
-        if reason is not None:
-            item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {reason}"))
-
-
-def why_classic(item: pytest.Item) -> str | None:
-    """Why a test cannot run on Spark Connect, if it cannot."""
-    marker = item.get_closest_marker("classic")
-    return CLASSIC.get(item.path.name) if marker is None else marker.args[0]
+        marker = item.get_closest_marker("classic")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {marker.args[0]}"))
 
 
 def _uses_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
+
+
+def not_run() -> str:
+    """What is marked so, as a table: the reasons, and the tests that have them."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.parse(file.read_text()).body:
+            for why in map(_reason, getattr(node, "decorator_list", ())):
+                if why is not None:
+                    found.setdefault(why, []).append(f"`{file.name}::{node.name}`")
+    rows = [f"| {why} | {', '.join(tests)} |" for why, tests in found.items()]
+    return "\n".join(["| why not | tests |", "|---|---|", *rows])
+
+
+def _reason(decorator: ast.expr) -> str | None:
+    is_mark = isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.classic"
+    return ast.literal_eval(decorator.args[0]) if is_mark else None
 
 
 def _is_in_lane(item: pytest.Item) -> bool:

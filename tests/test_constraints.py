@@ -244,7 +244,7 @@ def test_S45_a_column_may_be_called_as_a_function_is(spark, tmp_path):
         table.insert(frame(spark, "id INT, user STRING", (2, "root"))).execute()
 
 
-@pytest.mark.classic("on Spark Connect there is no other session to ask")
+@pytest.mark.classic("asks another session of the JVM, which Spark Connect has none of")
 def test_S45_S46_what_only_this_session_knows_is_refused(stock, spark):
     spark.udf.register("known_here", lambda n: True, "boolean")
     with refused(InvalidDefinitionError, "known_here", "This session knows more than others do"):

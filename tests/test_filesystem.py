@@ -342,6 +342,7 @@ def test_a_path_without_scheme_is_where_the_default_storage_is(
     assert isinstance(filesystem_for(spark, f"file:{tmp_path}"), LocalFileSystem)
 
 
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 @pytest.mark.parametrize(
     ("path", "remedy"),
     [

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-long test-spark35 test-spark40 test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -42,6 +42,9 @@ test-spark35: java .venv-spark35/.made  ## the test suite on the newest PySpark 
 test-spark40: java .venv-spark40/.made  ## the test suite, and a part of it on Spark Connect, on the newest PySpark 4.0, likewise
 	@.venv-spark40/bin/python $(PYTEST) --durations=10 $(ARGS)
 	@.venv-spark40/bin/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
+
+test-connect: java .venv/.dev  ## all tests that use a session, on Spark Connect (ARGS="tests/test_merge.py" for some)
+	@$(BIN)/python $(PYTEST) --durations=10 --remote all $(ARGS)
 
 test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed
 	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)

@@ -1,12 +1,14 @@
-"""The lane on Spark Connect: a session of that kind, and the tests that run on it (`pytest --remote part`).
+"""The suite on Spark Connect: a session of that kind, and the tests that run on it (`pytest --remote part`, or `all`).
 
-A process has either classic or Connect sessions. So the lane is a run of its own, after the classic one: the tests of
-`LANE`, all against one Connect server that is started in this process's JVM. Tests that look into classic Spark are marked
-`classic("why")` and skipped there, with their reason.
+A process has either classic or Connect sessions. So this is a run of its own, after the classic one, against one Connect server
+that is started in this process's JVM. `part` runs some tests of the files of `LANE`. `all` runs every test that has the fixture
+`spark`, itself or through others; the rest is deselected, for it does the same whatever the session is. Tests that look into
+classic Spark are marked `classic("why")` and skipped here, with their reason.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import shlex
@@ -15,6 +17,7 @@ from pathlib import Path
 from zlib import crc32
 
 import gateway
+import processes
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -45,7 +48,7 @@ LANE = {
 }
 """Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in
 so many, chosen by name: what they say of merges has been proved before, and by now they repeat what `test_connect.py` says of
-Connect. `--remote all` runs all of them."""
+Connect. `--remote all` runs all of them, and all other files."""
 
 
 def start(config: dict[str, str]) -> SparkSession:
@@ -66,6 +69,7 @@ def start(config: dict[str, str]) -> SparkSession:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for the server's own Python processes
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
+    os.environ[processes.SERVER] = f"sc://localhost:{port}"
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     # PySpark tells the server of evaluated rows that nobody has any more in a finalizer. Collected at the wrong moment, in a
     # thread of gRPC that is just starting, that waits for ever. So what is collected is collected between tests.
@@ -75,16 +79,37 @@ def start(config: dict[str, str]) -> SparkSession:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the lane's tests, and skips those among them that need classic Spark."""
+    """Keeps the lane's tests, or all that use a session, and skips those among them that need classic Spark."""
     everything = config.getoption("--remote") == "all"
-    chosen = {
-        item
-        for item in items
-        if item.path.name in LANE and (everything or crc32(item.name.encode()) % LANE[item.path.name] == 0)
-    }
+    chosen = {item for item in items if (_uses_spark(item) if everything else _is_in_lane(item))}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:
         marker = item.get_closest_marker("classic")
         if marker is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs classic Spark: {marker.args[0]}"))
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def not_run() -> str:
+    """What is marked so, as a table: the reasons, and the tests that have them."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.parse(file.read_text()).body:
+            for why in map(_reason, getattr(node, "decorator_list", ())):
+                if why is not None:
+                    found.setdefault(why, []).append(f"`{file.name}::{node.name}`")
+    rows = [f"| {why} | {', '.join(tests)} |" for why, tests in found.items()]
+    return "\n".join(["| why not | tests |", "|---|---|", *rows])
+
+
+def _reason(decorator: ast.expr) -> str | None:
+    is_mark = isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.classic"
+    return ast.literal_eval(decorator.args[0]) if is_mark else None
+
+
+def _is_in_lane(item: pytest.Item) -> bool:
+    return item.path.name in LANE and crc32(item.name.encode()) % LANE[item.path.name] == 0

@@ -11,11 +11,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from trinitymerge.sessions import is_connect
+
 
 def quickly(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
     """Cases of a test that all take the same way: these every time, the others with the long tests."""
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*c, marks=[] if c in quick or c[0] in quick else [pytest.mark.long]) for c in several]
+
+
+def executed_plan(df: DataFrame) -> str:
+    """How Spark would run it, as text."""
+    if is_connect(df):
+        return df._explain_string(mode="simple")
+    return df._jdf.queryExecution().executedPlan().toString()
 
 
 def assertRows(df: DataFrame, expected: DataFrame | Iterable[Any]) -> None:

@@ -272,7 +272,7 @@ def write_table(
     rows = [(*(row[c] for c in columns), id) for id, batch in zip(ids, batches, strict=True) for row in batch]
     if rows:
         schema = physical_schema([*definition.stored_fields, Field(BATCH, "string")])
-        frame = spark.createDataFrame(rows, schema, verifySchema=False)
+        frame = tables.as_they_are(spark, rows, schema)
         frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
     for n, (id, batch) in enumerate(zip(ids, batches, strict=True), 1):
         base = table._backend.snapshot()
@@ -420,7 +420,7 @@ def prepared(
     fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
     table = write_table(spark, directory, definition, batches, fillers, compacted, folded)
     rows = [tuple(row[f.name] for f in together.source_schema.fields) for row in together.source_rows]
-    return definition, table, spark.createDataFrame(rows, together.source_schema, verifySchema=False)
+    return definition, table, tables.as_they_are(spark, rows, together.source_schema)
 
 
 def _is_unique(definition: TableDefinition, batches: list[list[Row]]) -> bool:

@@ -2,7 +2,8 @@
 
 By default they share this session's JVM, which spares the seconds a JVM takes to start: every process has its own
 interpreter and its own view of the files, and one that is killed takes nothing along. With a session of their own they
-are what production has.
+are what production has. On Spark Connect they share its server, each with a session of its own; those with a JVM of their
+own are classic there, too, so that both kinds write one table.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trinitymerge import TrinityTable
+from trinitymerge.sessions import is_connect
 from trinitymerge.storage import faults
 from trinitymerge.storage.faults import VARIABLE
 
@@ -35,6 +37,12 @@ ROOT = Path(__file__).parent.parent
 plans: dict[str, str] = {}
 """The settings by which processes with sessions of their own run plans, besides Spark's defaults."""
 _PLANS = "TRINITYMERGE_TESTS_PLANS"
+
+# What `connect.py` sets for the processes that share its server, and what Spark sets, from 4.1 on, so that they may.
+SERVER = "TRINITYMERGE_TESTS_SERVER"
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_OF_CONNECT = (_TOKEN, "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", _MODE, "PYSPARK_SUBMIT_ARGS")
 
 _PREAMBLE = f"""
 import sys
@@ -58,15 +66,11 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
         fault: where the process kills itself.
     """
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1"}
-    for name in (VARIABLE, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+    for name in (VARIABLE, SERVER, *_OF_CONNECT, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)
     environment[_PLANS] = json.dumps(plans)
     if share is not None:
-        parameters: Any = share.sparkContext._gateway.gateway_parameters
-        environment |= {
-            "PYSPARK_GATEWAY_PORT": str(parameters.port),
-            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
-        }
+        environment |= _way_to(share)
     if fault:
         environment[VARIABLE] = fault
     return subprocess.Popen(
@@ -96,11 +100,17 @@ def fork(
         fault: where the process kills itself.
     """
     _start_server()
-    parameters: Any = share.sparkContext._gateway.gateway_parameters
-    gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
-    process = _forks.Process(target=_forked, args=(gateway, fault, function, path, args), daemon=True)
+    process = _forks.Process(target=_forked, args=(_way_to(share), fault, function, path, args), daemon=True)
     process.start()
     return process
+
+
+def _way_to(share: SparkSession) -> dict[str, str]:
+    """What tells another process how to reach this session's JVM, or its server."""
+    if is_connect(share):
+        return {name: os.environ[name] for name in (SERVER, _TOKEN, _MODE) if name in os.environ}
+    parameters: Any = share.sparkContext._gateway.gateway_parameters
+    return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 
 
 def _start_server() -> None:
@@ -116,9 +126,9 @@ def _start_server() -> None:
 
 
 def _forked(
-    gateway: dict[str, str], fault: str, function: Callable[..., object], path: str, args: tuple[object, ...]
+    way: dict[str, str], fault: str, function: Callable[..., object], path: str, args: tuple[object, ...]
 ) -> None:
-    os.environ.update(gateway)
+    os.environ.update(way)
     spark = session()
     table = TrinityTable.forPath(spark, path)
     if fault:
@@ -161,7 +171,9 @@ def was_killed(process: subprocess.Popen[str], seconds: float = 120) -> bool:
 
 
 def session() -> SparkSession:
-    """The session of a process started here: in the shared JVM, or in a small one of its own."""
+    """The session of a process started here: in the shared JVM or on the shared server, or in a small JVM of its own."""
+    if SERVER in os.environ:
+        return SparkSession.builder.remote(os.environ[SERVER]).getOrCreate()
     remember_names()
     hand_rows_over()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import filling
 import iceberg
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
 from trinitymerge.expressions import physical_schema
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.paths.choice import BLIND, PATHS
+from trinitymerge.sessions import is_connect
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""
@@ -23,6 +25,12 @@ EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 
 MAKES_ICEBERG = False
 """The tables that tests make are Iceberg's: `pytest --iceberg`."""
+
+
+def as_they_are(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: StructType) -> DataFrame:
+    """Rows whose values are known to be of these types, which need not be looked at; Spark Connect does so all the same."""
+    how = {} if is_connect(spark) else {"verifySchema": False}
+    return spark.createDataFrame(list(rows), schema, **how)
 
 
 def frame(spark: SparkSession, schema: str, *rows: tuple[Any, ...]) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pyspark
 import pytest
-from helpers import quickly
+from helpers import executed_plan, quickly
 from lanes import Together, Verdicts, beside, lanes_of, prepared, program, rows_of, write_table
 from pyspark.sql import DataFrame, Row
 from tables import fill, frame, new_table
@@ -303,23 +303,17 @@ def test_S41_a_column_that_is_called_as_one_that_is_added_is_refused(spark, tmp_
 # Cost -----------------------------------------------------------------------------------------------------------------
 
 
-def plan_of(df: DataFrame) -> str:
-    return df._jdf.queryExecution().executedPlan().toString()
-
-
-@pytest.mark.classic("looks at plans")
 def test_S41_each_batch_is_scanned_once_and_only_touched_keys_are_shuffled(spark, tmp_path):
     table = new_table(spark, tmp_path)
     fill(table, spark, [(n, 10, "a", False) for n in range(200)], [(1, 20, "b", False)], [(150, 20, "b", False)])
     table.compact()
     fill(table, spark, [(7, 20, "c", False)])
-    plan = plan_of(table.changes(2))
+    plan = executed_plan(table.changes(2))
     assert plan.count("Exchange hashpartitioning") == 1
     assert plan.count("BroadcastHashJoin") == plan.count("LeftSemi") > 0
     assert plan.count("FileScan") <= 3 + plan.count("LeftSemi"), "each kind of batch, and the keys that are sent there"
 
 
-@pytest.mark.classic("asks which files a plan reads")
 def test_S41_batches_that_cannot_hold_a_changed_key_are_not_opened(spark, tmp_path):
     table = new_table(spark, tmp_path)
     fill(table, spark, [(1, 10, "a", False)], [(2, 10, "a", False)], [(2, 20, "b", False)])
@@ -338,7 +332,6 @@ def test_S41_a_batch_is_read_if_it_may_hold_a_key_of_any_of_the_appended_ones(sp
     ]
 
 
-@pytest.mark.classic("counts jobs")
 def test_S41_nothing_runs_before_the_rows_are_asked_for(spark, tmp_path):
     from test_costs import jobs_of
 
@@ -447,7 +440,6 @@ def pairs(last: int, number: int) -> set[tuple[int, int]]:
     return {(number % 3, last), (last - 3, last), (1, last - 1 - number % 3)}
 
 
-@pytest.mark.classic("makes rows that only a classic session takes as they are")
 @pytest.mark.parametrize("number", quickly(range(9), [0, 1, 5]))
 def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, spark, tmp_path, monkeypatch):
     if number % 2:
@@ -465,7 +457,6 @@ def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, sp
         assert not renderDifference(states[last].model.live(), rows, own.primaryKey)
 
 
-@pytest.mark.classic("makes rows that only a classic session takes as they are")
 @pytest.mark.parametrize("number", quickly([2, 5], [2]))
 def test_S41_without_net_the_engine_agrees_with_the_interpreter_step_by_step(number, spark, tmp_path):
     table, states = chain(spark, tmp_path, number)

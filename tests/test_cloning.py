@@ -352,7 +352,7 @@ def test_S40a_a_key_that_is_purged_meanwhile_is_not_in_the_clone(spark, tmp_path
     assert "secret" not in str([df.collect() for df in everything])
 
 
-@pytest.mark.classic("another filesystem takes the JVM")
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 def test_S40a_batches_are_copied_between_filesystems(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False), (2, 10, "b", False)])
     there, back = BatchDirectories(), BatchDirectories()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyspark
 import pytest
+from connect import not_run
 from helpers import assertRows
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
@@ -222,3 +224,14 @@ def test_S16_a_plain_table_of_the_catalog_is_merged_into(using, spark):
         assert sorted(map(tuple, past)) == [(1, 1, "a"), (2, 1, "b")]
     finally:
         spark.sql(f"DROP TABLE {name}")
+
+
+# The suite on Spark Connect -------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_run_on_connect_stands_in_the_readme_with_its_reason():
+    here, table = Path(__file__).parent, not_run()
+    page = (here / "README.md").read_text("utf-8")
+    assert f"<!-- not on connect: begin -->\n\n{table}\n\n<!-- not on connect: end -->" in page, table
+    marks = sum(f.read_text("utf-8").count("\n@pytest.mark.classic(") for f in here.glob("test_*.py"))
+    assert table.count("::") == marks > 0, "a mark that is no decorator of a test is not in the table"

@@ -227,7 +227,6 @@ def test_S45_what_is_quoted_or_a_comment_is_no_word(stock):
     assert alter(stock, "addCheck", "c", condition) == (f"CHECK c ({condition}) is a constraint",)
 
 
-@pytest.mark.classic("counts jobs")
 def test_S46_a_table_with_defaults_is_created_without_a_job(spark, tmp_path):
     with jobs_of(spark) as jobs:
         new_table(spark, tmp_path, STOCK, **KEYS)
@@ -245,7 +244,7 @@ def test_S45_a_column_may_be_called_as_a_function_is(spark, tmp_path):
         table.insert(frame(spark, "id INT, user STRING", (2, "root"))).execute()
 
 
-@pytest.mark.classic("on Spark Connect there is no other session to ask")
+@pytest.mark.classic("asks another session of the JVM, which Spark Connect has none of")
 def test_S45_S46_what_only_this_session_knows_is_refused(stock, spark):
     spark.udf.register("known_here", lambda n: True, "boolean")
     with refused(InvalidDefinitionError, "known_here", "This session knows more than others do"):
@@ -509,7 +508,6 @@ def ruled_lanes(number: int) -> Verdicts:
 
 
 @pytest.mark.generated
-@pytest.mark.classic("generated rows are not verified by Spark Connect")
 @pytest.mark.parametrize("number", [1, 2, 6, *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 50))])
 def test_S45_S46_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, tmp_path):
     found = ruled_lanes(number)
@@ -525,7 +523,6 @@ def test_S45_S46_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
 
 
 @pytest.mark.generated
-@pytest.mark.classic("generated rows are not verified by Spark Connect")
 def test_S45_the_engine_refuses_what_the_interpreter_refuses(spark, tmp_path):
     pairs = [(case, error) for number in (1, 2, 6) for case, error in ruled_lanes(number).refused]
     broken = [(case, error) for case, error in pairs if type(error) is errors.ConstraintError]

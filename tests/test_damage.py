@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import assertRows
+from pyspark import SparkContext
 from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import CorruptTableError, StorageError, TrinityTable
@@ -66,7 +67,8 @@ def test_s33_a_full_disk_refuses_the_batch_and_keeps_the_table(spark, small_disk
     large = spark.range(400_000).selectExpr("CAST(id AS INT) AS id", "sha2(CAST(id AS STRING), 256) AS v")
     with pytest.raises(StorageError, match=r"No space left on device.*Nothing was written"):
         table.upsert(large).execute()
-    spark._jvm.java.lang.System.gc()  # Spark leaves the file it could not write open, and so the disk full, until then
+    jvm = SparkContext.getOrCreate()._jvm
+    jvm.java.lang.System.gc()  # Spark leaves the file it could not write open, and so the disk full, until then
     table.vacuum(retentionHours=0)
     check_unchanged(table, spark, [(1, "a")], 1)
 

@@ -190,14 +190,12 @@ def check_generated(spark, directory, number, *dialects):
         )
 
 
-@pytest.mark.classic("it makes rows without having Spark look at their types first")
 @pytest.mark.parametrize("number", range(25))
 def test_S13_generated_tables_are_the_same_in_every_engine(number, spark, tmp_path):
     check_generated(spark, tmp_path, number, *(ALL if number % 5 == 0 else ("duckdb", "polars", "trino")))
 
 
 @pytest.mark.long
-@pytest.mark.classic("it makes rows without having Spark look at their types first")
 @pytest.mark.parametrize("number", range(100, 500))
 def test_S13_many_more_generated_tables_are_the_same_in_every_engine(number, spark, tmp_path):
     check_generated(spark, tmp_path, number, *ALL)
@@ -730,7 +728,6 @@ def test_Trino_asks_for_partitions_by_their_names(spark, events):
     assert tables == {'"hive"."sales"."orders_files" AS files'}
 
 
-@pytest.mark.classic("counts jobs")
 def test_no_job_runs_to_make_the_text(spark, events):
     with jobs_of(spark) as jobs:
         for dialect in ALL:

@@ -389,7 +389,7 @@ def test_S16_a_frame_of_another_session_than_the_one_given_is_refused(spark, row
         TrinityTable.external(rows, spark=other, **KEYS)
 
 
-@pytest.mark.classic("has a second session")
+@pytest.mark.classic("reads in one session what another one knows; a Connect server keeps its sessions apart")
 def test_S16_names_are_those_of_the_session_that_is_given(spark, rows, view):
     other = spark.newSession()
     rows.createOrReplaceTempView(view)

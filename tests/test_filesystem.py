@@ -301,6 +301,7 @@ def test_spark_writes_and_reads_where_we_do(spark: SparkSession, tmp_path: Path,
     assert spark.read.parquet(escape_glob(qualified)).columns == ["id"]
 
 
+@pytest.mark.classic("relative paths are the JVM's; on Spark Connect they are this process's")
 def test_relative_paths_start_where_sparks_do(
     spark: SparkSession,
     work_dir: Path,
@@ -330,6 +331,7 @@ def default_storage(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     configuration.set("fs.defaultFS", before)
 
 
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 def test_a_path_without_scheme_is_where_the_default_storage_is(
     spark: SparkSession, tmp_path: Path, default_storage: Callable[[str], None]
 ) -> None:
@@ -340,6 +342,7 @@ def test_a_path_without_scheme_is_where_the_default_storage_is(
     assert isinstance(filesystem_for(spark, f"file:{tmp_path}"), LocalFileSystem)
 
 
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 @pytest.mark.parametrize(
     ("path", "remedy"),
     [
@@ -354,6 +357,7 @@ def test_s33_storage_that_promises_nothing_is_refused(spark: SparkSession, path:
         filesystem_for(spark, path)
 
 
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 def test_s33_viewfs_promises_what_is_behind_it(spark: SparkSession, tmp_path: Path) -> None:
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     configuration.set("fs.viewfs.mounttable.behind.link./data", tmp_path.as_uri())
@@ -361,6 +365,7 @@ def test_s33_viewfs_promises_what_is_behind_it(spark: SparkSession, tmp_path: Pa
         filesystem_for(spark, "viewfs://behind/data/t")
 
 
+@pytest.mark.classic("reaches storage through Hadoop, in Spark's JVM")
 def test_s33_a_conditional_create_that_hadoop_lacks_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     fs = HadoopFileSystem(spark, f"file:{tmp_path}", create="condition")
     with pytest.raises(UnsupportedStorageError, match=r"3\.4\.2"):

@@ -9,7 +9,7 @@ from functools import partial
 
 import attrs
 import pytest
-from helpers import assertRows
+from helpers import assertRows, executed_plan
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
@@ -186,7 +186,7 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
         table.upsert(spark.range(0, step * count, step).selectExpr(*row)).execute()
     snapshot = table._backend.snapshot()
     fold(table._backend, snapshot, snapshot.batches[1:3])
-    plan = table.toDF()._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(table.toDF())
     if unique:
         assert plan.count("BroadcastHashJoin") == 1 + (watermark is not None), plan
         assert "hashpartitioning" not in plan

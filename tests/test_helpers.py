@@ -1,7 +1,7 @@
 from decimal import Decimal
 
 import pytest
-from helpers import assertRows
+from helpers import assertRows, executed_plan
 
 
 def test_assertRows_ignores_order_but_not_multiplicity(spark):
@@ -31,15 +31,13 @@ def test_assertRows_tells_types_apart_but_not_trailing_zeros(spark):
 
 
 def plan_of(spark):
-    return spark.range(3).filter("id > 1")._jdf.queryExecution().executedPlan().toString()
+    return executed_plan(spark.range(3).filter("id > 1"))
 
 
-@pytest.mark.classic("plans are looked at")
 def test_Spark_interprets_what_it_can_unless_asked_to_generate_code(spark, request):
     assert ("*(1)" in plan_of(spark)) == request.config.getoption("--generated")
 
 
-@pytest.mark.classic("plans are looked at")
 @pytest.mark.generated
 def test_Spark_generates_code_for_tests_that_are_marked_so(spark):
     assert "*(1)" in plan_of(spark)

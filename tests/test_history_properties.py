@@ -18,6 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from lanes import LANE, batch_as_written, beside, created, draw, led_by_lane, rows_of
 from pyspark.sql import DataFrame, SparkSession
+from tables import as_they_are
 
 from trinitymerge import TrinityTable, properties
 from trinitymerge.columns import BATCH
@@ -83,7 +84,7 @@ class Life:
         columns = [field.name for field in self.definition.stored_fields]
         rows = [(*(row[c] for c in columns), i) for i, rows in zip(ids, self.batches, strict=True) for row in rows]
         schema = physical_schema([*self.definition.stored_fields, Field(BATCH, "string")])
-        frame = self.spark.createDataFrame(rows, schema, verifySchema=False).coalesce(1)
+        frame = as_they_are(self.spark, rows, schema).coalesce(1)
         kind = self.definition.fileFormat
         frame.write.partitionBy(BATCH).mode("append").format(kind).save(f"{path}/data")
         return ids
@@ -144,16 +145,14 @@ class Life:
         if self.definition.tombstoneKey is None and dead:
             return
         schema = physical_schema(self.definition.fields)
-        self.table.upsert(
-            self.spark.createDataFrame([tuple(row[n] for n in names) for row in rows], schema, verifySchema=False)
-        ).execute()
+        self.table.upsert(as_they_are(self.spark, [tuple(row[n] for n in names) for row in rows], schema)).execute()
         self._note(tuple(rows))
 
     def purge(self) -> None:
         """The keys of two lanes, of which some rows may still come."""
         keys = {self.rules.key(row) for b in self.model.batches for row in b if row[LANE] in (3, 7)}
         fields = [self.definition.field(k) for k in self.definition.primaryKey]
-        frame = self.spark.createDataFrame(sorted(keys, key=repr), physical_schema(fields), verifySchema=False)
+        frame = as_they_are(self.spark, sorted(keys, key=repr), physical_schema(fields))
         if not keys or not self.table.purge(frame).keys:
             return
         self.purged |= keys
@@ -180,9 +179,7 @@ class Life:
         some = chance.choice(sorted(model.chains(), key=repr)) if model.chains() else None
         if some is not None:
             expected = [row for row in model.versions() if self.rules.key(row) == some]
-            keys = self.spark.createDataFrame(
-                [some], physical_schema([own.field(k) for k in own.primaryKey]), verifySchema=False
-            )
+            keys = as_they_are(self.spark, [some], physical_schema([own.field(k) for k in own.primaryKey]))
             self._same(f"versions(keys={some})", expected, self.table.versions(keys=keys), "validFrom")
         moment = chance.choice(self._moments())
         self._same(f"asOf({moment!r})", model.asOf(moment), self.table.asOf(moment))

@@ -122,7 +122,6 @@ def test_S12a_the_interpreter_says_the_same(spark, tmp_path):
         model.insert(rows, orderBy=lambda row: 0)
 
 
-@pytest.mark.classic("jobs are counted by the JVM")
 @pytest.mark.generated
 def test_S12a_costs_no_job(spark, tmp_path):
     path = str(tmp_path / "load")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from helpers import executed_plan
 from tables import new_table, on_every_path
 
 from trinitymerge import keyrange
@@ -62,7 +63,7 @@ def pushed_filters(spark, plan):
     """The filters that reach the files of a merge's preview."""
     spark.conf.set("spark.sql.maxMetadataStringLength", "10000")
     try:
-        shown = plan.preview()._jdf.queryExecution().executedPlan().toString()
+        shown = executed_plan(plan.preview())
     finally:
         spark.conf.unset("spark.sql.maxMetadataStringLength")
     return {f for listed in re.findall(r"PushedFilters: \[(.*?)\], ReadSchema", shown) for f in listed.split(", ")}

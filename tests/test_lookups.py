@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from helpers import executed_plan
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
 
 from trinitymerge import DuplicateKeyError, TrinityTable, reader
@@ -97,7 +98,7 @@ def test_S31_a_small_source_goes_to_where_the_target_lies(make, dimension, spark
     snapshot = dimension._backend.snapshot()
     assert plan.chosen is FULL
     merge = sides_of(plan, snapshot)
-    shown = merge._jdf.queryExecution().executedPlan().toString()
+    shown = executed_plan(merge)
     scans = len(re.findall(r"FileScan", shown))
     assert scans, shown
     target = [line for line in shown.splitlines() if "SortMergeJoin" in line and "_tm_paired" not in line]

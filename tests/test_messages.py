@@ -67,6 +67,7 @@ def test_keys_to_purge_in_a_frame_of_another_library_are_not_its_column_names(ev
         events.purge(frame)
 
 
+@pytest.mark.classic("the table is a classic session's, the source is not")
 def test_DataFrame_of_the_other_kind_of_session_is_named_as_such(events):
     remote = of_package("pyspark.sql.connect.dataframe", "DataFrame", sparkSession=None, sameSemantics=None)
     with refused(InvalidMergeError, "DataFrame of Spark Connect", "opened in a classic Spark session", "forPath"):

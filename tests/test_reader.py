@@ -7,7 +7,7 @@ import itertools
 from decimal import Decimal
 
 import pytest
-from helpers import assertRows
+from helpers import assertRows, executed_plan
 from pyspark.sql import functions as F
 from tables import fill, frame, live_rows, merge_into, new_table
 
@@ -310,12 +310,11 @@ def test_S14_filters_over_many_rows(spark, tmp_path, monkeypatch, unique):
     assert df.filter("id = 3").count() == 0
 
 
-@pytest.mark.classic("looks at plans")
 def test_S14_a_filter_reaches_the_files_of_all_batches_and_no_row_that_is_compared(spark, tmp_path):
     table = fill(
         new_table(spark, tmp_path), spark, [(k, 10, "base", False) for k in range(20)], [(1, 20, "new", False)]
     )
-    plan = table.toDF().filter("v = 'base' AND rand() >= 0")._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(table.toDF().filter("v = 'base' AND rand() >= 0"))
     scans = [line for line in plan.splitlines() if "FileScan" in line]
     assert ["EqualTo(v,base)" in line for line in scans] == [True, False]
     assert "hashpartitioning" not in plan
@@ -362,7 +361,6 @@ def test_tables_made_of_toDF_have_the_comments_too(spark, tmp_path):
     assert comments_of(made.toDF()) == {"id": "the key", "v": None}
 
 
-@pytest.mark.classic("looks at plans")
 @pytest.mark.managed("Spark writes the plans of other sources otherwise")
 def test_comments_keep_no_filter_from_the_files_and_add_nothing_to_the_plan(spark, tmp_path):
     plain = fill(new_table(spark, tmp_path, "id INT, v STRING"), spark, [(i, "a") for i in range(9)], [(1, "b")])
@@ -372,7 +370,7 @@ def test_comments_keep_no_filter_from_the_files_and_add_nothing_to_the_plan(spar
         [(i, "a") for i in range(9)],
         [(1, "b")],
     )
-    plans = [t.toDF().filter("id = 3")._jdf.queryExecution().executedPlan().toString() for t in (plain, told)]
+    plans = [executed_plan(t.toDF().filter("id = 3")) for t in (plain, told)]
     assert all("EqualTo(id,3)" in plan for plan in plans)
     operators = [
         [word for word in ("Exchange", "Window", "Sort ", "FileScan", "Join") for _ in range(plan.count(word))]

@@ -398,7 +398,6 @@ def count_up(spark, table, rounds):
         merge.insertHistoryExpr({"id": "id", "n": "n"}, past).execute()
 
 
-@pytest.mark.classic("processes share its JVM")
 def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_path):
     table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(0, 0), (1, 0)])
     past = TrinityTable.create(spark, f"{table.path}-past", "id INT, n INT", primaryKey=["id", "n"])

@@ -200,6 +200,7 @@ def _sizes(spark, monkeypatch, builder, path=None):
     return {"calls": calls, "characters": characters, "plan": text}
 
 
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 @pytest.mark.parametrize("kind", MERGES)
 def test_what_a_merge_becomes_grows_as_its_clauses_do(spark, tables, monkeypatch, kind):
     add, path = MERGES[kind]
@@ -216,6 +217,7 @@ def _pruning_seconds(spark):
     return int(found.group(1)) / 1e9
 
 
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monkeypatch):
     rules = spark._jvm.org.apache.spark.sql.catalyst.rules.RuleExecutor
     source, seconds = _rows(spark, 30, 90, 20, COLUMNS), []
@@ -226,6 +228,7 @@ def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monke
     assert seconds[-1] < max(10 * seconds[1], 1.0)
 
 
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_small_blind_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch):
     builder = _merge(copy_of(tables(), spark), _rows(spark, 30, 90, 20, COLUMNS))
     with talk_of(monkeypatch) as talk:
@@ -236,6 +239,7 @@ def test_small_blind_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch
     assert talk.calls < (850 if result.path != "blind append" else 320), f"{result.path}: {talk.calls} calls"
 
 
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_calls_to_the_jvm_for_building_grow_slowly_with_columns(spark, tables, monkeypatch):
     calls = []
     for columns in (10, 40):
@@ -248,6 +252,7 @@ def test_calls_to_the_jvm_for_building_grow_slowly_with_columns(spark, tables, m
     assert calls[1] - calls[0] < 6 * 30, f"{calls} for 10 and 40 columns"
 
 
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_columns_that_the_sources_filter_names_cost_no_more_for_being_many(spark, tables, monkeypatch):
     rules = spark._jvm.org.apache.spark.sql.catalyst.rules.RuleExecutor
     columns = 18

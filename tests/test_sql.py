@@ -320,7 +320,7 @@ def test_nothing_is_left_in_the_catalog_and_one_table_is_read_once(spark, events
     assert shown(spark) == before
 
 
-@pytest.mark.classic("another session of the same context")
+@pytest.mark.classic("reads in one session what another one knows; a Connect server keeps its sessions apart")
 def test_tables_of_another_session_are_read_in_this_one(spark, events):
     other = spark.newSession()
     assertRows(sql(other, "SELECT id FROM e", {"e": events}), [1, 2, 3])

@@ -175,7 +175,6 @@ def test_S42_what_cannot_be_shown_or_read_is_an_error(spark, tmp_path):
         past.why(1)
 
 
-@pytest.mark.classic("makes rows that only a classic session takes as they are")
 @pytest.mark.parametrize("number", [1, 6])
 def test_S42_the_order_is_the_interpreters_and_the_first_row_is_what_the_table_holds(number, spark, tmp_path):
     cases = [case for case, _ in Verdicts.of(lanes_of(program(number), 6, number)).merged]

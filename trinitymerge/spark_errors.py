@@ -76,14 +76,20 @@ def is_sparks(error: BaseException) -> bool:
 
 def storage_failed(error: BaseException) -> bool:
     """True if what failed in the end was reading or writing a file: a full disk, a missing permission, a file that is gone."""
-    causes = _FAILED_CLASS.findall(str(error))
-    return bool(causes and _STORAGE.search(causes[-1])) or bool(_UNREADABLE.search(str(error)))
+    return _is_of_storage(str(error)) or bool(_UNREADABLE.search(str(error)))
+
+
+def _is_of_storage(text: str) -> bool:
+    causes = _FAILED_CLASS.findall(text)
+    return bool(causes and _STORAGE.search(causes[-1]))
 
 
 def spark_text(error: BaseException) -> str:
     """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
-    text = str(error).split("JVM stacktrace")[0].strip()
-    text = ([text, *_CAUSE.findall(text)][-1]).strip()
+    whole = str(error)
+    text = whole.split("JVM stacktrace")[0].strip()
+    # Spark Connect says what went wrong with a file in the stack trace alone.
+    text = ([text, *_CAUSE.findall(whole if _is_of_storage(whole) else text)][-1]).strip()
     if "Traceback (most recent call last)" in text:
         text = re.sub(r"\s+SQLSTATE: \w+\s*\Z", "", text).splitlines()[-1]
     first = re.split(r"\n|;\s*line \d| SQLSTATE:", text)[0].strip()

@@ -46,6 +46,7 @@ from trinitymerge.merge.feeds.derived import Derived
 from trinitymerge.merge.feeds.events import Events, free_name
 from trinitymerge.merge.feeds.fitting import fitting, lacks_grown
 from trinitymerge.observation import Gathering
+from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.statistics import Watermark, in_order, is_at_least, told, watermark_metrics, watermark_of
@@ -112,7 +113,7 @@ class Extract:
         """
         comparing = _Comparing.of(self, store, snapshot)
         with analysis_errors(CALL):
-            events = Events(comparing.rows(), comparing.flag, comparing.flag)
+            events = Events(analysed(comparing.rows()), comparing.flag, comparing.flag)
         clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses)

@@ -63,6 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--remote"):  # says so of each setting that is no longer recommended; the tests try these, too
+        config.addinivalue_line("filterwarnings", "ignore:The SQL config .* has been deprecated:UserWarning")
+
+
 # Files go to the next process that is free. The long ones go first, or one would keep the last process busy alone.
 LONGEST_FIRST = ("merge", "maintenance", "properties", "settings", "security", "streaming", "examples", "crashes")
 

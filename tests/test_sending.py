@@ -38,31 +38,34 @@ class Settings:
     [
         ({}, 1_000_000),
         ({"spark.driver.memory": "512m"}, 1_000_000),
-        ({"spark.master": "local[2]", "spark.driver.memory": "2g"}, 2_000_000),
-        ({"spark.master": "local[2]", "spark.driver.memory": "2560"}, 2_500_000),
-        ({"spark.master": "local[2]", "spark.driver.memory": "3 GB"}, 3_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "4g"}, 2_000_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "2560"}, 1_250_000),
+        ({"spark.master": "local[2]", "spark.driver.memory": "6 GB"}, 3_000_000),
         ({"spark.master": "local[2]", "spark.driver.memory": "64g"}, 4_000_000),
         ({"spark.master": "local[2]", "spark.driver.memory": "much"}, 1_000_000),
         ({"spark.master": "yarn", "spark.driver.memory": "8g"}, 1_000_000),
         ({"spark.master": "local-cluster[2,1,1024]", "spark.driver.memory": "8g"}, 1_000_000),
-        ({"spark.master": "yarn", "spark.driver.memory": "8g", "spark.executor.memory": "2048m"}, 2_000_000),
+        ({"spark.master": "yarn", "spark.driver.memory": "8g", "spark.executor.memory": "4096m"}, 2_000_000),
     ],
 )
 def test_S13_as_many_rows_are_sent_as_the_smaller_memory_holds(settings, most):
     session = Settings(settings)
     assert sending.may_be_sent(session, most)
     assert not sending.may_be_sent(session, most + 1)
+    assert sending.may_be_sent(session, max(most // 2, 1_000_000), times=2)
+    assert not sending.may_be_sent(session, max(most // 2, 1_000_000) + 1, times=2)
 
 
-def test_S13_this_session_tells_its_memory(spark):
+def test_S13_this_session_tells_its_memory(spark, monkeypatch):
     """Two gigabytes and one machine, on Spark Connect, too."""
-    assert sending.may_be_sent(spark, 2_000_000)
-    assert not sending.may_be_sent(spark, 2_000_001)
+    monkeypatch.setattr(sending, "FEW_ROWS", 0)
+    assert sending.may_be_sent(spark, 1_000_000)
+    assert not sending.may_be_sent(spark, 1_000_001)
 
 
 def shuffled(monkeypatch):
     for module in (reader, versions, archiving):
-        monkeypatch.setattr(module, "may_be_sent", lambda spark, rows: False)
+        monkeypatch.setattr(module, "may_be_sent", lambda spark, rows, times=1: False)
 
 
 def test_S13_what_is_too_much_to_be_sent_is_shuffled(spark, tmp_path, monkeypatch):

@@ -235,12 +235,14 @@ class Overlay:
         ids = {b.id for b in base}
         deltas = tuple(b for b in batches.batches if b.id not in ids)
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
-        if not base or not deltas or size * 2 > rows or not may_be_sent(spark, size):
+        if not base or not deltas or size * 2 > rows:
             return None
         pairs = [(d, b) for b in base for d in deltas if b.tiling is None or _is_later(d, b)]
         if not all(_is_later(d, b) for d, b in pairs):
             return None
         win = all(_cannot_lose(d, b, batches.definition) for d, b in pairs)
+        if not may_be_sent(spark, size, 1 if win else 2):
+            return None
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
 
     @property

@@ -11,7 +11,10 @@ import re
 from pyspark.sql import SparkSession
 
 FEW_ROWS = 1_000_000
-"""As many are sent whatever memory there is; and for each gigabyte of it."""
+"""As many are sent whatever memory there is."""
+
+ROWS_PER_GIGABYTE = 500_000
+"""More are sent for each gigabyte. Twice as many fit; but then little is left for anything else, and shuffling is as fast."""
 
 MOST_ROWS = 4_000_000
 """What tasks give back to the driver is limited as well, to a gigabyte (``spark.driver.maxResultSize``)."""
@@ -20,9 +23,9 @@ _MEMORY = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
 _BYTES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}  # a number alone is in megabytes
 
 
-def may_be_sent(spark: SparkSession, rows: int) -> bool:
-    """True if so many keys with their watermarks may be sent."""
-    return rows <= FEW_ROWS or rows <= min(MOST_ROWS, int(FEW_ROWS * _gigabytes(spark)))
+def may_be_sent(spark: SparkSession, rows: int, times: int = 1) -> bool:
+    """True if so many keys with their watermarks may be sent, as many times as is said."""
+    return rows <= FEW_ROWS or rows * times <= min(MOST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark)))
 
 
 def _gigabytes(spark: SparkSession) -> float:

@@ -20,6 +20,7 @@ import attrs
 import pytest
 from helpers import quickly
 from processes import fork, kill, start
+from pyspark import SparkContext
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
@@ -479,11 +480,11 @@ def work(spark, table):
 WORK = "from test_crashes import work\nwork(spark, table)"
 
 
-def wait_for_jobs(spark) -> None:
+def wait_for_jobs() -> None:
     """In a shared JVM the query of a killed process goes on; it must end before its leftovers can be judged."""
-    quiet = 0
+    jobs, quiet = SparkContext.getOrCreate().statusTracker(), 0  # on Spark Connect, the server's
     while quiet < 5:  # between two jobs of one query there is a moment without any
-        quiet = 0 if spark.sparkContext.statusTracker().getActiveJobsIds() else quiet + 1
+        quiet = 0 if jobs.getActiveJobsIds() else quiet + 1
         time.sleep(0.1)
 
 
@@ -513,7 +514,7 @@ def test_s33_killed_at_random_moments(spark, tmp_path, kills):
         process.kill()
         process.join(30)
         assert process.exitcode == -signal.SIGKILL
-        wait_for_jobs(spark)
+        wait_for_jobs()
         check_counters(spark, table)
 
 

@@ -324,6 +324,9 @@ def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark
     assert named[0] not in {b.id for b in table._snapshot().batches}
 
 
+@pytest.mark.classic(
+    "on Spark Connect a batch that is gone as soon as it is written is taken for one of a server elsewhere, and refused"
+)
 def test_S39a_S35_a_merge_whose_batch_is_taken_while_it_is_written_is_evaluated_again(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
     kept = batch_directories(table)
@@ -367,11 +370,11 @@ def test_s40_a_version_that_lost_one_file_of_many_says_so(spark, tmp_path):
     table.upsert(spark.range(0, 1000, 1, 4).selectExpr("CAST(id AS INT) AS id", "'x' AS v")).execute()
     table.compact()
     fill(table, spark, [(1, "new")])
-    (file, *_) = (directory_of(table) / "data").glob(f"_tm_batch={table._snapshot().batches[0].id}/part-*")
-    file.unlink()
+    files = [*(directory_of(table) / "data").glob(f"_tm_batch={table._snapshot().batches[0].id}/part-*")]
+    files[0].unlink()
     with pytest.raises(TableNotFoundError, match=r"Version 1 .* no later version can either"):
         TrinityTable.forPath(spark, table.path, versionAsOf=1)
-    with pytest.raises(CorruptTableError, match=r"_tm_batch=\w+ has 0 of 1 files"):
+    with pytest.raises(CorruptTableError, match=rf"_tm_batch=\w+ has {len(files) - 1} of {len(files)} files?"):
         table.toDF()
 
 

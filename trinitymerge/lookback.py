@@ -331,8 +331,8 @@ class TableWithAPast(MaintainedTable):
 
         Example:
             >>> result = orders.export(f"{tmp_path}/plain")
-            >>> result.version, result.rows, result.files
-            (1, 2, 1)
+            >>> result.version, result.rows
+            (1, 2)
             >>> spark.read.parquet(result.path).columns
             ['order_id', 'amount', 'ts']
         """

@@ -176,8 +176,8 @@ class MaintainedTable:
 
         Example:
             >>> result = orders.purge(["1"])
-            >>> result.rowsRemoved, result.filesRewritten, orders.toDF().count()
-            (1, 1, 1)
+            >>> result.rowsRemoved, orders.toDF().count()
+            (1, 1)
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """

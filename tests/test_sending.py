@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 from helpers import assertRows
-from tables import fill, live_rows, new_table
+from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import reader, sending
+from trinitymerge.columns import BATCH
 from trinitymerge.history import versions
 from trinitymerge.maintenance import archiving
 from trinitymerge.properties import FOLD_AFTER_BATCHES
 from trinitymerge.reader import Overlay
 from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import Batch
+from trinitymerge.storage.filecolumns import version_of_batch
 
 BASE = [(i, 10, "a", False) for i in range(40)]
 LATER = [
@@ -61,6 +66,16 @@ def test_S13_this_session_tells_its_memory(spark, monkeypatch):
     monkeypatch.setattr(sending, "FEW_ROWS", 0)
     assert sending.may_be_sent(spark, 1_000_000)
     assert not sending.may_be_sent(spark, 1_000_001)
+
+
+@pytest.mark.parametrize("number", [2, 48, 49, 300])
+def test_S6_a_row_has_the_version_of_its_batch_however_many_there_are(spark, number):
+    ids = {f"{crc32(str(version).encode()):032x}"[::-1]: version for version in range(number)}
+    batches = [
+        Batch(id=id, rows=version % 7, tombstones=0, files=1, bytes=1, version=version) for id, version in ids.items()
+    ]
+    rows = frame(spark, f"{BATCH} STRING, version BIGINT", *ids.items(), ("no batch", None))
+    assertRows(rows.filter(f"NOT {version_of_batch(batches)} <=> version"), [])
 
 
 def shuffled(monkeypatch):

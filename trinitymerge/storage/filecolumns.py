@@ -19,6 +19,7 @@ from trinitymerge.sqltext import Sql
 from trinitymerge.storage.entries import Batch
 
 _COMPARED_BATCHES = 48
+"""Of up to so many batches, a row's is found by comparing it with one after another."""
 
 
 def in_files(fields: Iterable[Field], oldest: int) -> StructType:

@@ -40,7 +40,7 @@ def _checked(name: str, is_misread: Sql) -> str:
 
 
 def _is_misread(value: Sql, kind: DataType, depth: int) -> Sql:
-    """True if a value is or holds such a timestamp, as SQL; never null where it is a value's own."""
+    """True if a value is or holds such a timestamp, as SQL that is never null."""
     if isinstance(kind, TimestampType):
         first, last = _MISREAD_MICROS
         return Sql(f"coalesce(unix_micros({value}) BETWEEN {first} AND {last}, false)")

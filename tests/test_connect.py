@@ -23,7 +23,9 @@ from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMis
 from trinitymerge.merge.compile.sides import materialise
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.observation import Gathering
+from trinitymerge.settings import held
 from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
+from trinitymerge.storage.formats import spark_finds
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.testing.asserts import assertRows as assert_rows_of_pipeline
 
@@ -197,9 +199,18 @@ def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tm
 
 def test_s33_a_server_that_writes_elsewhere_is_noticed(table, monkeypatch):
     monkeypatch.setattr("trinitymerge.storage.parquet.write", lambda rows, file_format, path: None)
+    monkeypatch.setattr("trinitymerge.storage.parquet.spark_finds", lambda session, path: True)
     backend = ManagedBackend(remote_session(), table.path)
     with pytest.raises(UnsupportedStorageError, match="is not on this machine: the server is elsewhere"):
         backend.stage(SimpleNamespace(schema=None), table.definition)
+
+
+@pytest.mark.parametrize("ignored", ["false", "true"])
+def test_s33_spark_is_asked_what_it_finds_whatever_the_session_ignores(spark, tmp_path, ignored):
+    (tmp_path / "a[b]").mkdir()
+    with held(spark, {"spark.sql.files.ignoreMissingFiles": ignored}):
+        assert spark_finds(spark, f"{tmp_path}/a[b]")
+        assert not spark_finds(spark, f"{tmp_path}/ab")
 
 
 def test_a_connect_session_of_pyspark_3_5_reads_only(table, monkeypatch):

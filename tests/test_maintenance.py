@@ -324,9 +324,6 @@ def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark
     assert named[0] not in {b.id for b in table._snapshot().batches}
 
 
-@pytest.mark.classic(
-    "on Spark Connect a batch that is gone as soon as it is written is taken for one of a server elsewhere, and refused"
-)
 def test_S39a_S35_a_merge_whose_batch_is_taken_while_it_is_written_is_evaluated_again(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
     kept = batch_directories(table)

@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.sessions import analysed
 from trinitymerge.settings import held
 from trinitymerge.storage import misread
+from trinitymerge.storage.files import escape_glob
 
 _SOURCES = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -80,6 +82,22 @@ def reader_of(spark: SparkSession, file_format: str, schema: StructType | None =
         if file_format == unreadable and kind in text:
             _refuse_to_fail(spark, kind, settings)
     return reader.schema(schema)
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether Spark says by this error that a path it was told to read is not there."""
+    return "PATH_NOT_FOUND" in str(error)
+
+
+def spark_finds(spark: SparkSession, path: str) -> bool:
+    """Whether a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
+    try:
+        analysed(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
+    except Exception as error:
+        if not is_missing(error):
+            raise
+        return False
+    return True
 
 
 def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str]) -> None:

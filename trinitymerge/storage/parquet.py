@@ -35,7 +35,7 @@ from trinitymerge.storage.directories import BatchDirectories
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filecolumns import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
-from trinitymerge.storage.formats import reader_of, write
+from trinitymerge.storage.formats import is_missing, reader_of, spark_finds, write
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.ranges import KeptRanges
 from trinitymerge.storage.redo import Redo
@@ -214,7 +214,7 @@ class ManagedBackend(BatchDirectories):
         try:
             yield
         except Exception as error:
-            if "PATH_NOT_FOUND" not in str(error):
+            if not is_missing(error):
                 raise
             missing = re.search(r"_tm_batch=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
@@ -330,7 +330,7 @@ class ManagedBackend(BatchDirectories):
         try:
             yield
         except FileNotFoundError:
-            if not is_connect(self.spark):
+            if not (is_connect(self.spark) and spark_finds(self.spark, path)):
                 raise self._vacuumed(batch_id) from None
             raise UnsupportedStorageError(
                 f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
@@ -354,7 +354,7 @@ class ManagedBackend(BatchDirectories):
             rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
             return as_declared(rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout)
         except Exception as error:
-            if "PATH_NOT_FOUND" not in str(error):
+            if not is_missing(error):
                 raise
             raise self._vacuumed(staged.id) from None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from helpers import executed_plan
 from pyspark.sql import SparkSession
 from tables import EVENTS, fill, frame, live_rows, merge_into, new_table
 from test_crashes import split
@@ -170,6 +171,46 @@ def test_H7_a_purged_key_is_in_no_archive_whoever_comes_first(spark, tmp_path, a
 
 
 # What compactions write -----------------------------------------------------------------------------------------------
+
+
+LATER: Rows = [(1, 30, "B", False), (1, 40, None, True), (3, 30, "v", False), (4, 50, "n", False)]
+LATEST: Rows = [(3, 60, None, True), (2, 50, "w", False), (3, 50, "V", False), (4, 50, "N", False)]
+"""Nothing before what is compacted ends, or only just: a correction, keys that end and come back, two events of a key."""
+
+
+@pytest.mark.parametrize("folding", [False, True])
+@pytest.mark.parametrize("forgetting", [False, True])
+def test_H4_H6_what_is_later_than_all_that_is_settled_ends_it_at_one_look(spark, tmp_path, forgetting, folding):
+    properties_ = {properties.TOMBSTONE_RETENTION_HOURS: "0"} if forgetting else {}
+    table = remembering(spark, tmp_path, FIRST, SECOND, properties=properties_)
+    table.compact()
+    fill(table, spark, LATER, LATEST)
+    if folding:
+        fold_last(table, 2)
+    assert executed_plan(table.versions()).count("LeftAnti") == 0, "nothing settled is looked at twice"
+    wanted = expected(table.definition, FIRST, SECOND, (), LATER, LATEST)
+    assert told(table) == wanted
+    if not forgetting:
+        check(table, FIRST, SECOND, (), LATER, LATEST)
+
+
+def test_H4_H6_one_late_row_and_versions_are_put_in_order_anew(spark, tmp_path):
+    table = remembering(spark, tmp_path, FIRST, SECOND)
+    table.compact()
+    fill(table, spark, LATER, [(2, 29, "late", False)])
+    assert executed_plan(table.versions()).count("LeftAnti") == 1
+    check(table, FIRST, SECOND, (), LATER, [(2, 29, "late", False)])
+
+
+def test_H6_without_a_watermark_a_base_that_was_folded_is_not_before_the_rows_it_has_replaced(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, "id INT, v STRING", history=True, properties={properties.FOLD_AFTER_BATCHES: "none"}
+    )
+    fill(table, spark, [(1, "a"), (2, "x")], [(1, "b")])
+    fold_last(table, 2)
+    assert [(b.base, b.archive) for b in table._snapshot().batches] == [(True, None), (False, LOOSE)]
+    rows = sorted((r.id, r.v, r.current) for r in table.versions(current="current").collect())
+    assert rows == [(1, "a", False), (1, "b", True), (2, "x", True)]
 
 
 def test_H6_of_large_archives_only_those_are_written_anew_that_change(spark, tmp_path):

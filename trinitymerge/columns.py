@@ -88,9 +88,8 @@ KEY_TO_FIND = family(
     "the key's",
     "a key column of what is looked up",
     "merge.compile.sides",
-    "history.changes history.versions keyrange maintenance.archiving maintenance.purge maintenance.purgewhere "
-    "merge.analysis.keymatch "
-    "merge.compile.probing merge.feeds.extracts merge.feeds.nullfill merge.run.attempt merge.run.conflicts reader soughtkeys",
+    "history.changes keyrange maintenance.purge merge.analysis.keymatch merge.compile.probing "
+    "merge.feeds.extracts merge.feeds.nullfill reader soughtkeys",
 )
 PLACE = column(
     "place", "INT", "the row's place, in the user's order, among those of its key and watermark", "merge.feeds.firsts"

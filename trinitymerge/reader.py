@@ -179,6 +179,11 @@ def near(
     return tuple(b for b, keys in own if keys is None or not all(keys.is_apart_from(k, definition) for k in known))
 
 
+def keys_to_find(definition: TableDefinition) -> list[str]:
+    """The primary key of stored rows, to be selected, under the names by which the functions below look for it."""
+    return [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
+
+
 def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_semi")
@@ -187,6 +192,12 @@ def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> 
 def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
+
+
+def beside_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+    """The rows, each with what ``keys`` holds beside its key: null where it does not occur there. No key may be there twice."""
+    found = rows.join(keys, F.expr(_is_sought(definition, keys)), "left_outer")
+    return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
 
 def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:

@@ -49,6 +49,7 @@ from trinitymerge.expressions import (
 from trinitymerge.history.span import Span, near, total_rows, touched
 from trinitymerge.history.values import equatable, field_of, meaning, require_free, watermark, whole_number
 from trinitymerge.keyjoin import may_be_same_key
+from trinitymerge.reader import keys_to_find
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel
@@ -215,8 +216,7 @@ class _Comparison:
     def _about(self, rows: DataFrame, sought: Sequence[Batch]) -> DataFrame:
         """The rows whose keys occur in some batches. Very rarely there are others: unchanged ones, which nothing shows."""
         own = self.definition
-        named = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
-        keys = self.store.scan(Batches(own, tuple(sought))).selectExpr(*named)
+        keys = self.store.scan(Batches(own, tuple(sought))).selectExpr(*keys_to_find(own))
         kinds = [physical_type(own.field(k)) for k in own.primaryKey]
         ours, theirs = ([family(i) for i in range(len(kinds))] for family in (KEY_TO_COMPARE, KEY_TO_FIND))
         return rows.join(F.broadcast(keys), F.expr(may_be_same_key(ours, theirs, kinds)), "left_semi")

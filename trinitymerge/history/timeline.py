@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import attrs
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from trinitymerge import reader
 from trinitymerge.columns import CLOSED, ENDED, NEXT, SINCE, UNTIL, VERSION
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError
@@ -31,6 +33,7 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.history.values import field_of, meaning
 from trinitymerge.sqltext import Sql
+from trinitymerge.statistics import Watermark, is_above
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Batch
 
@@ -76,6 +79,28 @@ def time_order(definition: TableDefinition) -> Sql:
     return Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{SINCE} ASC"]))
 
 
+def come_after(
+    definition: TableDefinition, pending: Sequence[Batch], base: Sequence[Batch], horizon: Watermark | None
+) -> bool:
+    """True if no pending row lies before a settled version begins or ends, by what the log knows of batches.
+
+    Whatever has ended was ended by what is current now, or by a tombstone that has been forgotten.
+
+    Args:
+        definition: of the table.
+        pending: batches of rows, and loose archives.
+        base: the batches of what is current now.
+        horizon: the largest watermark of forgotten tombstones; None if there are none.
+    """
+    if (
+        not definition.watermarkKey
+    ):  # the order is that of commits; a fold of all leaves replaced rows beside a newer base
+        return all(b.archive is None for b in pending)
+    ends = [b.watermark_max for b in base] + ([] if horizon is None else [horizon])
+    lowest = [b.watermark_min for b in pending if b.rows]
+    return bool(base) and all(end is not None and is_above(definition, low, end) for low in lowest for end in ends)
+
+
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
@@ -108,9 +133,12 @@ class Timeline:
     def followed(self, rows: DataFrame) -> DataFrame:
         """Rows of whole keys, as :meth:`scan` gives them, and as :data:`NEXT` the watermark and commit of the next of the key."""
         own = self.definition
-        marks = [*(f"{quote(w)} AS w{i}" for i, w in enumerate(own.watermarkKey)), f"{SINCE} AS since"]
-        following = over(Sql(f"lead(struct({', '.join(marks)}))"), map(quote, own.primaryKey), time_order(own))
+        following = over(Sql(f"lead(struct({', '.join(self._marks())}))"), map(quote, own.primaryKey), time_order(own))
         return rows.selectExpr("*", f"{following} AS {NEXT}")
+
+    def _marks(self) -> list[str]:
+        """What :data:`NEXT` tells of a row: its watermark, then its commit, so that of two the smaller one is the earlier (S6)."""
+        return [*(f"{quote(w)} AS w{i}" for i, w in enumerate(self.definition.watermarkKey)), f"{SINCE} AS since"]
 
     def is_corrected(self) -> Sql:
         """True if the next row of the key stands for the same moment: it was committed later, and holds (H2)."""
@@ -133,18 +161,37 @@ class Timeline:
         Returns:
             The columns of :meth:`scan`, and :data:`CLOSED`: false on rows that nothing ends.
         """
+        return self._ended(self.followed(rows))
+
+    def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
+        """Rows that end where they say, unless the first of some later ones ends them earlier, or corrects them.
+
+        Nothing is shuffled but the later rows. What comes first of them stands for the next row of every one of its key: to rows
+        that another one has ended before, that makes no difference.
+
+        Args:
+            rows: of :meth:`scan`, settled.
+            later: likewise, pending; of each key all, and none of them before one of ``rows``, see :func:`come_after`.
+
+        Returns:
+            As :meth:`in_order`, without the later ones.
+        """
+        own = self.definition
+        keys = reader.keys_to_find(own)
+        marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {NEXT}")
+        first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({NEXT}) AS {NEXT}"))
+        return self._ended(reader.beside_keys(rows, own, F.broadcast(first)))
+
+    def _ended(self, rows: DataFrame) -> DataFrame:
+        """Rows with :data:`NEXT`, which ends them or does not; without those that it corrects."""
         anew, until = self.is_ended_anew(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
             UNTIL: case([(anew, until)], UNTIL),
             ENDED: case([(anew, field_of(NEXT, "since"))], ENDED),
         }
-        return (
-            self.followed(rows)
-            .filter(not_(self.is_corrected()))
-            .selectExpr(
-                *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns],
-                f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {CLOSED}",
-            )
+        return rows.filter(not_(self.is_corrected())).selectExpr(
+            *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns if n != NEXT],
+            f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {CLOSED}",
         )
 
     def as_stored(self, rows: DataFrame) -> DataFrame:

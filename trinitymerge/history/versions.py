@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import keyrange, reader, soughtkeys
-from trinitymerge.columns import CLOSED, KEY_TO_FIND, LAST_OF_RUN, RUN, UNTIL
+from trinitymerge.columns import CLOSED, LAST_OF_RUN, RUN, UNTIL
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.expressions import (
@@ -38,13 +38,13 @@ from trinitymerge.expressions import (
     sql_type,
     text_literal,
 )
-from trinitymerge.history.timeline import Timeline, begin, require_history, time_order
+from trinitymerge.history.timeline import Timeline, begin, come_after, require_history, time_order
 from trinitymerge.history.values import equatable, moment
 from trinitymerge.sending import may_be_sent
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.backend import Batches, TimeTravel
-from trinitymerge.storage.entries import LOOSE, SETTLED, Batch, Snapshot
+from trinitymerge.storage.entries import LOOSE, SETTLED, Snapshot
 
 _COMMIT_TIME = Field("commit time", "timestamp")
 
@@ -151,21 +151,19 @@ def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any
             within = keyrange.one_of(own, sought)
         rows = timeline.scan(snapshot.batches)
         return timeline.in_order(reader.only_keys(rows if within is None else rows.filter(within), own, sought))
-    settled = (*Batches.of(snapshot).base, *snapshot.archives(SETTLED))
+    base, archives = Batches.of(snapshot).base, snapshot.archives(SETTLED)
     pending = (*Batches.of(snapshot).pending, *snapshot.archives(LOOSE))
     if not pending:
-        return timeline.as_stored(timeline.scan(settled))
-    if not settled or not may_be_sent(timeline.backend.spark, sum(b.rows for b in pending)):
+        return timeline.as_stored(timeline.scan((*base, *archives)))
+    few = may_be_sent(timeline.backend.spark, sum(b.rows for b in pending))
+    if not few or not (base or archives):
         return timeline.in_order(timeline.scan(snapshot.batches))
-    return _laid_beside(timeline, settled, pending)
-
-
-def _laid_beside(timeline: Timeline, settled: Sequence[Batch], pending: Sequence[Batch]) -> DataFrame:
-    """Settled versions as they are, but for keys that occur in what is pending."""
-    own, few, many = timeline.definition, timeline.scan(pending), timeline.scan(settled)
-    keys = F.broadcast(few.selectExpr(*[f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]))
-    anew = timeline.in_order(reader.only_keys(many, own, keys).unionByName(few))
-    return timeline.as_stored(reader.without_keys(many, own, keys)).unionByName(anew)
+    settled, late = timeline.scan((*base, *archives)), timeline.scan(pending)
+    if come_after(own, pending, base, snapshot.horizon):
+        return timeline.before(settled, late).unionByName(timeline.in_order(late))
+    keys = F.broadcast(late.selectExpr(*reader.keys_to_find(own)))
+    anew = timeline.in_order(reader.only_keys(settled, own, keys).unionByName(late))
+    return timeline.as_stored(reader.without_keys(settled, own, keys)).unionByName(anew)
 
 
 # Times ----------------------------------------------------------------------------------------------------------------

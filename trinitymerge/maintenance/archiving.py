@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader
-from trinitymerge.columns import CLOSED, ENDED, KEY_TO_FIND, ORIGIN, VERSION
+from trinitymerge.columns import CLOSED, ENDED, ORIGIN, VERSION
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -28,14 +28,14 @@ from trinitymerge.expressions import (
     is_tombstone,
     quote,
 )
-from trinitymerge.history.timeline import Timeline
+from trinitymerge.history.timeline import Timeline, come_after
 from trinitymerge.maintenance.rewriting import Forget, wanted_files
 from trinitymerge.maintenance.tiling import Work
 from trinitymerge.observation import Gathering
 from trinitymerge.sending import may_be_sent
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of, stage
-from trinitymerge.statistics import is_above, watermark_metrics
+from trinitymerge.statistics import watermark_metrics
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import LOOSE, SETTLED, Batch, Snapshot
 
@@ -198,7 +198,7 @@ class _Settling:
 
     def _keys(self) -> DataFrame:
         """The keys that are pending and to be settled; repeated."""
-        names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(self.timeline.definition.primaryKey)]
+        names = reader.keys_to_find(self.timeline.definition)
         return F.broadcast(self.timeline.scan(self._pending).filter(self.within).selectExpr(*names))
 
     def _about_pending(self, rows: DataFrame) -> DataFrame:
@@ -216,27 +216,13 @@ class _Settling:
 
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
         """Which settled archives hold a version that a pending row ends earlier, or takes the place of."""
-        if not archives or self._comes_after():
+        if not archives or come_after(self.timeline.definition, self._pending, self.rewritten, self.snapshot.horizon):
             return set()
         timeline = self.timeline
         affected = any_of([timeline.is_corrected(), timeline.is_ended_anew()])
         rows = timeline.followed(self._rows(archives, self._about_pending))
         found = rows.filter(all_of([is_not_null(ORIGIN), affected])).select(ORIGIN).distinct().collect()
         return {r[0] for r in found}
-
-    def _comes_after(self) -> bool:
-        """True if no pending row lies before a settled version ends, by what the log knows of batches.
-
-        Whatever has ended was ended by what is current now, or by a tombstone that has been forgotten.
-        """
-        own, horizon = self.timeline.definition, self.snapshot.horizon
-        if not own.watermarkKey:
-            return True
-        ends = [b.watermark_max for b in self.rewritten] + ([] if horizon is None else [horizon])
-        lowest = [b.watermark_min for b in self._pending if b.rows]
-        return bool(self.rewritten) and all(
-            end is not None and is_above(own, low, end) for low in lowest for end in ends
-        )
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import BATCH, KEY_TO_FIND
+from trinitymerge.columns import BATCH
 from trinitymerge.conditions import check_condition
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, InvalidMergeError, StorageError
 from trinitymerge.expressions import any_of, empty_frame, is_null, quote
 from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
 from trinitymerge.properties import max_commit_attempts
+from trinitymerge.reader import keys_to_find
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text, storage_failed
 from trinitymerge.storage import faults, telling
@@ -119,10 +120,9 @@ class _Search:
     def keys(self) -> DataFrame:
         """The distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.columns.KEY_TO_FIND`."""
         own = self.backend.snapshot().definition
-        names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
 
         def found(rows: DataFrame) -> DataFrame:
-            return rows.filter(f"NOT ({_has_null(own)})").selectExpr(*names).distinct().localCheckpoint()
+            return rows.filter(f"NOT ({_has_null(own)})").selectExpr(*keys_to_find(own)).distinct().localCheckpoint()
 
         return self._look(own, self._readable, found)
 

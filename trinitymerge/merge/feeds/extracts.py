@@ -170,8 +170,7 @@ class _Comparing:
             return cls(extract, held, None, None)
         begins = quote(own.watermarkKey[0])
         between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
-        keys = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
-        return cls(extract, held, Sql(following), between.selectExpr(*keys).distinct())
+        return cls(extract, held, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct())
 
     @property
     def flag(self) -> str:

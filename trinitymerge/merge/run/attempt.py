@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from trinitymerge import keyrange, reader
-from trinitymerge.columns import CLAUSE, EFFECT, KEEP, KEY_TO_FIND, PURGED
+from trinitymerge.columns import CLAUSE, EFFECT, KEEP, PURGED
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     ConcurrentCommitError,
@@ -258,8 +258,7 @@ class _Attempt:
         if observed["torn"]:
             refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
-            find = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
-            stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*find)
+            stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
             latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
             refusals.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError
-from trinitymerge.expressions import quote
 from trinitymerge.merge.paths.base import Reads
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
@@ -117,7 +115,7 @@ class Dependence:
     def _meets(self, landed: Batches) -> bool:
         """True if the batches that landed have any key that this merge has read or written."""
         definition = landed.definition
-        names = [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
+        names = reader.keys_to_find(definition)
         mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []
         mine += [self.reads.keys] if self.reads.keys is not None else []
         theirs = self.backend.scan(landed)

@@ -160,8 +160,9 @@ class TableWithAPast(MaintainedTable):
         until the next row of its key, or the tombstone. A row that came late lies where it belongs and ends the one before. Rows
         with the watermark of another replace it: they are corrections. What is current is what :meth:`toDF` shows.
 
-        Lazy. A compacted table is scanned once, without a shuffle; keys that occur in batches that are pending (up to a million
-        rows) are put in order anew, which takes one shuffle of these keys; ``track`` takes a shuffle of all.
+        Lazy. A compacted table is scanned once, without a shuffle. The rows of batches that are pending (as many as can be sent to
+        every task) are shuffled; where one of them may be late, so are all other rows of their keys. ``track`` takes a shuffle of
+        all.
 
         Args:
             keys: only versions of these: a DataFrame with the columns of the primary key, or a list of values.

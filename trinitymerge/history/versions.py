@@ -4,7 +4,8 @@ Owns: which rows are resolved anew and which say themselves where they end, what
 is tracked does not differ. Everything is lazy.
 
 A compacted table is one scan without a shuffle: its base holds what is current, its archives what was, with its end. Of a table
-with rows that are pending, only these are put in order if they are later than all that is settled; otherwise all rows of their keys.
+with rows that are pending, only these are put in order where they are later than all that is settled, and otherwise all rows of
+their keys.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from helpers import executed_plan
-from tables import new_table, on_every_path
+from tables import directory_of, new_table, on_every_path
 
 from trinitymerge import keyrange
 from trinitymerge.merge.compile import sides
@@ -100,6 +100,21 @@ def test_S31_few_keys_far_apart_are_handed_to_the_files_by_value(spark, tmp_path
     pushed = pushed_filters(spark, plan())
     assert {"Or(In(a", "Or(In(b"} <= pushed, "in lists that are short enough to be handed on"
     assert plan().execute().rowsUpdated == 25
+
+
+@pytest.mark.classic("opens a file in Spark's JVM")
+def test_S31_pages_are_small_so_that_few_keys_read_few_rows(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id BIGINT, v STRING")
+    table.upsert(spark.range(60_000).selectExpr("id", "string(id) AS v").coalesce(1)).execute()
+    (file,) = directory_of(table).rglob("part-*.parquet")
+    parquet, hadoop = spark._jvm.org.apache.parquet.hadoop, spark._jvm.org.apache.hadoop
+    path = hadoop.fs.Path(str(file))
+    inside = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(path, hadoop.conf.Configuration()))
+    try:
+        column = inside.getFooter().getBlocks().get(0).getColumns().get(0)
+        assert inside.readOffsetIndex(column).getPageCount() == 12
+    finally:
+        inside.close()
 
 
 def test_S18_source_without_any_key_looks_nothing_up(spark, tmp_path):

@@ -113,7 +113,8 @@ def sides_of(plan, snapshot):
     merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
     evaluated = merge.evaluated()
     records = bool(plan.verdict.recorded_deletes)
-    return sides.full(plan.analysis, plan.verdict.equalities, records, evaluated, plan.backend, Batches.of(snapshot))
+    pairing = sides.Pairing(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
+    return pairing.rows(records)
 
 
 # Batches that cannot hold a key ---------------------------------------------------------------------------------------

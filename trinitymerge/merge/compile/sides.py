@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -255,50 +255,82 @@ def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFram
     return analysis.target.frame(reader.live(backend, batches, with_hidden=True), TRUE)
 
 
-def full(
-    analysis: Analysis, equalities: Equalities, records: bool, evaluated: Evaluated, backend: Backend, batches: Batches
-) -> DataFrame:
-    """Every live target row that a clause may fire on beside the source rows it pairs with, and source rows without a pair.
+@attrs.frozen(eq=False)
+class Pairing:
+    """The live rows of the target beside the source rows that the condition pairs them with (S17, S18).
 
     Few source rows are sent to where the target is read, so that it is read where it lies, whatever the condition is. Spark
     cannot send the rows of that side which is to be shown whole: source rows without a pair are told by those with one.
 
-    Args:
+    Attributes:
         analysis: the merge.
         equalities: what the condition implies of key columns: other rows are left out before the target is resolved (S14).
-        records: deletes of absent keys are recorded, so that source rows without a pair count.
         evaluated: the source.
         backend: where the target is.
         batches: the target's.
     """
-    assert analysis.condition is not None
-    condition = as_column(analysis.condition if equalities.over_keys is None else equalities.over_keys)
-    kind = join_type(analysis, records)
-    if not evaluated.few:
-        return all_rows(analysis, backend, batches).join(evaluated.source.frame, condition, kind)
-    source = F.broadcast(evaluated.source.frame)
-    if kind == "inner":
-        return _which_may_pair(analysis, equalities, evaluated, backend, batches).join(source, condition)
-    if kind == "left_outer":
-        return all_rows(analysis, backend, batches).join(source, condition, kind)
-    pairs = _which_may_pair(analysis, equalities, evaluated, backend, batches).join(source, condition)
-    same_row = F.expr(equals(SOURCE_ROW, PAIRED_ROW))
-    if kind == "right_outer":
-        paired = pairs.selectExpr(f"{quote(analysis.target.alias)}.*", f"{SOURCE_ROW} AS {PAIRED_ROW}")
-        return evaluated.source.frame.join(paired, same_row, "left")
-    shown = all_rows(analysis, backend, batches).join(source, condition, "left_outer")
-    alone = evaluated.source.frame.join(pairs.selectExpr(f"{SOURCE_ROW} AS {PAIRED_ROW}"), same_row, "left_anti")
-    return shown.union(analysis.target.empty.join(alone, F.lit(False), "right_outer"))
 
+    analysis: Analysis
+    equalities: Equalities
+    evaluated: Evaluated
+    backend: Backend
+    batches: Batches
 
-def _which_may_pair(
-    analysis: Analysis, equalities: Equalities, evaluated: Evaluated, backend: Backend, batches: Batches
-) -> DataFrame:
-    """The live target rows without those that differ from every source row in a key column they must be equal in."""
-    if not equalities.keys:
-        return all_rows(analysis, backend, batches)
-    found = look_up(backend, batches, evaluated.keys, evaluated.once)
-    return analysis.target.frame(found.filter(not_(is_tombstone(analysis.definition))), TRUE)
+    def rows(self, records: bool) -> DataFrame:
+        """The pairs, and rows of either side without one if a clause may fire on them.
+
+        Args:
+            records: deletes of absent keys are recorded, so that source rows without a pair count.
+        """
+        kind = join_type(self.analysis, records)
+        if not self.evaluated.few:
+            return self._all().join(self._source, self._condition, kind)
+        shown = {
+            "inner": self._pairs,
+            "left_outer": self._with_all_of_the_target,
+            "right_outer": self._with_all_of_the_source,
+            "full_outer": self._with_all_of_both,
+        }
+        return shown[kind]()
+
+    @property
+    def _source(self) -> DataFrame:
+        return self.evaluated.source.frame
+
+    @property
+    def _condition(self) -> Column:
+        condition = self.analysis.condition if self.equalities.over_keys is None else self.equalities.over_keys
+        assert condition is not None
+        return as_column(condition)
+
+    def _all(self) -> DataFrame:
+        return all_rows(self.analysis, self.backend, self.batches)
+
+    def _which_may_pair(self) -> DataFrame:
+        """The live target rows without those that differ from every source row in a key column they must be equal in."""
+        if not self.equalities.keys:
+            return self._all()
+        found = look_up(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
+        return self.analysis.target.frame(found.filter(not_(is_tombstone(self.analysis.definition))), TRUE)
+
+    def _pairs(self) -> DataFrame:
+        return self._which_may_pair().join(F.broadcast(self._source), self._condition)
+
+    def _with_all_of_the_target(self) -> DataFrame:
+        return self._all().join(F.broadcast(self._source), self._condition, "left_outer")
+
+    def _with_all_of_the_source(self) -> DataFrame:
+        paired = self._pairs().selectExpr(f"{quote(self.analysis.target.alias)}.*", f"{SOURCE_ROW} AS {PAIRED_ROW}")
+        return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")
+
+    def _with_all_of_both(self) -> DataFrame:
+        alone = self._source.join(
+            self._pairs().selectExpr(f"{SOURCE_ROW} AS {PAIRED_ROW}"),
+            F.expr(equals(SOURCE_ROW, PAIRED_ROW)),
+            "left_anti",
+        )
+        beside_nothing = self.analysis.target.empty.join(alone, F.lit(False), "right_outer")
+        return self._with_all_of_the_target().union(beside_nothing)
 
 
 def join_type(analysis: Analysis, records: bool) -> str:

@@ -56,8 +56,8 @@ class FullScan(Path):
             evaluated = None
         else:
             evaluated = merge.evaluated(program)
-            equalities, records = merge.verdict.equalities, bool(program.recorded)
-            joined = sides.full(merge.analysis, equalities, records, evaluated, merge.backend, batches)
+            pairing = sides.Pairing(merge.analysis, merge.verdict.equalities, evaluated, merge.backend, batches)
+            joined = pairing.rows(bool(program.recorded))
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
         return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)

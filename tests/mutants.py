@@ -268,8 +268,8 @@ MUTANTS = (
     Mutant(
         "source rows without a pair are forgotten when the source is sent (S13, S19)",
         "merge/compile/sides.py",
-        'return evaluated.source.frame.join(paired, same_row, "left")',
-        'return evaluated.source.frame.join(paired, same_row, "inner")',
+        'return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")',
+        'return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "inner")',
         ["test_lookups.py::test_S13_small_and_large_sources_are_merged_alike[close_and_open]"],
     ),
     Mutant(
@@ -289,8 +289,8 @@ MUTANTS = (
     Mutant(
         "the condition is evaluated anew for what was looked up before (S32)",
         "merge/compile/sides.py",
-        "analysis.condition if equalities.over_keys is None else equalities.over_keys",
-        "analysis.condition",
+        "self.analysis.condition if self.equalities.over_keys is None else self.equalities.over_keys",
+        "self.analysis.condition",
         ["test_lookups.py::test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on[by all of the table]"],
     ),
     Mutant(

@@ -35,6 +35,11 @@ def can_write(spark: Any) -> bool:
     return not is_connect(spark) or int(pyspark.__version__.split(".")[0]) >= 4
 
 
+def version_of(spark: Any) -> tuple[int, ...]:
+    """The first two numbers of the version of Spark that runs what a session asks for: on Connect, the server's."""
+    return tuple(int(part) for part in spark.version.split(".")[:2])
+
+
 def is_dataframe(value: object) -> TypeGuard[DataFrame]:
     """True if something is a DataFrame; those of PySpark 3.5's Connect share no base class with the others.
 

@@ -16,9 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trinitymerge.jvm import session_key
+from trinitymerge.sessions import is_connect, version_of
 
 LITERAL_NAMES = {"spark.sql.parser.quotedRegexColumnNames": "false"}
 """While the library's SQL text is parsed: `` `v.` `` is the column of that name, not a pattern that ``va`` matches, too."""
+
+_PLANS_MADE_ANEW = {"spark.connect.session.planCache.enabled": "false"}
+_PLANS_KEEP_OBSERVATIONS = (4, 1)
 
 
 @attrs.define
@@ -65,6 +69,19 @@ def held(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 if not hold.holders:
                     del _holds[session, name]
                     _end(spark, name, hold)
+
+
+@contextmanager
+def handing_over(spark: SparkSession) -> Iterator[None]:
+    """While rows that are observed are written: Spark hands over what was observed.
+
+    A Connect server of Spark 4.0 runs the plan that it kept when it was asked for the schema, and has observed that already.
+    """
+    if is_connect(spark) and version_of(spark) < _PLANS_KEEP_OBSERVATIONS:
+        with held(spark, _PLANS_MADE_ANEW):
+            yield
+    else:
+        yield
 
 
 def _begin(spark: SparkSession, name: str, value: str) -> _Hold | None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.definition import TableDefinition
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.observation import Gathering
+from trinitymerge.settings import handing_over
 from trinitymerge.statistics import watermark_of
 from trinitymerge.storage.backend import Backend, Staged
 from trinitymerge.storage.entries import Batch
@@ -39,7 +40,8 @@ def stage(
     Raises:
         CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
     """
-    staged = backend.stage(rows, definition)
+    with handing_over(backend.spark):
+        staged = backend.stage(rows, definition)
     try:
         observed = gathering.result()
         backend.note_range(staged, KeyRange.of(observed, definition))

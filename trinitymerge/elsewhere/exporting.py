@@ -20,7 +20,7 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import StorageError, TableExistsError, UnsupportedStorageError, counted, sized
 from trinitymerge.expressions import case, is_not_null, quote
 from trinitymerge.observation import Gathering
-from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.settings import LITERAL_NAMES, handing_over, held
 from trinitymerge.spark_errors import is_sparks, spark_text
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage import telling
@@ -90,7 +90,8 @@ def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
     with held(store.spark, LITERAL_NAMES), _nothing_left(files, temporary), telling.if_slow(store.path, doing):
         with _naming_the_table(store.path, target):
             rows = gathering.over(reader.live(store, batches))
-            write(_plain(rows, snapshot.definition), "parquet", temporary)
+            with handing_over(store.spark):
+                write(_plain(rows, snapshot.definition), "parquet", temporary)
         observed = gathering.result()
         store.require_still_whole(batches.batches)
         found = _cleared(files, temporary)

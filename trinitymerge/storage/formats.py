@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.sessions import analysed
+from trinitymerge.sessions import analysed, version_of
 from trinitymerge.settings import held
 from trinitymerge.storage import misread
 from trinitymerge.storage.files import escape_glob
@@ -112,7 +112,7 @@ def spark_finds(spark: SparkSession, path: str) -> bool:
 def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str]) -> None:
     if any(str(spark.conf.get(name)).lower() != value.lower() for name, value in settings.items()):
         return
-    if _version(spark) < (4, 0):
+    if version_of(spark) < (4, 0):
         listed = " and ".join(f"{name} = {value}" for name, value in settings.items())
         raise UnsupportedStorageError(
             f"Spark {spark.version} cannot read columns of type {kind} from this table's files under {listed}. "
@@ -148,10 +148,6 @@ def _held_for(spark: SparkSession, file_format: str) -> Iterator[None]:
     if file_format != "parquet":
         yield
         return
-    more = {} if _version(spark) >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
+    more = {} if version_of(spark) >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
     with held(spark, {**_WRITING_HELD, **more}):
         yield
-
-
-def _version(spark: SparkSession) -> tuple[int, ...]:
-    return tuple(int(part) for part in spark.version.split(".")[:2])

@@ -35,6 +35,7 @@ from trinitymerge.merge.run import refusals
 from trinitymerge.merge.run.observed import Observed, any_null
 from trinitymerge.merge.run.plan import MergePlan
 from trinitymerge.observation import Gathering
+from trinitymerge.settings import handing_over
 from trinitymerge.spark_errors import spark_text
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Backend, Staged
@@ -160,7 +161,8 @@ def _staged(
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ABOUT}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
     found = gathering.over(rows_for(rows, owing)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
-    staged = plan.backend.stage(found, plan.definition, owed=True)
+    with handing_over(plan.backend.spark):
+        staged = plan.backend.stage(found, plan.definition, owed=True)
     try:
         observed = Observed(gathering.result())
         if observed["rows"]:

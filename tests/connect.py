@@ -40,7 +40,7 @@ LANE = {
     "test_evolution.py": 8,
     "test_inserts.py": 6,
     "test_partial_updates.py": 8,
-    "test_remembered.py": 12,
+    "test_history_inserts.py": 12,
     "test_reader.py": 8,
     "test_sql.py": 4,
     "test_paths.py": 12,

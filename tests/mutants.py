@@ -454,8 +454,8 @@ MUTANTS = (
     Mutant(
         "a merge that reads the target is evaluated again for every fold (S38a)",
         "merge/run/conflicts.py",
-        "if commit.operation not in (COMPACT, FOLD):",
-        "if commit.operation != COMPACT:",
+        "if commit.operation not in REWRITES:",
+        "if commit.operation not in REWRITES[:1]:",
         ["test_folding.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
     ),
     Mutant(
@@ -524,7 +524,7 @@ MUTANTS = (
     Mutant(
         "a compaction counts as a commit that changed rows (S41)",
         "history/span.py",
-        "c.operation not in (COMPACT, FOLD) and (c.added or c.removed)",
+        "c.operation not in REWRITES and (c.added or c.removed)",
         "c.added or c.removed",
         ["test_changes.py::test_S41_of_a_delete_whose_tombstone_is_gone_no_commit_is_known_unless_there_was_one_only"],
     ),
@@ -726,7 +726,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows for another table are not checked (S27, S45)",
-        "merge/run/beside.py",
+        "merge/run/owed.py",
         'metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")',
         'metrics[f"check_{i}"] = count_where(f"{fits} AND {broken} AND false")',
         ["test_constraints.py::test_S27_S45_rows_for_another_table_are_checked_before_the_merge_commits"],
@@ -908,31 +908,31 @@ MUTANTS = (
     ),
     Mutant(
         "what comes too late is remembered (S27)",
-        "merge/compile/remembering.py",
+        "merge/compile/owedrows.py",
         'Sql(f"{WRITTEN}.{EFFECT} IN ({effects})")',
         'Sql("true")',
-        ["test_remembered.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
+        ["test_history_inserts.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
     ),
     Mutant(
         "rows for another table are merged without their marker (S27)",
-        "unfinished.py",
+        "paying.py",
         "    merge.withTransaction(redo.marker, redo.since_ms).execute()",
         "    merge.execute()",
-        ["test_remembered.py::test_S36_two_that_finish_at_once_write_the_rows_once"],
+        ["test_history_inserts.py::test_S36_two_that_finish_at_once_write_the_rows_once"],
     ),
     Mutant(
         "a merge commits what another table could not take (S27, S34)",
-        "merge/run/beside.py",
+        "merge/run/owed.py",
         "            _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)\n",
         "",
-        ["test_remembered.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
+        ["test_history_inserts.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
     ),
     Mutant(
         "rows for another table are forgotten with their merge's process (S27)",
-        "unfinished.py",
+        "paying.py",
         "    if not snapshot.redo:\n        return snapshot",
         "    if snapshot.redo:\n        return snapshot",
-        ["test_remembered.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left"],
+        ["test_history_inserts.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left"],
     ),
 )
 

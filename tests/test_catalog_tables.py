@@ -247,8 +247,10 @@ def test_S27_history_inserts_are_refused(events, spark, tmp_path):
         .updateAll()
         .insertHistoryExpr({"id": "A.id", "v": "A.v"}, other)
     )
-    with pytest.raises(UnsupportedStorageError, match="History inserts are not possible"):
-        merge.execute()
+    with pytest.raises(
+        UnsupportedStorageError, match=r"insertHistoryExpr into .* is not possible for .* cannot keep the rows"
+    ):
+        merge.build()
     assert (events.version, stored(events, spark), staged(events)) == (2, 5, [])
 
 

@@ -19,7 +19,7 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.history import changes as module
 from trinitymerge.maintenance.folding import fold
 from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage.entries import COMPACT, FOLD
+from trinitymerge.storage.entries import REWRITES
 from trinitymerge.testing import ModelTable, renderDifference
 from trinitymerge.testing.netchanges import net_changes
 from trinitymerge.testing.rows import RowRules
@@ -368,7 +368,7 @@ def states_of(table: TrinityTable, batches: Iterable[list[dict[str, Any]]]) -> l
     """The interpreter's table at each version: appended as the batches say, restored as the log says."""
     found, waiting = [State(ModelTable(table.definition), ())], iter(batches)
     for commit in table._backend.commits(1, table.version):
-        if commit.operation in (COMPACT, FOLD):
+        if commit.operation in REWRITES:
             found.append(found[-1])
         elif commit.operation == "RESTORE":
             found.append(found[commit.parameters["version"]])

@@ -174,7 +174,7 @@ STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "remember": [
         *[*STAGE, "replace.written", "validate.before", "validate.done"],
-        *[*STAGE, "beside.staged", *COMMIT, "redo.before"],
+        *[*STAGE, "owed.staged", *COMMIT, "redo.before"],
         *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "redo.written"],
         *[*COMMIT, "redo.committed", "redo.removed"],
     ],
@@ -216,7 +216,7 @@ STEPS["purge_where"] = ["purge.found", *STEPS["purge"], "purge.found"]
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
     "remember": {
-        *["stage.written:2", "beside.staged", "create.published", "redo.before"],
+        *["stage.written:2", "owed.staged", "create.published", "redo.before"],
         *["create.written:3", "create.published:3", "redo.written", "create.published:5", "redo.committed"],
     },
     "compact": {"compact.staged", "compact.committed"},

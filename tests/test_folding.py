@@ -364,7 +364,7 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     assert all(b.version > read.version for b in done.batches[1:])
 
 
-class Remembering(Crowded):
+class Owing(Crowded):
     """A history of a table that keeps its versions: each fold archives what it has replaced, with some of the earlier archives."""
 
     def __init__(self, seed: int) -> None:
@@ -395,7 +395,7 @@ class Remembering(Crowded):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_and_every_version(seed):
-    history = Remembering(seed)
+    history = Owing(seed)
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     settled = Batch(id="settled", archive=SETTLED, version=read.version, **ONE)

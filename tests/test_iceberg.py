@@ -569,13 +569,15 @@ def test_S34_a_refused_merge_leaves_no_branch(events, spark):
 
 def test_S27_history_inserts_are_refused(events, spark, tmp_path):
     other = TrinityTable.create(spark, str(tmp_path / "other"), "id INT, v STRING", primaryKey="id")
-    with pytest.raises(UnsupportedStorageError, match="History inserts are not possible"):
+    with pytest.raises(
+        UnsupportedStorageError, match=r"insertHistoryExpr into .* is not possible for .* cannot keep the rows"
+    ):
         (
             events.alias("A")
             .merge(frame(spark, EVENTS, (1, 50, "z", False)).alias("B"), "A.id = B.id")
             .whenMatched()
             .updateExpr({"v": "B.v", "ts": "B.ts"})
             .insertHistoryExpr({"id": "A.id", "v": "A.v"}, other)
-            .execute()
+            .build()
         )
     assert events.version == 2

@@ -1,6 +1,6 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> unfinished -> maintenance -> merge -> history
+    statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> paying -> maintenance -> merge -> history
           -> elsewhere -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings
           -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition
           -> notebook -> field -> widening -> errors
@@ -62,7 +62,7 @@ LAYERS = [
     "history",
     "merge",
     "maintenance",
-    "unfinished",
+    "paying",
     "opening",
     "external",
     "upkeep",
@@ -284,7 +284,7 @@ MERGE = [
     "run",
     "arguments",
     "configured",
-    "historical",
+    "historyinserts",
     "builder",
     "feeds",
     "companions",

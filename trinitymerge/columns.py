@@ -16,7 +16,7 @@ CLAUSE = column(
     "INT",
     "the position, from 1, of the clause that wrote the row",
     "merge.compile.shaping",
-    "merge.compile.remembering merge.compile.settling merge.run.attempt merge.run.beside merge.run.plan merge.run.refusals "
+    "merge.compile.owedrows merge.compile.settling merge.run.attempt merge.run.owed merge.run.plan merge.run.refusals "
     "storage.catalogcolumns",
 )
 EFFECT = column(
@@ -24,7 +24,7 @@ EFFECT = column(
     "STRING",
     "what the row means to readers if it is its key's freshest; null if unknown",
     "merge.compile.settling",
-    "merge.compile.remembering merge.compile.unchanged merge.run.attempt merge.run.beside merge.run.observed merge.run.refusals "
+    "merge.compile.owedrows merge.compile.unchanged merge.run.attempt merge.run.owed merge.run.observed merge.run.refusals "
     "storage.catalogcolumns",
 )
 SINCE = column(
@@ -236,7 +236,7 @@ MISFIT = column(
     "STRING",
     "the column and text of a value that does not fit; null if all do",
     "merge.compile.shaping",
-    "merge.compile.remembering merge.compile.settling merge.run.beside merge.run.observed",
+    "merge.compile.owedrows merge.compile.settling merge.run.owed merge.run.observed",
 )
 LATE = column(
     "late",
@@ -382,15 +382,15 @@ SIDES = column(
     "STRUCT",
     "of a row that replaces another one, in a clause with history inserts: that row, and the source row beside it",
     "merge.compile.shaping",
-    "merge.analysis.remembered merge.compile.remembering merge.compile.settling",
+    "merge.analysis.owed merge.compile.owedrows merge.compile.settling",
 )
-WRITTEN = column("written", "STRUCT", "all other columns, out of the way of the maps", "merge.compile.remembering")
-RAW_HISTORY = family("hv", "the value's", "a value of a row for another table", "merge.compile.remembering")
-HISTORY = family(
+WRITTEN = column("written", "STRUCT", "all other columns, out of the way of the maps", "merge.compile.owedrows")
+RAW_OWED = family("hv", "the value's", "a value of a row for another table", "merge.compile.owedrows")
+OWED_ROW = family(
     "history",
     "STRUCT",
     "a row for another table, with the key of the row it is about and what does not fit; null if there is none",
-    "merge.compile.remembering",
+    "merge.compile.owedrows",
 )
-ABOUT = column("about", "STRUCT", "the key of that row", "merge.compile.remembering", "merge.run.beside")
-OWED = column("owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.beside", "unfinished")
+ABOUT = column("about", "STRUCT", "the key of that row", "merge.compile.owedrows", "merge.run.owed")
+OWED = column("owed", "STRUCT", "a row for another table; stored beside that key", "merge.run.owed", "paying")

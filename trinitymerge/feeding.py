@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge import opening, unfinished
+from trinitymerge import opening, paying
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.external import ExternalTable
 from trinitymerge.lookback import TableWithAPast
@@ -72,7 +72,7 @@ class FedTable(TableWithAPast):
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
-        upkeep, options = partial(unfinished.after_merge, store), Options(newest=unfinished.newest)
+        upkeep, options = partial(paying.after_merge, store), Options(newest=paying.newest)
         return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=upkeep)
 
     def upsert(

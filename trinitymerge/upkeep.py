@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge import unfinished
+from trinitymerge import paying
 from trinitymerge.errors import ReadOnlyTableError
-from trinitymerge.maintenance import asone, compaction, health, purge, purgewhere, retention
+from trinitymerge.maintenance import asone, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
@@ -70,7 +70,7 @@ class MaintainedTable:
     def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
         """The store, once what merges have left to be done is done (S27)."""
         store = self._maintained(call)
-        unfinished.finish(store, patience_ms)
+        paying.pay(store, patience_ms)
         return store
 
     def compact(self, full: bool = False) -> CompactionResult:
@@ -84,11 +84,11 @@ class MaintainedTable:
         ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
         until ``vacuum()``.
 
-        Args:
-            full: every segment is written anew.
-
         A table in a catalog becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three
         times at most (S16).
+
+        Args:
+            full: every segment is written anew.
 
         Returns:
             What it did, or why it was not worth it.
@@ -104,9 +104,8 @@ class MaintainedTable:
             (2, 2, 1)
         """
         store = replacing(self._writable(), "compact()")
-        if not isinstance(store, Maintained):
-            return asone.compact_as_one(store, full)
-        return compaction.compact(self._finished("compact()"), full)
+        paying.pay(store)
+        return asone.compacted(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
@@ -246,7 +245,7 @@ class MaintainedTable:
             >>> orders.abandonRedo()
             ()
         """
-        return unfinished.abandon(self._writable())
+        return paying.abandon(self._writable())
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.

@@ -26,7 +26,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
 )
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import COMPACT, FOLD, PURGE, RESTORE, Commit, Snapshot
+from trinitymerge.storage.entries import PURGE, RESTORE, REWRITES, Commit, Snapshot
 from trinitymerge.storage.publish import OutcomeUnknown
 
 
@@ -174,7 +174,7 @@ class Promises:
             versions.append(self.models[checksum])
         model = versions[-1]
         promise = "the rows are those of the commits, in their order"
-        if commits[-1].operation in (COMPACT, FOLD):
+        if commits[-1].operation in REWRITES:
             promise = "maintenance changes no row"
         require(live(found) == live(model.rows), promise, f"{live(found)} instead of {live(model.rows)}")
         require(dict(found) == dict(model.rows), "no tombstone is lost", f"{found} instead of {model.rows}")

@@ -12,7 +12,7 @@ import attrs
 from trinitymerge import reader
 from trinitymerge.definition import TableDefinition
 from trinitymerge.storage.backend import TimeTravel
-from trinitymerge.storage.entries import COMPACT, FOLD, RESTORE, Batch, Commit, Snapshot
+from trinitymerge.storage.entries import RESTORE, REWRITES, Batch, Commit, Snapshot
 
 # Versions -------------------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ class Span:
     @property
     def changing(self) -> tuple[Commit, ...]:
         """The commits that can have changed what readers see: neither compactions nor folds, nor markers of transactions."""
-        return tuple(c for c in self.commits if c.operation not in (COMPACT, FOLD) and (c.added or c.removed))
+        return tuple(c for c in self.commits if c.operation not in REWRITES and (c.added or c.removed))
 
     @property
     def steps(self) -> list[Span]:

@@ -12,8 +12,8 @@ import time
 import attrs
 
 from trinitymerge.errors import counted
-from trinitymerge.maintenance.asone import compact_as_one
-from trinitymerge.maintenance.compaction import compact, why_compact
+from trinitymerge.maintenance.asone import compacted
+from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import compact_after_batches
@@ -48,14 +48,14 @@ def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
 
 def _compacted(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
-        compacted = compact(store) if isinstance(store, Maintained) else compact_as_one(store)
+        done = compacted(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(result, after)
-    if compacted.skipped:
+    if done.skipped:
         return _hinted(result, after)
     batches = len(store.snapshot().batches)
-    return attrs.evolve(result, hint=f"compacted into version {compacted.version}", batches=batches)
+    return attrs.evolve(result, hint=f"compacted into version {done.version}", batches=batches)
 
 
 def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:

@@ -33,7 +33,7 @@ from trinitymerge.merge.clauses import (
     heading,
 )
 from trinitymerge.merge.configured import ConfiguredMerge
-from trinitymerge.merge.historical import HISTORY_CALLS, RemembersRows
+from trinitymerge.merge.historyinserts import HISTORY_CALLS, HistoryInserts
 from trinitymerge.merge.paths.base import Path
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, nothing_more
@@ -329,7 +329,7 @@ class MatchedClause(TargetOnlyClause):
         return self._then(Update(values, bool(onlyIfChanged)), TargetActions)
 
 
-class TargetActions(RemembersRows, MergeBuilder):
+class TargetActions(HistoryInserts, MergeBuilder):
     """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:

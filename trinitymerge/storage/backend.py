@@ -143,13 +143,12 @@ class Backend(Scanner, Protocol):
             CorruptTableError: naming the file that is torn, foreign or missing.
         """
 
-    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows as a batch nobody can see, in one Spark job.
 
         Args:
             rows: with the table's columns.
             definition: of the table.
-            owed: they are rows for other tables, beside the keys of those they are about (S27): told by :data:`OWED_PREFIX`.
         """
 
     def require_still_whole(self, batches: Sequence[Batch]) -> None:
@@ -242,6 +241,19 @@ class Adopting(Backend, Protocol):
         Raises:
             NullKeyError: a row has a null in its key; nothing was changed.
             ConcurrentCommitError: others have committed meanwhile.
+        """
+
+
+@runtime_checkable
+class Lending(Backend, Protocol):
+    """A store that keeps rows for other tables until they are there (S27); its commits can say so (``Commit.redo``)."""
+
+    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """As :meth:`Backend.stage`, of rows for another table, under an id that begins with :data:`OWED_PREFIX`.
+
+        Args:
+            rows: each beside the key of the row that it is about.
+            definition: of this table.
         """
 
 

@@ -64,12 +64,6 @@ OTHERS = "others"
 class CatalogBackend:
     """A table of Spark's own catalog, which is a :class:`~trinitymerge.storage.backend.TimeTravel`."""
 
-    instead = (
-        "keeps no record of its files, which others may change. Write toDF() to another table, or make a managed table of it "
-        "with TrinityTable.convert."
-    )
-    """What its users are told of calls that look after files."""
-
     def __init__(self, spark: SparkSession, name: str, file_format: str = "parquet") -> None:
         self.spark, self.table, self._format = spark, PlainTable(spark, name), file_format
         self.path = ".".join(self.table.parts)
@@ -300,14 +294,8 @@ class CatalogBackend:
 
     # Staging --------------------------------------------------------------------------------------------------------
 
-    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory that Spark passes over when it reads the table. One Spark job."""
-        if owed:
-            raise UnsupportedStorageError(
-                f"History inserts are not possible in a merge into {self.path}: a plain table cannot keep the rows for the other "
-                "table until they are written there. Merge into a managed table.",
-                path=self.path,
-            )
         facts, files, batch_id = self._refreshed(), self._files, uuid.uuid4().hex
         with telling.best_effort(self.path, "removing what writers that died have left"):
             files.tidy(lambda: {b.id for b in self.snapshot().batches})

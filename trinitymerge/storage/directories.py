@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from trinitymerge.columns import BATCH
-from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.errors import TableExistsError, UnsupportedStorageError
 from trinitymerge.storage import faults
 from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
 
@@ -32,6 +32,25 @@ class BatchDirectories:
 
     files: FileSystem
     path: str
+
+    def refuse_foreign_files(self) -> None:
+        """Raises a TableExistsError if something else is at the path than what a table has there."""
+        try:
+            found = [f.name for f in self.files.list(self.path) if not f.name.startswith(".")]
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise TableExistsError(
+                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.",
+                path=self.path,
+            ) from None
+        foreign = [n for n in found if n not in ("_trinity_log", "data")]
+        if foreign:
+            raise TableExistsError(
+                f"{self.path} is not empty and not a trinitymerge table (it holds {', '.join(sorted(foreign)[:5])}). "
+                "Choose a path that does not exist or an empty directory.",
+                path=self.path,
+            )
 
     def batch_path(self, batch_id: str) -> str:
         """The directory of a batch."""

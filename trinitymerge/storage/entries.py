@@ -43,7 +43,8 @@ _BEGINS = 4
 """The protocol since which a log may begin with rows: an older reader would find none, and no later entry."""
 
 COMPACT, FOLD = "COMPACT", "FOLD"
-"""Operations that other writers ask for by name: they replace batches and never change what readers see (S38, S38a)."""
+REWRITES = (COMPACT, FOLD)
+"""The operations that replace batches and never change what readers see (S38, S38a)."""
 
 RESTORE = "RESTORE"
 """The operation that brings batches back (S40)."""

@@ -155,14 +155,8 @@ class IcebergBackend(IcebergVersions):
 
     # Staging --------------------------------------------------------------------------------------------------------
 
-    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
-        if owed:
-            raise UnsupportedStorageError(
-                f"History inserts are not possible in a merge into {self.path}: a table of Iceberg's cannot keep the rows for "
-                "the other table until they are written there. Merge into a managed table.",
-                path=self.path,
-            )
         base = self._latest or self.snapshot()
         written = self.put(int(base.checksum), rows, base.version + 1)
         batch_id = written.branch.partition("_")[2]

@@ -90,7 +90,7 @@ class ManagedBackend(BatchDirectories):
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
-        self._refuse_foreign_files()
+        self.refuse_foreign_files()
 
     def begin(self, commit: Commit) -> Snapshot:
         """Creates the table by its first commit, with what batches that brings."""
@@ -104,24 +104,6 @@ class ManagedBackend(BatchDirectories):
             raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
         telling.committed(self.path, commit)
         return self._latest
-
-    def _refuse_foreign_files(self) -> None:
-        try:
-            found = [f.name for f in self.files.list(self.path) if not f.name.startswith(".")]
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise TableExistsError(
-                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.",
-                path=self.path,
-            ) from None
-        foreign = [n for n in found if n not in ("_trinity_log", "data")]
-        if foreign:
-            raise TableExistsError(
-                f"{self.path} is not empty and not a trinitymerge table (it holds {', '.join(sorted(foreign)[:5])}). "
-                "Choose a path that does not exist or an empty directory.",
-                path=self.path,
-            )
 
     def snapshot(self) -> Snapshot:
         """The newest snapshot, read incrementally."""
@@ -286,9 +268,15 @@ class ManagedBackend(BatchDirectories):
         with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
             yield
 
-    def stage(self, rows: DataFrame, definition: TableDefinition, owed: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
-        batch_id = f"{OWED_PREFIX if owed else ''}{uuid.uuid4().hex}"
+        return self._stage(uuid.uuid4().hex, rows, definition)
+
+    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """See :class:`~trinitymerge.storage.backend.Lending`."""
+        return self._stage(f"{OWED_PREFIX}{uuid.uuid4().hex}", rows, definition)
+
+    def _stage(self, batch_id: str, rows: DataFrame, definition: TableDefinition) -> Staged:
         rows = as_stored(rows, definition.fields)
         path, schema = self.batch_path(batch_id), rows.schema
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
@@ -372,8 +360,6 @@ class ManagedBackend(BatchDirectories):
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
         self.remove(self.batch_path(staged.id))
-
-    # Files ----------------------------------------------------------------------------------------------------------
 
     def helper_files(self) -> list[tuple[int | None, FileInfo]]:
         """The log's checkpoints with their versions, and temporary files."""

@@ -1,7 +1,7 @@
 """Rows that a merge owes to another table (S27): what the log says of them until they are there.
 
 Owns: :class:`Redo` and its JSON, and which ones are still owed after a commit. Plain data; who pays them stands in
-:mod:`trinitymerge.unfinished`.
+:mod:`trinitymerge.paying`.
 """
 
 from __future__ import annotations

@@ -6,19 +6,58 @@ What stores do is said in :mod:`trinitymerge.storage.backend`; how, each of them
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.storage.backend import Backend, Maintained, Replacing, TimeTravel
+from trinitymerge.storage.backend import Backend, Lending, Maintained, Replacing, TimeTravel
 from trinitymerge.storage.catalogs import SPARKS_OWN, CatalogTable
 from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.storage.plaintable import FORMATS
 
-_INSTEAD = "looks after its files itself. Use its own means for that."
-
 _NAMED = "catalog:"
+
+InCatalogs: TypeAlias = IcebergBackend | CatalogBackend
+"""The stores of tables that a catalog has, which their names stand for."""
+
+
+@attrs.frozen
+class Kind:
+    """A kind of tables that catalogs have.
+
+    Attributes:
+        store: its class.
+        formats: what ``using`` calls it.
+        made: a store, of a session, a name and the format.
+        lacking: why it has no methods for looking after its files, and what to do instead; continues "its store".
+    """
+
+    store: type[InCatalogs]
+    formats: tuple[str, ...]
+    made: Callable[[SparkSession, str, str], InCatalogs]
+    lacking: str
+
+
+_ICEBERGS = Kind(
+    IcebergBackend,
+    ("iceberg",),
+    lambda spark, name, _: IcebergBackend(spark, name),
+    "looks after its files itself. Use its own means for that.",
+)
+_PLAIN = Kind(
+    CatalogBackend,
+    FORMATS,
+    CatalogBackend,
+    "keeps no record of its files, which others may change. Write toDF() to another table, or make a managed table of it "
+    "with TrinityTable.convert.",
+)
+KINDS = (_ICEBERGS, _PLAIN)
+"""All of them. Tables that no catalog has are managed."""
 
 
 def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
@@ -37,12 +76,12 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         return store_of_name(spark, path.removeprefix(_NAMED))
     if using is None:
         return ManagedBackend(spark, path)
-    if using.lower() == "iceberg":
-        return IcebergBackend(spark, path)
-    if using.lower() in FORMATS:
-        return CatalogBackend(spark, path, using.lower())
+    for kind in KINDS:
+        if using.lower() in kind.formats:
+            return kind.made(spark, path, using.lower())
+    known = ", ".join(f"'{name}'" for kind in KINDS for name in kind.formats)
     raise UnsupportedStorageError(
-        f"There is no store for tables of the format '{using}'. Take using='iceberg', 'parquet' or 'orc', or leave it out for a "
+        f"There is no store for tables of the format '{using}'. Take one of {known}, or leave using out for a "
         "managed table at a path.",
         format=using,
     )
@@ -50,10 +89,10 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
 
 def address_of(store: Backend) -> str:
     """What :func:`store_of` finds a store by in another session, or years later: text, which a session is not."""
-    return f"{_NAMED}{store.path}" if isinstance(store, (IcebergBackend, CatalogBackend)) else store.path
+    return store.path if _kind(store) is None else f"{_NAMED}{store.path}"
 
 
-def store_of_name(spark: SparkSession, name: str) -> IcebergBackend | CatalogBackend:
+def store_of_name(spark: SparkSession, name: str) -> InCatalogs:
     """The store of a table that a catalog has.
 
     Raises:
@@ -65,9 +104,14 @@ def store_of_name(spark: SparkSession, name: str) -> IcebergBackend | CatalogBac
     is_icebergs = table.parts[0] != SPARKS_OWN or (
         table.exists() and table.described().get("Provider", "").lower() == "iceberg"
     )
-    store = IcebergBackend(spark, name) if is_icebergs else CatalogBackend(spark, name)
+    kind = _ICEBERGS if is_icebergs else _PLAIN
+    store = kind.made(spark, name, kind.formats[0])
     store.require_table()
     return store
+
+
+def _kind(store: Backend) -> Kind | None:
+    return next((kind for kind in KINDS if isinstance(store, kind.store)), None)
 
 
 def time_travel(store: Backend, call: str) -> TimeTravel:
@@ -96,7 +140,7 @@ def maintained(store: Backend, call: str) -> Maintained:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Maintained):
-        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
+        raise _unsupported(store, call, _lacking(store))
     return store
 
 
@@ -111,8 +155,32 @@ def replacing(store: Backend, call: str) -> Replacing:
         UnsupportedStorageError: naming the call and the store.
     """
     if not isinstance(store, Replacing):
-        raise _unsupported(store, call, getattr(store, "instead", _INSTEAD))
+        raise _unsupported(store, call, _lacking(store))
     return store
+
+
+def lending(store: Backend, call: str) -> Lending:
+    """The store, for a merge that has rows for other tables (S27).
+
+    Args:
+        store: of the table that is merged into.
+        call: what the user has called, for the message.
+
+    Raises:
+        UnsupportedStorageError: naming the call and the store.
+    """
+    if not isinstance(store, Lending):
+        raise _unsupported(
+            store,
+            call,
+            "cannot keep the rows for the other table until they are written there. Merge into a managed table.",
+        )
+    return store
+
+
+def _lacking(store: Backend) -> str:
+    kind = _kind(store)
+    return "has no methods for that." if kind is None else kind.lacking
 
 
 def _unsupported(store: Backend, call: str, why: str) -> UnsupportedStorageError:

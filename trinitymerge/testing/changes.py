@@ -67,4 +67,4 @@ class Outcome:
     stale: int
     per_clause: tuple[int, ...]
     unchanged: int = 0
-    remembered: tuple[tuple[Any, list[Row]], ...] = ()
+    owed: tuple[tuple[Any, list[Row]], ...] = ()

@@ -23,7 +23,7 @@ from trinitymerge.merge.clauses import (
     check_clauses,
     describe,
 )
-from trinitymerge.testing.remembered import check_history
+from trinitymerge.testing.owed import check_history
 
 
 @attrs.frozen

@@ -30,8 +30,8 @@ from trinitymerge.testing.changes import Change, Firing, Key, Outcome
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.counting import Counting, stale_changes
 from trinitymerge.testing.expressions import KeyEquality, Row, evaluate, reads_target
+from trinitymerge.testing.owed import owed_rows
 from trinitymerge.testing.refusals import Refusals
-from trinitymerge.testing.remembered import remembered
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, default_value, is_tombstone, store, tombstone_value, zero
 
@@ -91,7 +91,7 @@ class Evaluation:
             self.refusals.stale(stale_changes(changes, batch))
         outcome = self.counting.outcome(firings, changes, batch, len(self.clauses))
         self.refusals.too_many_deletes(outcome.deleted, len(self.live), max_delete_fraction)
-        return attrs.evolve(outcome, remembered=tuple(remembered(changes, self.clauses)))
+        return attrs.evolve(outcome, owed=tuple(owed_rows(changes, self.clauses)))
 
     # Who fires (S17-S20) ------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from trinitymerge.testing.expressions import KeyEquality, Row
 from trinitymerge.testing.feeding import Feeding
 from trinitymerge.testing.firsts import firsts
 from trinitymerge.testing.netchanges import Latest
-from trinitymerge.testing.remembered import merge_remembered
+from trinitymerge.testing.owed import merge_owed
 from trinitymerge.testing.results import ModelResult
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.values import alive_value, order_keys, store
@@ -284,11 +284,11 @@ class ModelTable(Feeding):
             checks=self.checks,
         )
         outcome = evaluation.run(max_delete_fraction)
-        for other, remembered in outcome.remembered:  # S27: all or nothing
-            merge_remembered(other.copy(), remembered)
+        for other, owed in outcome.owed:  # S27: all or nothing
+            merge_owed(other.copy(), owed)
         version = self._record(outcome.batch, transaction)
-        for other, remembered in outcome.remembered:
-            merge_remembered(other, remembered)
+        for other, owed in outcome.owed:
+            merge_owed(other, owed)
         return self._result(version, outcome, len(source or ()))
 
     def _result(self, version: int, outcome: Outcome, source_rows: int) -> ModelResult:
@@ -302,7 +302,7 @@ class ModelTable(Feeding):
             rowsSource=source_rows,
             rowsUnchanged=outcome.unchanged,
             perClause=outcome.per_clause,
-            rowsHistory=sum(len(remembered) for _, remembered in outcome.remembered),
+            rowsHistory=sum(len(owed) for _, owed in outcome.owed),
             rows=tuple(self.live()),
             skipped="" if outcome.batch else "no clause applied to any row",
             appended=outcome.batch,

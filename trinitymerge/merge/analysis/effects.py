@@ -17,6 +17,8 @@ class Effect:
         text: as it is stored.
         inserted, updated, deleted: what a key counts for whose freshest row has it.
         is_move: the row has come from another key; where another row is fresher, it is deleted.
+        replaces: the row takes the place of its pre-image, which history inserts are then made of (S27).
+        is_stale: the row is older than what it would replace (S11).
     """
 
     text: str
@@ -24,20 +26,23 @@ class Effect:
     updated: int = 0
     deleted: int = 0
     is_move: bool = False
+    replaces: bool = False
+    is_stale: bool = False
 
     def __str__(self) -> str:
         return self.text
 
 
 INSERTED = Effect("insert", inserted=1)
-UPDATED = Effect("update", updated=1)
-DELETED = Effect("delete", deleted=1)
-MOVED = Effect("move", updated=1, is_move=True)
-MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True)
-NOTHING = Effect("none")
+UPDATED = Effect("update", updated=1, replaces=True)
+DELETED = Effect("delete", deleted=1, replaces=True)
+MOVED = Effect("move", updated=1, is_move=True, replaces=True)
+MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True, replaces=True)
+NOTHING = Effect("none", replaces=True)
+"""Of a row that replaces another one and shows nobody anything else: a move that comes once more, or as a tombstone."""
 
-STALE = Effect("stale")
-STALE_MOVE = Effect("stale move")
+STALE = Effect("stale", is_stale=True)
+STALE_MOVE = Effect("stale move", is_stale=True)
 WITHHELD = Effect("withheld")
 """Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
 
@@ -64,5 +69,7 @@ EFFECTS = (
     DUPLICATE,
     TORN,
 )
+"""All of them."""
+
 COUNTS = ("inserted", "updated", "deleted")
 """What is counted: attributes of :class:`Effect`."""

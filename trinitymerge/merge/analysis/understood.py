@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.definition import TableDefinition
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.kinds import Kind
-from trinitymerge.merge.analysis.remembered import Remembering
+from trinitymerge.merge.analysis.owed import Owing
 from trinitymerge.merge.clauses import Clause
 
 
@@ -37,7 +37,7 @@ class Analysis:
         by_name: the condition is equality on the primary key by name, not given by the user.
         clauses: in order.
         ignored: source columns that the merge has no use for (S22a).
-        remembering: what it writes into other tables, if anything (S27).
+        owing: what it writes into other tables, if anything (S27).
     """
 
     target: Target
@@ -47,7 +47,7 @@ class Analysis:
     by_name: bool
     clauses: tuple[ClausePlan, ...]
     ignored: tuple[str, ...] = ()
-    remembering: Remembering | None = None
+    owing: Owing | None = None
 
     @property
     def definition(self) -> TableDefinition:

@@ -146,8 +146,8 @@ class Program:
     @cached_property
     def replaced(self) -> tuple[int, ...]:
         """The slots of rows that replace one, of which something is written into another table (S27)."""
-        remembering = self.analysis.remembering
-        clauses = remembering.clauses if remembering is not None else frozenset()
+        owing = self.analysis.owing
+        clauses = owing.clauses if owing is not None else frozenset()
         changing = (n for n, s in enumerate(self.slots) if s.row.changes_pre_image and s.row.clause in clauses)
         return tuple(changing) if self.knows_target else ()
 

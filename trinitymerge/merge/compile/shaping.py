@@ -182,9 +182,9 @@ def _known_of(program: Program) -> dict[str, Sql]:
 
 def _sides(program: Program) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
-    remembering = program.analysis.remembering
-    assert remembering is not None
-    return opaque(by_slot(dict.fromkeys(program.replaced, remembering.scope.sides)))
+    owing = program.analysis.owing
+    assert owing is not None
+    return opaque(by_slot(dict.fromkeys(program.replaced, owing.scope.sides)))
 
 
 def _stands_for(program: Program) -> Sql:

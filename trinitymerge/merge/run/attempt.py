@@ -27,8 +27,7 @@ from trinitymerge.expressions import count_where, is_tombstone, quote
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.paths.base import Compiled, Path
 from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run import beside, refusals
-from trinitymerge.merge.run.beside import Beside
+from trinitymerge.merge.run import owed, refusals
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.following import planned_again
@@ -41,6 +40,7 @@ from trinitymerge.merge.run.observed import (
     observed_metrics,
     with_key_counts,
 )
+from trinitymerge.merge.run.owed import StagedOwed
 from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -124,7 +124,7 @@ class _Attempt:
         found: the newest snapshot, which is committed upon.
         snapshot: the same, with the columns that the merge adds.
         seconds: time per phase.
-        beside: the rows for other tables, staged.
+        owed: the rows for other tables, staged.
         phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
@@ -135,7 +135,7 @@ class _Attempt:
     found: Snapshot
     snapshot: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
-    beside: list[Beside] = attrs.field(factory=list)
+    owed: list[StagedOwed] = attrs.field(factory=list)
     phase: str = "source"
     committing: bool = False
     after: Snapshot | None = None
@@ -146,7 +146,7 @@ class _Attempt:
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend.path):
-            compiled = beside.with_rows_beside(self.plan, self.plan.rows_on(self.path, self.snapshot))
+            compiled = owed.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.snapshot))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.backend.path, self.plan.definition.checks):
@@ -164,7 +164,7 @@ class _Attempt:
             raise
 
     def _discard(self, staged: Staged) -> None:
-        for one in (staged, *(b.staged for b in self.beside)):
+        for one in (staged, *(b.staged for b in self.owed)):
             self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ class _Attempt:
         with self._timed("validate"):
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
-        if self.plan.analysis.remembering is not None:
+        if self.plan.analysis.owing is not None:
             with self._timed("history"), merge_errors(self.plan.backend.path):
-                for one in beside.staged_beside(self.plan, compiled):
-                    self.beside.append(one)
+                for one in owed.staged_owed(self.plan, compiled):
+                    self.owed.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -296,7 +296,7 @@ class _Attempt:
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
-            rowsHistory=sum(b.redo.rows for b in self.beside),
+            rowsHistory=sum(b.redo.rows for b in self.owed),
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
@@ -349,7 +349,7 @@ class _Attempt:
             definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
-            redo=[b.redo for b in self.beside],
+            redo=[b.redo for b in self.owed],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),

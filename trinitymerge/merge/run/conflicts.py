@@ -15,7 +15,7 @@ from trinitymerge.merge.paths.base import Reads
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
-from trinitymerge.storage.entries import COMPACT, FOLD, Batch, Commit, Snapshot
+from trinitymerge.storage.entries import REWRITES, Batch, Commit, Snapshot
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
 
 
@@ -46,7 +46,7 @@ class Unchanged:
         """See :class:`~trinitymerge.storage.publish.Requirement`."""
         for commit in landed.commits:
             told = commit.added or commit.removed or commit.extract is not None or commit.extracts is not None
-            if commit.operation not in (COMPACT, FOLD) and told:
+            if commit.operation not in REWRITES and told:
                 return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
         return None
 
@@ -106,7 +106,7 @@ class Dependence:
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""
-        if commit.operation not in (COMPACT, FOLD):
+        if commit.operation not in REWRITES:
             return False
         if commit.horizon is None or self.batch is None:
             return True

@@ -24,13 +24,12 @@ from trinitymerge.columns import (
 )
 from trinitymerge.definition import TableDefinition
 from trinitymerge.enforcing import violation
-from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote
+from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote, text_literal
 from trinitymerge.merge.analysis.effects import (
     COUNTS,
     DUPLICATE,
     EFFECTS,
     STALE,
-    STALE_MOVE,
     TORN,
     UNCHANGED,
     WITHHELD,
@@ -43,7 +42,7 @@ from trinitymerge.statistics import watermark_metrics
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
 
-HAS_STALE_EFFECT = f"{EFFECT} IN ('{STALE}', '{STALE_MOVE}')"
+HAS_STALE_EFFECT = f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
 """SQL that is true if a settled or staged row is older than what it would replace; null where that is not known."""
 
 # Observed in the write job --------------------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
-from trinitymerge.merge.analysis.remembered import Remembering, remembering_of
+from trinitymerge.merge.analysis.owed import Owing, owing_of
 from trinitymerge.merge.analysis.resolution import analyse
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.merge.paths.choice import check_forced, judge
-from trinitymerge.merge.run import attempt, beside
+from trinitymerge.merge.run import attempt, owed
 from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
 from trinitymerge.storage.backend import Backend, Batches
@@ -63,9 +63,9 @@ def plan_of(
     source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
     at = _checked(options.at, definition)
     analysis = analyse(target, source_side, condition, clauses, at, options.follows_source)
-    destination = partial(beside.opened, backend, definition)
-    remembering = remembering_of(target, source_side, analysis.joined, clauses, destination)
-    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), remembering=remembering)
+    destination = partial(owed.opened, backend, definition)
+    owing = owing_of(target, source_side, analysis.joined, clauses, destination)
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), owing=owing)
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(
             f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
@@ -73,7 +73,7 @@ def plan_of(
         )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
-    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), remembering))
+    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
     if options.path is not None:
         check_forced(options.path, verdict)
     # plan.py does not import attempt.py, which knows plans: so what runs a plan is handed to it.
@@ -114,9 +114,9 @@ def _require_watermarks(analysis: Analysis) -> None:
                 )
 
 
-def _needs_counts(options: Options, has_watermark: bool, remembering: Remembering | None) -> str | None:
+def _needs_counts(options: Options, has_watermark: bool, owing: Owing | None) -> str | None:
     """Why the merge must know what its rows replace, or None."""
-    if remembering is not None:
+    if owing is not None:
         return "insertHistoryExpr writes what is replaced into another table"
     if options.on_stale != "skip" and has_watermark:
         return f'onStale("{options.on_stale}") compares watermarks with the target\'s'

@@ -1,6 +1,6 @@
 """History inserts, resolved: the rows that a merge has for other tables, and what names mean in their maps (S27, S29).
 
-Owns: :class:`Remembering`. A name without an alias is the target row's before it is replaced, so the maps are resolved in a
+Owns: :class:`Owing`. A name without an alias is the target row's before it is replaced, so the maps are resolved in a
 scope of their own: the target's columns as they are, and under each alias a struct of that side's. Asks Spark's analyzer; opens
 no table: what the other tables are is handed in.
 """
@@ -105,7 +105,7 @@ def _struct(values: Iterable[tuple[Sql, str]]) -> Sql:
 
 
 @attrs.frozen(eq=False)
-class RememberedRow:
+class OwedRow:
     """A row for another table, for each target row that one clause replaces.
 
     Attributes:
@@ -122,7 +122,7 @@ class RememberedRow:
 
 
 @attrs.frozen(eq=False)
-class Remembering:
+class Owing:
     """What a merge writes into other tables.
 
     Attributes:
@@ -131,7 +131,7 @@ class Remembering:
     """
 
     scope: Scope
-    rows: tuple[RememberedRow, ...]
+    rows: tuple[OwedRow, ...]
 
     @property
     def clauses(self) -> frozenset[int]:
@@ -139,21 +139,21 @@ class Remembering:
         return frozenset(row.clause for row in self.rows)
 
     @property
-    def by_destination(self) -> list[tuple[Destination, list[RememberedRow]]]:
+    def by_destination(self) -> list[tuple[Destination, list[OwedRow]]]:
         """The rows for each other table, in order."""
-        found: dict[OtherTable, list[RememberedRow]] = {}
+        found: dict[OtherTable, list[OwedRow]] = {}
         for row in self.rows:
             found.setdefault(row.destination.table, []).append(row)
         return [(rows[0].destination, rows) for rows in found.values()]
 
 
-def remembering_of(
+def owing_of(
     target: Target,
     source: Source | None,
     joined: DataFrame,
     clauses: tuple[Clause, ...],
     opened: Callable[[OtherTable, str], Destination],
-) -> Remembering | None:
+) -> Owing | None:
     """Resolves the history inserts of a merge; None if it has none.
 
     Args:
@@ -179,12 +179,10 @@ def remembering_of(
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     inspector = Inspector(target, source, seen, given)
     rows = [
-        RememberedRow(
-            n, position, tables[insert.table], _values(inspector, where[n], insert, tables[insert.table], target)
-        )
+        OwedRow(n, position, tables[insert.table], _values(inspector, where[n], insert, tables[insert.table], target))
         for n, (position, insert) in enumerate(inserts)
     ]
-    return Remembering(scope, tuple(rows))
+    return Owing(scope, tuple(rows))
 
 
 def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) -> str:

@@ -20,7 +20,7 @@ from trinitymerge import (
     SchemaMismatchError,
     TrinityTable,
     UnfinishedMergeError,
-    unfinished,
+    paying,
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import TrinityMergeError
@@ -316,7 +316,7 @@ def test_S36_a_replayed_transaction_writes_nothing_twice(table, changes, past):
 
 
 def test_S35_a_merge_that_is_evaluated_again_writes_what_it_replaces_in_the_end(spark, table, changes, past, at_point):
-    at_point("beside.staged", lambda: fill(table, spark, [(1, 15, "between", False)]))
+    at_point("owed.staged", lambda: fill(table, spark, [(1, 15, "between", False)]))
     assert remembering(table, changes, past).execute().rowsHistory == 2
     assertRows(past.toDF(), [(1, 15, "between", "changed"), (3, 10, "c", "gone")])
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
@@ -360,8 +360,8 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
 def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point, point):
     """The slower one has read the rows, or finds them gone."""
     left_owing(table, changes, past, at_point)
-    at_point(point, lambda: unfinished.finish(TrinityTable.forPath(spark, table.path)._backend))
-    unfinished.finish(table._backend)
+    at_point(point, lambda: paying.pay(TrinityTable.forPath(spark, table.path)._backend))
+    paying.pay(table._backend)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2
     assert [c.operation for c in table._backend.history()].count(REDO) == 1
@@ -526,7 +526,7 @@ def test_S27_into_a_Spark_table_at_least_once(spark, table, changes, catalog_tab
     opened = TrinityTable.forPath(spark, table.path)
     opened.deleteWhere("id = 99").execute()
     assert len(opened._snapshot().redo) == 1, "it is left to its merge for a while"
-    monkeypatch.setattr(unfinished, "PATIENCE_MS", 0)
+    monkeypatch.setattr(paying, "PATIENCE_MS", 0)
     opened.deleteWhere("id = 99").execute()
     assert (opened._snapshot().redo, spark.table(catalog_table).count()) == ((), 2)
 

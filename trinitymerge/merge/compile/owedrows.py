@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.assignment import misfit, stored
-from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, HISTORY, MISFIT, RAW_HISTORY, SIDES, WRITTEN
+from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED_ROW, RAW_OWED, SIDES, WRITTEN
 from trinitymerge.definition import Field
 from trinitymerge.expressions import (
     NULL,
@@ -27,65 +27,62 @@ from trinitymerge.expressions import (
     quote,
     text_literal,
 )
-from trinitymerge.merge.analysis.effects import DELETED, MOVED, MOVED_OVER_DELETED, NOTHING, UPDATED
+from trinitymerge.merge.analysis.effects import EFFECTS
 from trinitymerge.merge.analysis.frames import choose
-from trinitymerge.merge.analysis.remembered import RememberedRow, Remembering
+from trinitymerge.merge.analysis.owed import OwedRow, Owing
 from trinitymerge.merge.analysis.values import Alive, Given
 from trinitymerge.merge.compile.steps import Select
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.tombstones import alive
 
-_REPLACING = (UPDATED, DELETED, MOVED, MOVED_OVER_DELETED, NOTHING)
-"""What a row that replaces its pre-image means to readers; nothing, where a move comes once more, or as a tombstone."""
-
 ROW = Sql("row")
 
 
-def remembered(rows: DataFrame, remembering: Remembering) -> DataFrame:
-    """Settled rows, and in :data:`HISTORY` what each of them has for other tables.
+def rows_with_owed(rows: DataFrame, owing: Owing) -> DataFrame:
+    """Settled rows, and in :data:`OWED_ROW` what each of them has for other tables.
 
     Args:
         rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
-        remembering: what is asked for.
+        owing: what is asked for.
     """
-    apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *remembering.scope.over(SIDES))
-    valued = Select.adding(_raw_values(remembering)).over(apart)
-    made = {HISTORY(row.number): _history(row, remembering) for row in remembering.rows}
+    apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *owing.scope.over(SIDES))
+    valued = Select.adding(_raw_values(owing)).over(apart)
+    made = {OWED_ROW(row.number): _owed_row(row, owing) for row in owing.rows}
     items = [f"{value} AS {name}" for name, value in made.items()]
     return valued.selectExpr(f"{WRITTEN}.*", *items).drop(SIDES)
 
 
-def rows_for(rows: DataFrame, owing: Iterable[RememberedRow]) -> DataFrame:
+def owed_rows(rows: DataFrame, to_one: Iterable[OwedRow]) -> DataFrame:
     """The rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
 
     Args:
-        rows: what :func:`remembered` gives, evaluated.
-        owing: all that goes to that table.
+        rows: what :func:`rows_with_owed` gives, evaluated.
+        to_one: all that goes to that table.
     """
-    columns = [HISTORY(row.number) for row in owing]
+    columns = [OWED_ROW(row.number) for row in to_one]
     each = f"explode(filter(array({', '.join(columns)}), h -> h IS NOT NULL))"
-    found = rows.selectExpr(CLAUSE, f"{each} AS {HISTORY}")
-    beside = [f"{HISTORY}.{name} AS {name}" for name in (ABOUT, MISFIT)]
-    return found.selectExpr(f"{HISTORY}.{ROW}.*", CLAUSE, *beside)
+    found = rows.selectExpr(CLAUSE, f"{each} AS {OWED_ROW}")
+    beside = [f"{OWED_ROW}.{name} AS {name}" for name in (ABOUT, MISFIT)]
+    return found.selectExpr(f"{OWED_ROW}.{ROW}.*", CLAUSE, *beside)
 
 
-def _raw_values(remembering: Remembering) -> dict[str, Sql | Column]:
+def _raw_values(owing: Owing) -> dict[str, Sql | Column]:
     """The values of the maps, each evaluated once and only where the row is owed."""
     raws: dict[str, Sql | Column] = {}
-    for row in remembering.rows:
+    for row in owing.rows:
         for i, value in _given(row):
             given = as_sql(value.value) if isinstance(value.value, str) else value.value
-            raws[RAW_HISTORY(row.number, i)] = choose([(opaque(_is_owed(row)), given)], NULL)
+            raws[RAW_OWED(row.number, i)] = choose([(opaque(_is_owed(row)), given)], NULL)
     return raws
 
 
-def _given(row: RememberedRow) -> list[tuple[int, Given]]:
+def _given(row: OwedRow) -> list[tuple[int, Given]]:
     values = [(i, row.values[f.name]) for i, f in enumerate(row.destination.fields)]
     return [(i, value) for i, value in values if isinstance(value, Given)]
 
 
-def _is_owed(row: RememberedRow) -> Sql:
-    effects = Sql(", ".join(text_literal(effect.text) for effect in _REPLACING))
+def _is_owed(row: OwedRow) -> Sql:
+    effects = Sql(", ".join(text_literal(effect.text) for effect in EFFECTS if effect.replaces))
     return all_of(
         [
             is_not_null(Sql(f"{WRITTEN}.{SIDES}")),
@@ -95,29 +92,27 @@ def _is_owed(row: RememberedRow) -> Sql:
     )
 
 
-def _history(row: RememberedRow, remembering: Remembering) -> Sql:
+def _owed_row(row: OwedRow, owing: Owing) -> Sql:
     values = ", ".join(
         f"{_stored(row, i, field)} AS {quote(field.name)}" for i, field in enumerate(row.destination.fields)
     )
-    key = remembering.scope.key(Sql(f"{WRITTEN}.{SIDES}"))
+    key = owing.scope.key(Sql(f"{WRITTEN}.{SIDES}"))
     whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {ABOUT}, {_misfit(row)} AS {MISFIT})")
     return opaque(case([(_is_owed(row), whole)]))
 
 
-def _stored(row: RememberedRow, i: int, field: Field) -> Sql:
+def _stored(row: OwedRow, i: int, field: Field) -> Sql:
     value, definition = row.values[field.name], row.destination.definition
     if isinstance(value, Given):
-        text = stored(RAW_HISTORY(row.number, i), value.way, field, field.name in row.destination.keys)
+        text = stored(RAW_OWED(row.number, i), value.way, field, field.name in row.destination.keys)
         return cast(text, physical_type(field))
     if isinstance(value, Alive) and definition is not None:
         return cast(alive(definition), physical_type(field))
     return null_of(field)
 
 
-def _misfit(row: RememberedRow) -> Sql:
+def _misfit(row: OwedRow) -> Sql:
     fields, keys = row.destination.fields, row.destination.keys
-    found = [
-        misfit(RAW_HISTORY(row.number, i), value.way, fields[i], fields[i].name in keys) for i, value in _given(row)
-    ]
+    found = [misfit(RAW_OWED(row.number, i), value.way, fields[i], fields[i].name in keys) for i, value in _given(row)]
     texts = ", ".join(["CAST(NULL AS STRING)", *(text for text in found if text is not None)])
     return Sql(f"coalesce({texts})")

@@ -26,10 +26,10 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.expressions import count_where, quote
-from trinitymerge.merge.analysis.remembered import Destination, RememberedRow
+from trinitymerge.merge.analysis.owed import Destination, OwedRow
 from trinitymerge.merge.clauses import Clause, OtherTable
 from trinitymerge.merge.compile import sides
-from trinitymerge.merge.compile.remembering import remembered, rows_for
+from trinitymerge.merge.compile.owedrows import owed_rows, rows_with_owed
 from trinitymerge.merge.paths.base import Compiled
 from trinitymerge.merge.run import refusals
 from trinitymerge.merge.run.observed import Observed, any_null
@@ -41,10 +41,10 @@ from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Backend, Staged
 from trinitymerge.storage.redo import Redo
 from trinitymerge.storage.storable import check_storable
-from trinitymerge.storage.stores import store_of
+from trinitymerge.storage.stores import lending, store_of
 from trinitymerge.tombstones import alive
 
-FAULT_POINTS = ("beside.staged",)
+FAULT_POINTS = ("owed.staged",)
 """Where this module may be killed, see ``storage/faults.py``."""
 
 _ROWS_OF_ONE_TASK = 20_000
@@ -64,7 +64,9 @@ def opened(backend: Backend, definition: TableDefinition, table: OtherTable, whe
 
     Raises:
         InvalidMergeError: it is the merging table itself, is not there, or cannot be inserted into.
+        UnsupportedStorageError: the merging table cannot keep the rows meanwhile.
     """
+    lending(backend, where)
     found = _opened_here(backend, table, where) if table.path else _opened_in_catalog(backend.spark, table, where)
     try:
         check_storable(attrs.evolve(definition, fields=found.fields))
@@ -108,35 +110,35 @@ def _field(column: StructField) -> Field:
 # Staging --------------------------------------------------------------------------------------------------------------
 
 
-def with_rows_beside(plan: MergePlan, compiled: Compiled) -> Compiled:
+def with_owed_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
     """A merge's rows with what they have for other tables, evaluated once: both are written from the same (S32)."""
-    remembering = plan.analysis.remembering
-    if remembering is None or compiled.source_rows == 0:
+    owing = plan.analysis.owing
+    if owing is None or compiled.source_rows == 0:
         return compiled
-    once = sides.materialise(remembered(compiled.rows, remembering))
+    once = sides.materialise(rows_with_owed(compiled.rows, owing))
     return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= _ROWS_OF_ONE_TASK)
 
 
 @attrs.frozen
-class Beside:
+class StagedOwed:
     """Rows for another table: staged, and as the merge's commit will say them."""
 
     staged: Staged
     redo: Redo
 
 
-def staged_beside(plan: MergePlan, compiled: Compiled) -> Iterator[Beside]:
+def staged_owed(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOwed]:
     """Stages and checks the rows for each other table that has any.
 
     Raises:
         NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
         InvalidMergeError: it is not what it was when the merge was built.
     """
-    remembering = plan.analysis.remembering
-    for destination, owing in remembering.by_destination if remembering is not None else ():
+    owing = plan.analysis.owing
+    for destination, to_one in owing.by_destination if owing is not None else ():
         _check_unchanged(plan.backend, destination)
-        found = _staged(plan, compiled, destination, owing)
-        faults.fault("beside.staged")
+        found = _staged(plan, compiled, destination, to_one)
+        faults.fault("owed.staged")
         if found is not None:
             yield found
 
@@ -153,21 +155,22 @@ def _check_unchanged(backend: Backend, destination: Destination) -> None:
 
 
 def _staged(
-    plan: MergePlan, compiled: Compiled, destination: Destination, owing: Iterable[RememberedRow]
-) -> Beside | None:
+    plan: MergePlan, compiled: Compiled, destination: Destination, to_one: Iterable[OwedRow]
+) -> StagedOwed | None:
     """The rows for one table; None if there are none."""
     gathering = Gathering(_metrics(destination))
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ABOUT}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
-    found = gathering.over(rows_for(rows, owing)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
-    with handing_over(plan.backend.spark):
-        staged = plan.backend.stage(found, plan.definition, owed=True)
+    found = gathering.over(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
+    store = lending(plan.backend, f"A merge with rows for {destination.table}")
+    with handing_over(store.spark):
+        staged = store.stage_owed(found, plan.definition)
     try:
         observed = Observed(gathering.result())
         if observed["rows"]:
             _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)
-            return Beside(staged, _redo(staged, observed["rows"], destination))
+            return StagedOwed(staged, _redo(staged, observed["rows"], destination))
     except BaseException:
         plan.backend.discard(staged)
         raise

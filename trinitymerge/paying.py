@@ -57,7 +57,7 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     left = ""
     if after is not None and result.rowsHistory:
         try:
-            finish(store, own_ms=after.timestamp_ms)
+            pay(store, own_ms=after.timestamp_ms)
         except Exception as error:  # noqa: BLE001 - the merge has been committed
             left = f"rows for other tables are still to be written: {error}"
             _logger.warning("%s: after version %d, %s", store.path, result.version, left)
@@ -69,16 +69,16 @@ def newest(store: Backend) -> Snapshot:
     """The newest version of a table, once it owes nothing more.
 
     Raises:
-        UnfinishedMergeError: as :func:`finish`.
+        UnfinishedMergeError: as :func:`pay`.
     """
     snapshot = store.snapshot()
     if not snapshot.redo:
         return snapshot
-    finish(store)
+    pay(store)
     return store.snapshot()
 
 
-def finish(store: Backend, patience_ms: int | None = None, own_ms: int | None = None) -> None:
+def pay(store: Backend, patience_ms: int | None = None, own_ms: int | None = None) -> None:
     """Writes what merges into a table still owe to other tables, oldest first.
 
     Args:
@@ -94,14 +94,14 @@ def finish(store: Backend, patience_ms: int | None = None, own_ms: int | None = 
     for redo in store.snapshot().redo:
         if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= due_ms:
             try:
-                _finish(store, redo)
+                _pay(store, redo)
             except UnfinishedMergeError as error:
                 failed.append(error)
     if failed:
         raise failed[0]
 
 
-def _finish(store: Backend, redo: Redo) -> None:
+def _pay(store: Backend, redo: Redo) -> None:
     faults.fault("redo.before")
     try:
         with held(store.spark, LITERAL_NAMES):
@@ -230,7 +230,7 @@ def abandon(store: Backend) -> tuple[dict[str, Any], ...]:
     given_up = []
     for redo in store.snapshot().redo:
         try:
-            _finish(store, redo)
+            _pay(store, redo)
         except UnfinishedMergeError as error:
             _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.table, error)
             _end(store, redo, ABANDON)

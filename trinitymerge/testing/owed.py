@@ -46,7 +46,7 @@ def _column(insert: InsertHistory, name: str) -> str | None:
     return next((n for n in insert.table.model.definition.names if n.lower() == name.lower()), None)
 
 
-def remembered(changes: Iterable[Change], clauses: Sequence[Clause]) -> list[tuple[Any, list[Row]]]:
+def owed_rows(changes: Iterable[Change], clauses: Sequence[Clause]) -> list[tuple[Any, list[Row]]]:
     """The rows for each other table.
 
     Args:
@@ -68,7 +68,7 @@ def remembered(changes: Iterable[Change], clauses: Sequence[Clause]) -> list[tup
     return list(found.values())
 
 
-def merge_remembered(model: Any, rows: Sequence[Row]) -> None:
+def merge_owed(model: Any, rows: Sequence[Row]) -> None:
     """Merges rows into another table.
 
     Raises:

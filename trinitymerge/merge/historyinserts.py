@@ -14,10 +14,10 @@ _CALL = "insertHistoryExpr"
 HISTORY_CALLS = (_CALL, "insertHistoryTableExpr")
 """Both names of the action."""
 
-_Chain = TypeVar("_Chain", bound="RemembersRows")
+_Chain = TypeVar("_Chain", bound="HistoryInserts")
 
 
-class RemembersRows:
+class HistoryInserts:
     """A chain whose last clause updates or deletes rows."""
 
     __slots__ = ()

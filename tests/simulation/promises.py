@@ -26,7 +26,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
 )
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import PURGE, RESTORE, REWRITES, Commit, Snapshot
+from trinitymerge.storage.entries import COMPACT, PURGE, RESTORE, REWRITES, Commit, Snapshot
 from trinitymerge.storage.publish import OutcomeUnknown
 
 

@@ -104,6 +104,12 @@ def test_value_that_reads_the_target_looks_up_keys(events, source):
     assert why_not[BLIND] == "clause 1 writes values of the target row"
 
 
+def test_value_that_reads_the_target_beside_a_delete_is_the_reason_that_is_told(events, source):
+    values = {"id": "source.id + 10", "v": "target.v", "deleted": "false", "ts": "source.ts"}
+    _, why_not = plan(events.merge(source).whenMatched().delete().insertExpr(values))
+    assert why_not[BLIND] == "clause 1 writes values of the target row"
+
+
 def test_watermark_that_nobody_assigns_looks_up_keys(events, source):
     assert plan(events.upsert(source.drop("ts")))[0] == "keyed lookup"
     assert plan(events.delete(source.drop("ts")))[0] == "keyed lookup"

@@ -88,6 +88,12 @@ class WrittenRow:
     goes_with_change: ClassVar[bool] = False
     """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
 
+    is_tombstone: ClassVar[bool] = False
+    """It is one whatever the data are: it holds its key and its watermark (S9)."""
+
+    is_recorded: ClassVar[bool] = False
+    """It is of a key that is not live, and ends no row: so it is never stale, and what it replaces may have no watermark (S18)."""
+
     clause: int
     values: Mapping[str, Value]
 
@@ -95,6 +101,16 @@ class WrittenRow:
     def reads_target(self) -> bool:
         """True if any value depends on the target row."""
         return any(v.reads_target for v in self.values.values())
+
+    @property
+    def is_compared(self) -> bool:
+        """True if it is not written where nothing of the target row changes (S22b)."""
+        return False
+
+    @property
+    def left_by(self) -> Replace | None:
+        """The moving row that leaves it at the key it comes from (S24), if one does."""
+        return None
 
     @classmethod
     def called(cls, knows_target: bool) -> str:
@@ -184,6 +200,11 @@ class Replace(WrittenRow):
     only_if_changed: bool = False
 
     @property
+    def is_compared(self) -> bool:
+        """If its clause says so."""
+        return self.only_if_changed
+
+    @property
     def reads_target(self) -> bool:
         """Also where it is compared with it."""
         return self.only_if_changed or any(v.reads_target for v in self.values.values())
@@ -243,7 +264,13 @@ class Departure(WrittenRow):
     """
 
     shown: ClassVar[str] = "delete"
+    is_tombstone: ClassVar[bool] = True
     of: Replace
+
+    @property
+    def left_by(self) -> Replace | None:
+        """The row that moves."""
+        return self.of
 
     @classmethod
     def from_key(cls, row: Replace, definition: TableDefinition) -> Departure:
@@ -277,6 +304,7 @@ class Tombstone(WrittenRow):
 
     shown: ClassVar[str] = "delete"
     changes_pre_image: ClassVar[bool] = True
+    is_tombstone: ClassVar[bool] = True
 
     def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Always."""
@@ -293,9 +321,11 @@ class Tombstone(WrittenRow):
 
 @attrs.frozen(eq=False)
 class RecordedDelete(WrittenRow):
-    """The tombstone of a key that is not live, for rows of it that come later and are older (S18). Ends no row; never stale."""
+    """The tombstone of a key that is not live, for rows of it that come later and are older (S18)."""
 
     shown: ClassVar[str] = "delete"
+    is_tombstone: ClassVar[bool] = True
+    is_recorded: ClassVar[bool] = True
 
     def effects(self) -> tuple[Case, ...]:
         """Nothing."""

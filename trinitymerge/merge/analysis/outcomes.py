@@ -13,7 +13,7 @@ import attrs
 from pyspark.sql import Column
 
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import New, RecordedDelete, Replace, WrittenRow
+from trinitymerge.merge.analysis.kinds import New, RecordedDelete, WrittenRow
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
@@ -149,7 +149,7 @@ def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple
 def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> _Row | None:
     others = [v for n, v in written.values.items() if n not in analysis.definition.primaryKey]
     given = [v for v in others if isinstance(v, Given)]
-    if isinstance(written, Replace) and written.only_if_changed:
+    if written.is_compared:
         return None
     values = tuple(v.alone for v in given if v.alone is not None)
     are_text = all(isinstance(v, str) for v in values)

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.columns import ANSWERED, FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, NEW_KEY
 from trinitymerge.expressions import all_of, case, equals, is_tombstone, null_of, quote
-from trinitymerge.merge.analysis.kinds import Departure
-from trinitymerge.merge.compile.program import Program, in_slots, of_kinds
+from trinitymerge.merge.compile.program import Program, in_slots
 from trinitymerge.sqltext import Sql
 
 Lookup = Callable[[DataFrame], DataFrame]
@@ -60,7 +59,7 @@ def columns_of_probe(program: Program) -> tuple[str, ...]:
 
 def asked_keys(program: Program) -> list[Sql]:
     """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
-    leave, unknown = of_kinds(program, Departure), in_slots(program.unknown)
+    leave, unknown = in_slots(program.departures), in_slots(program.unknown)
     keys = [
         case([(leave, NEW_KEY(i))], quote(k)) if program.moves else quote(k)
         for i, k in enumerate(program.definition.primaryKey)

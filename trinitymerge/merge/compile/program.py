@@ -18,7 +18,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Departure, Kind, New, RecordedDelete, Replace, WrittenRow
+from trinitymerge.merge.analysis.kinds import Kind, New, RecordedDelete
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
@@ -107,20 +107,26 @@ class Program:
         """The code of what a clause sets off."""
         return self._codes[clause, is_recorded_delete]
 
-    def numbers(self, *kinds: type[WrittenRow]) -> list[int]:
-        """The slots of rows of some kinds."""
-        return [n for n, s in enumerate(self.slots) if isinstance(s.row, kinds)]
+    @cached_property
+    def recording(self) -> tuple[int, ...]:
+        """The slots of tombstones for keys that are not live (S18)."""
+        return tuple(n for n, s in enumerate(self.slots) if s.row.is_recorded)
+
+    @cached_property
+    def changing(self) -> tuple[int, ...]:
+        """The slots of rows that replace or end the row that their source row was paired with."""
+        return tuple(n for n, s in enumerate(self.slots) if s.row.changes_pre_image)
 
     @cached_property
     def departures(self) -> Mapping[int, int]:
         """The slots of tombstones that moves leave behind, and the slots of the rows that move (S24)."""
         moving = {id(s.row): n for n, s in enumerate(self.slots)}
-        return {n: moving[id(s.row.of)] for n, s in enumerate(self.slots) if isinstance(s.row, Departure)}
+        return {n: moving[id(s.row.left_by)] for n, s in enumerate(self.slots) if s.row.left_by is not None}
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
         """The slots of updates that are not written where nothing changes (S22b)."""
-        return tuple(n for n, s in enumerate(self.slots) if isinstance(s.row, Replace) and s.row.only_if_changed)
+        return tuple(n for n, s in enumerate(self.slots) if s.row.is_compared)
 
     @property
     def moves(self) -> bool:
@@ -148,8 +154,8 @@ class Program:
         """The slots of rows that replace one, of which something is written into another table (S27)."""
         owing = self.analysis.owing
         clauses = owing.clauses if owing is not None else frozenset()
-        changing = (n for n, s in enumerate(self.slots) if s.row.changes_pre_image and s.row.clause in clauses)
-        return tuple(changing) if self.knows_target else ()
+        changing = tuple(n for n in self.changing if self.slots[n].row.clause in clauses)
+        return changing if self.knows_target else ()
 
     @cached_property
     def unknown(self) -> tuple[int, ...]:
@@ -242,7 +248,7 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str) -> Program:
     """The program of a merge that does not look at its target."""
     written: list[tuple[int, RecordedDelete | New]] = [*outcomes.tombstones, *outcomes.inserts]
-    firings = (Firing(c, (n,), isinstance(row, RecordedDelete)) for n, (c, row) in enumerate(written))
+    firings = (Firing(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(Slot(row) for _, row in written)
     return Program(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False)
 
@@ -270,11 +276,6 @@ def in_slots(numbers: Iterable[int]) -> Sql:
     """True if a row is of one of these slots, as SQL."""
     listed = ", ".join(map(str, numbers))
     return Sql(f"{SLOT} IN ({listed})") if listed else FALSE
-
-
-def of_kinds(program: Program, *kinds: type[WrittenRow]) -> Sql:
-    """True if a row is of one of these kinds, as SQL."""
-    return in_slots(program.numbers(*kinds))
 
 
 def where_slots(conditions: Mapping[int, Sql]) -> Sql:

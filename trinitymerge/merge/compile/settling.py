@@ -60,7 +60,7 @@ from trinitymerge.expressions import (
     same,
     text_literal,
 )
-from trinitymerge.merge.analysis.kinds import Case, Departure, Kind, RecordedDelete, Replace
+from trinitymerge.merge.analysis.kinds import Case, Kind
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.compile.program import (
     Program,
@@ -68,7 +68,6 @@ from trinitymerge.merge.compile.program import (
     before_watermarks,
     by_slot,
     in_slots,
-    of_kinds,
     where_slots,
 )
 from trinitymerge.merge.compile.steps import Columns, Select, Selects, Step
@@ -108,7 +107,7 @@ def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, 
     mine = _filled(
         program, [_or_zero(program, *pair) for pair in zip(program.definition.watermarkKey, before, strict=True)]
     )
-    stale = all_of([is_older(mine, before), not_(of_kinds(program, RecordedDelete))])
+    stale = all_of([is_older(mine, before), not_(in_slots(program.recording))])
     if program.moves:
         return (Select.setting(present, _fill_moves(program, mine, stale)),)
     if program.on_stale == "force":
@@ -126,7 +125,7 @@ def _fill_moves(program: Program, mine: list[Sql], stale: Sql) -> dict[str, Sql]
     left = _filled(program, pre)
     left_stale = all_of([CHANGED, is_older(left, pre)])
     stale = any_of([stale, left_stale])
-    leaves = of_kinds(program, Departure)
+    leaves = in_slots(program.departures)
     if program.on_stale == "force":
         before = before_watermarks(program.definition)
         mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
@@ -151,7 +150,7 @@ def _unassigned(program: Program, name: str) -> list[int]:
 
 def _or_zero(program: Program, name: str, before: Sql) -> Sql:
     """The watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
-    field, recorded = program.definition.field(name), of_kinds(program, RecordedDelete)
+    field, recorded = program.definition.field(name), in_slots(program.recording)
     if field.nullable or recorded == FALSE:
         return before
     return case([(recorded, or_else(before, zero(field)))], before)
@@ -163,7 +162,7 @@ def _withhold(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
         return (Select.setting(present, {IS_WITHHELD: FALSE}),)
     withheld = or_else(LATE, FALSE)
     if program.beside_moves:
-        stale_move = over(any_row(all_of([of_kinds(program, Replace), IS_STALE])), [FIRING])
+        stale_move = over(any_row(all_of([in_slots(program.changing), IS_STALE])), [FIRING])
         withheld = any_of([withheld, all_of([in_slots(program.beside_moves), stale_move])])
     return (Select.setting(present, {IS_WITHHELD: withheld}),)
 
@@ -178,8 +177,7 @@ def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, .
     """
     if not program.moves:
         return (Select.setting(present, {IS_TORN: FALSE, IS_REPEATED: FALSE}),)
-    changing = in_slots(n for n, s in enumerate(program.slots) if s.row.changes_pre_image)
-    changes = all_of([changing, not_(IS_STALE)])
+    changes = all_of([in_slots(program.changing), not_(IS_STALE)])
     stored = program.definition.stored_fields
     row = Sql(f"struct({', '.join(foreign.comparable(f.name, physical_type(f)) for f in stored)})")
     content = case([(changes, row)])
@@ -301,7 +299,7 @@ def _filled_from(program: Program) -> Iterable[str]:
     names = program.definition.watermarkKey
     if not names or not program.knows_target:
         return ()
-    differ = program.moves or program.numbers(RecordedDelete) or any(_unassigned(program, n) for n in names)
+    differ = program.moves or program.recording or any(_unassigned(program, n) for n in names)
     moves = (CHANGED, *_pre_images(program)) if program.moves else ()
     return (*before_watermarks(program.definition), *((SLOT,) if differ else ()), *moves)
 

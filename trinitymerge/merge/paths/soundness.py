@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from trinitymerge.merge.analysis.kinds import Replace
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
-from trinitymerge.merge.clauses import Delete
 from trinitymerge.merge.paths.base import Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 
@@ -19,7 +17,7 @@ def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:
     if verdict.needs_counts:
         return verdict.needs_counts
     for position, plan in enumerate(analysis.clauses):
-        if any(isinstance(row, Replace) and row.only_if_changed for row in plan.rows):
+        if any(row.is_compared for row in plan.rows):
             return f"clause {position + 1} compares its row with the target's (onlyIfChanged)"
     for position, plan in enumerate(analysis.clauses):
         if plan.reads_target:
@@ -35,6 +33,6 @@ def _why_no_outcome(analysis: Analysis) -> str:
             lacking = [n for n, v in row.values.items() if isinstance(v, Replaced)]
             if lacking:
                 return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
-            if plan.clause.actions[0] != Delete() and row.reads_target:
+            if not row.is_tombstone and row.reads_target:
                 return f"clause {position + 1} writes values of the target row"
     return "what a source row means depends on whether its key exists"

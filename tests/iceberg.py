@@ -115,5 +115,5 @@ def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBac
     fields = [Field.from_json(f) for f in store.columns.jsonValue()["fields"]]
     store.table.append(branch, columns_of(rows, fields), {})
     commit = Commit(version=now.version, timestamp_ms=max(now.timestamp_ms, now_ms()), operation="TEST")
-    store.publish(branch, commit, now, since, is_first=True)
+    store.move_main(branch, commit, now, since, is_first=True)
     return IcebergBackend(spark, store.path)

@@ -1,9 +1,9 @@
 """The law of the house: arrows run downwards only, and Spark stays out of what is plain data.
 
-    statements -> table -> copying -> feeding -> lookback -> upkeep -> opening -> paying -> maintenance -> merge -> history
-          -> elsewhere -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions -> settings
-          -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving -> definition
-          -> notebook -> field -> widening -> errors
+    statements -> table -> copying -> feeding -> lookback -> upkeep -> opened -> opening -> paying -> maintenance -> merge
+          -> history -> elsewhere -> reader -> markers -> staging -> storage -> statistics -> tombstones -> ddl -> expressions
+          -> settings -> observation -> sessions -> spark_errors -> jvm -> properties -> columns -> sqltext -> evolving
+          -> definition -> notebook -> field -> widening -> errors
 
 Maintenance and merges do not know each other, but for the result of a merge.
 `testing` stands beside: it knows the definition, the errors and the clauses; the package does not know it.
@@ -64,6 +64,7 @@ LAYERS = [
     "maintenance",
     "paying",
     "opening",
+    "opened",
     "external",
     "upkeep",
     "lookback",

@@ -12,7 +12,7 @@ from trinitymerge import TrinityTable, columns
 from trinitymerge.expressions import quote
 from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.firing import FIRE
-from trinitymerge.merge.compile.pipeline import SETTLING, STEPS, WRITING, on_entry
+from trinitymerge.merge.compile.pipeline import SETTLING, WRITING, on_entry
 from trinitymerge.merge.compile.probing import columns_of_probe, probe
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.paths.base import Merge
@@ -70,6 +70,7 @@ def reviving(table, source):
     )
 
 
+ALL = (FIRE, *WRITING, *SETTLING)
 MERGES = [upsert, reading, moving, beside, reviving]
 
 
@@ -105,7 +106,7 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
     checked = 0
     for path, program, rows in programs(table, spark, make):
         present = on_entry(program)
-        for step in STEPS:
+        for step in ALL:
             where = f"{step.name} as {path.name}"
             if step is SETTLING[0] and program.unknown:
                 rows, present = probe(rows, program, nothing_found(program)), (*present, *columns_of_probe(program))
@@ -121,7 +122,7 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
         own = [columns.CLAUSE, columns.STANDS_FOR, columns.ACTION, columns.MISFIT, columns.EFFECT, columns.KEEP]
         promised = [*(f.name for f in program.definition.stored_fields), *own]
         assert sorted(n for n in rows.columns if n != columns.SLOT) == sorted(promised)
-    assert checked >= len(STEPS)
+    assert checked >= len(ALL)
 
 
 @pytest.mark.parametrize("on_stale", ["skip", "error", "force"])
@@ -130,7 +131,7 @@ def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, uno
     for ordered in (table, unordered):
         for path, program, _ in programs(ordered, spark, make, on_stale):
             present = on_entry(program)
-            for step in STEPS:
+            for step in ALL:
                 where = f"{step.name} as {path.name}, {'with' if ordered is table else 'without'} a watermark"
                 if step is SETTLING[0] and program.unknown:
                     present = (*present, *columns_of_probe(program))

@@ -24,8 +24,8 @@ from trinitymerge.merge.feeds.events import Feed
 from trinitymerge.merge.feeds.extracts import Extract
 from trinitymerge.merge.feeds.firsts import deduplicated
 from trinitymerge.merge.run.plan import Options
+from trinitymerge.opened import DEFAULT_ALIAS
 from trinitymerge.storage.stores import time_travel
-from trinitymerge.upkeep import DEFAULT_ALIAS
 
 _Table = TypeVar("_Table", bound="FedTable")
 
@@ -72,8 +72,8 @@ class FedTable(TableWithAPast):
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
-        upkeep, options = partial(paying.after_merge, store), Options(newest=paying.newest)
-        return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=upkeep)
+        afterwards, options = partial(paying.after_merge, store), Options(newest=paying.newest)
+        return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=afterwards)
 
     def upsert(
         self,

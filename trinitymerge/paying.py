@@ -61,7 +61,7 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
         except Exception as error:  # noqa: BLE001 - the merge has been committed
             left = f"rows for other tables are still to be written: {error}"
             _logger.warning("%s: after version %d, %s", store.path, result.version, left)
-    result = automatic.after_merge(store, result, after)
+    result = automatic.looked_after(store, result, after)
     return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
 
 
@@ -146,8 +146,8 @@ def _write(store: Backend, redo: Redo) -> None:
         return
     rows = _fitted(_rows(store, redo), redo, snapshot.definition)
     # What the other table owes itself has no part in this: two tables may owe each other rows.
-    upkeep = partial(automatic.after_merge, other)
-    merge = companions.upsert(MergeBuilder(other, "target", rows, None, afterwards=upkeep), All(), False)
+    afterwards = partial(automatic.looked_after, other)
+    merge = companions.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
     merge.withTransaction(redo.marker, redo.since_ms).execute()
 
 

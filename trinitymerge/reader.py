@@ -82,7 +82,7 @@ def resolve(
 
 
 def freshest(df: DataFrame, definition: TableDefinition) -> DataFrame:
-    """The latest row of every key of any DataFrame of row versions, tombstones included (S13, S15); lazy."""
+    """The latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
     order = [*_freshest_first(definition), *foreign.ties(df, definition)]
     with held(df.sparkSession, LITERAL_NAMES):
         return _first_per_key(foreign.with_keys(df, definition), definition, order)
@@ -91,8 +91,7 @@ def freshest(df: DataFrame, definition: TableDefinition) -> DataFrame:
 def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
     """The live rows of a table's batches (S13).
 
-    A single batch with unique keys needs no resolution: it is scanned, and its tombstones are filtered out. Of several with unique
-    keys, most of them small, those rows are left out that a small one replaces.
+    Read in whichever of four ways is cheapest (docs/architecture.md, "Reading"), and without tombstones.
 
     Args:
         backend: where the batches are.
@@ -122,7 +121,7 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
 
 
 def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
-    """The latest row of every key, tombstones included, with the stored columns (S13).
+    """The latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
 
     Args:
         backend: where the batches are.
@@ -293,13 +292,15 @@ def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
     """
     definition = overlay.base.definition
     everything = attrs.evolve(overlay.base, batches=(*overlay.base.batches, *overlay.deltas.batches))
-    rows, version = backend.scan_undated(everything)
-    deltas, version_of_delta = backend.scan_undated(overlay.deltas)
-    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, version_of_delta))
+    rows, version = backend.scan_and_version(everything)
+    deltas, version_of_delta = backend.scan_and_version(overlay.deltas)
+    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {MARK_VERSION}"))
     if not overlay.deltas_win:
-        base, version_of_base = backend.scan_undated(overlay.base)
+        base, version_of_base = backend.scan_and_version(overlay.base)
         beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
-        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*_mark(definition, version_of_base)))
+        marks = marks.unionByName(
+            beating.drop(*marks.columns).selectExpr(*_mark(definition, f"{version_of_base} AS {MARK_VERSION}"))
+        )
     mine, theirs = _watermarks(definition)
     ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {MARK_VERSION}")])
     replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])
@@ -308,12 +309,12 @@ def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
     )
 
 
-def _mark(definition: TableDefinition, version: Sql) -> list[str]:
-    """Key, watermark and version of a row, under names that cannot clash with those of others."""
+def _mark(definition: TableDefinition, more: str) -> list[str]:
+    """Key and watermark of a row, under names that cannot clash with those of others, and one more column."""
     return [
         *(f"{quote(k)} AS {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
         *(f"{quote(w)} AS {MARK_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
-        f"{version} AS {MARK_VERSION}",
+        more,
     ]
 
 
@@ -345,19 +346,17 @@ def _overlaid(spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay
 
 
 def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
-    """Key and watermark of each delta row, under names that cannot clash with the base's.
+    """Key and watermark of each delta row, to be met by the base's rows.
 
     The deltas are read for this and as rows of their own. Of many small files that is better done once: Spark reuses the
     shuffle if both need the same columns and have the same filters, so a count that is never negative asks for all of them.
     """
     definition, batches = overlay.base.definition, (*overlay.base.batches, *overlay.deltas.batches)
-    keys = [f"{quote(k)} AS {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey)]
-    watermarks = [f"{quote(w)} AS {MARK_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)]
     asked = "0"
     if overlay.has_small_files:
         fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
         asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
-    return deltas.selectExpr(*keys, *watermarks, f"{asked} AS {ALL_COLUMNS}")
+    return deltas.selectExpr(*_mark(definition, f"{asked} AS {ALL_COLUMNS}"))
 
 
 def _has_key(definition: TableDefinition) -> Sql:

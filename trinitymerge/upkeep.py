@@ -1,8 +1,7 @@
 """Keeping a table small, fast and healthy: the calls for its upkeep, which a ``TrinityTable`` inherits.
 
-Owns: what a table object works on, whether it may write, its alias in expressions, and the names of these calls. Holds no logic
-of its own: what they do stands in :mod:`trinitymerge.maintenance`, and whether the table's store is made for it in
-:mod:`trinitymerge.storage.stores`.
+Owns: the names of these calls. Holds no logic of its own: what they do stands in :mod:`trinitymerge.maintenance`, and whether the
+table's store is made for it in :mod:`trinitymerge.storage.stores`.
 """
 
 from __future__ import annotations
@@ -15,63 +14,19 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge import paying
-from trinitymerge.errors import ReadOnlyTableError
 from trinitymerge.maintenance import asone, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
-from trinitymerge.sessions import can_write
-from trinitymerge.storage.backend import Backend, Maintained, TimeTravel
-from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.stores import maintained, replacing, time_travel
-
-DEFAULT_ALIAS = "target"
+from trinitymerge.opened import OpenedTable
+from trinitymerge.storage.stores import maintained, replacing
 
 
 @attrs.frozen(eq=False, repr=False)
-class MaintainedTable:
-    """A stored table, at its newest version or pinned to an old one, which is read only."""
-
-    _backend: Backend
-    _pinned: int | None = None
-    _alias: str = DEFAULT_ALIAS
-
-    @property
-    def path(self) -> str:
-        """Where the table is, with scheme."""
-        return self._backend.path
-
-    def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot() if self._pinned is None else self._past().snapshot_at(self._pinned)
-
-    def _past(self) -> TimeTravel:
-        return time_travel(self._backend, f"Reading version {self._pinned}")
-
-    def _maintained(self, call: str) -> Maintained:
-        return maintained(self._writable(), call)
-
-    def _writable(self) -> Backend:
-        if self._pinned is not None:
-            raise ReadOnlyTableError(
-                f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
-                "versionAsOf or timestampAsOf to write.",
-                path=self.path,
-            )
-        if not can_write(self._backend.spark):
-            raise ReadOnlyTableError(
-                f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
-                "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
-                path=self.path,
-            )
-        return self._backend
-
-    def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
-        """The store, once what merges have left to be done is done (S27)."""
-        store = self._maintained(call)
-        paying.pay(store, patience_ms)
-        return store
+class MaintainedTable(OpenedTable):
+    """A stored table that can be looked after."""
 
     def compact(self, full: bool = False) -> CompactionResult:
         """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
@@ -216,7 +171,7 @@ class MaintainedTable:
         return purgewhere.purge_where(self._maintained("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
-        """Begins to change the table's definition: properties, the comment, and whether versions are kept.
+        """Begins to change the table's definition: columns, constraints, properties, the comment, and whether versions are kept.
 
         Raises:
             ReadOnlyTableError: this is a past version.

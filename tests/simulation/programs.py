@@ -108,7 +108,7 @@ def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int]
             continue
         if after is None:
             return Merged(snapshot.version, "nothing to write")
-        automatic.after_merge(table, MergeResult(version=after.version), after)
+        automatic.looked_after(table, MergeResult(version=after.version), after)
         return Merged(after.version)
 
 

@@ -77,7 +77,7 @@ def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[A
     beside = _beside(own, shown)
     with held(store.spark, LITERAL_NAMES):
         timeline = Timeline(store, own)
-        rows = _told(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
+        rows = _with_ends(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
         if not shown.emptyIntervals:
             rows = rows.filter(not_(_is_empty(own)))
         tracked = _tracked(store, own, shown)
@@ -116,7 +116,7 @@ def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
     """The stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
     begins = begin(timeline.definition)
     holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(CLOSED), Sql(f"{UNTIL} > {at}")])]
-    rows = _told(timeline, snapshot, None, "asOf")
+    rows = _with_ends(timeline, snapshot, None, "asOf")
     return rows.filter(all_of([not_(is_tombstone(timeline.definition)), *holds]))
 
 
@@ -142,7 +142,7 @@ def _beside(own: TableDefinition, shown: Shown) -> list[str]:
 # Which rows -----------------------------------------------------------------------------------------------------------
 
 
-def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, call: str) -> DataFrame:
+def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, call: str) -> DataFrame:
     """All versions of all keys, or of some, tombstones included, with their ends."""
     own = timeline.definition
     if keys is not None:
@@ -159,11 +159,11 @@ def _told(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any
     few = may_be_sent(timeline.backend.spark, sum(b.rows for b in pending))
     if not few or not (base or archives):
         return timeline.in_order(timeline.scan(snapshot.batches))
-    settled, late = timeline.scan((*base, *archives)), timeline.scan(pending)
+    settled, landed = timeline.scan((*base, *archives)), timeline.scan(pending)
     if come_after(own, pending, base, snapshot.horizon):
-        return timeline.before(settled, late).unionByName(timeline.in_order(late))
-    keys = F.broadcast(late.selectExpr(*reader.keys_to_find(own)))
-    anew = timeline.in_order(reader.only_keys(settled, own, keys).unionByName(late))
+        return timeline.before(settled, landed).unionByName(timeline.in_order(landed))
+    keys = F.broadcast(landed.selectExpr(*reader.keys_to_find(own)))
+    anew = timeline.in_order(reader.only_keys(settled, own, keys).unionByName(landed))
     return timeline.as_stored(reader.without_keys(settled, own, keys)).unionByName(anew)
 
 

@@ -1,7 +1,7 @@
 """What is done for a table without being asked: after a merge, as its properties say.
 
 Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. A merge is handed
-:func:`after_merge` by whoever opens the table, and knows no maintenance itself.
+:func:`looked_after` by whoever opens the table, and knows no maintenance itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trinitymerge.storage.entries import Snapshot
 _logger = logging.getLogger(__name__)
 
 
-def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
+def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
 
     Args:

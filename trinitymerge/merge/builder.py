@@ -14,7 +14,6 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.analysis.resolution import texts_of
 from trinitymerge.merge.arguments import ExpressionMap, all_of_source, assignments_of, condition_of
 from trinitymerge.merge.clauses import (
     Action,
@@ -41,6 +40,8 @@ from trinitymerge.merge.run.planning import plan_of
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend
 from trinitymerge.storage.transactions import MicroBatch
+
+_Next = TypeVar("_Next", bound="MergeBuilder")
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HISTORY_CALLS)
 
@@ -143,8 +144,11 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         return self._with(path=path)
 
     def _with(self, **options: Any) -> MergeBuilder:
-        b, changed = self, attrs.evolve(self._options, **options)
-        return MergeBuilder(b._backend, b._alias, b._source, b._condition, b._clauses, b._afterwards, options=changed)
+        return self._as(MergeBuilder, options=attrs.evolve(self._options, **options))
+
+    def _as(self, kind: Callable[..., _Next], **changed: Any) -> _Next:
+        """The same merge, but for what is changed, as what a step of the chain returns."""
+        return kind(**{f.alias: getattr(self, f.name) for f in attrs.fields(MergeBuilder)} | changed)
 
     def __repr__(self) -> str:
         """The clauses, and that nothing has happened yet."""
@@ -170,18 +174,9 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
         check_clauses(self._clauses)
-        texts = texts_of(self._condition, self._clauses, self._options.at)
-        with held(self._backend.spark, LITERAL_NAMES):
-            return plan_of(
-                self._backend,
-                self._alias,
-                self._source,
-                self._condition,
-                self._clauses,
-                texts,
-                self._options,
-                self._afterwards,
-            )
+        b = self
+        with held(b._backend.spark, LITERAL_NAMES):
+            return plan_of(b._backend, b._alias, b._source, b._condition, b._clauses, b._options, b._afterwards)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 
@@ -218,9 +213,6 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         return self.build().execute()
 
 
-_Next = TypeVar("_Next", bound=MergeBuilder)
-
-
 class MisplacedCallError(InvalidMergeError, AttributeError):
     """A method that exists, but not here; an AttributeError, so that ``hasattr`` and notebooks can probe a chain."""
 
@@ -242,10 +234,9 @@ class _ClauseStart:
         return f"{self._builder!r}\n  {position}. {heading(self._clause)} has no action: add {allowed_actions(self._clause)}"
 
     def _then(self, action: Action, kind: Callable[..., _Next]) -> _Next:
-        b = self._builder
-        clauses = (*b._clauses, attrs.evolve(self._clause, actions=(action,)))
+        clauses = (*self._builder._clauses, attrs.evolve(self._clause, actions=(action,)))
         check_actions(clauses, len(clauses) - 1)
-        return kind(b._backend, b._alias, b._source, b._condition, clauses, b._afterwards, options=b._options)
+        return self._builder._as(kind, clauses=clauses)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 

@@ -63,6 +63,9 @@ class _ActionBase:
 class _Writes(_ActionBase):
     """An action that writes values."""
 
+    keeps_the_rest: ClassVar[bool]
+    """Columns that nobody assigns are the target row's; else they have their default, or null."""
+
     values: Assignments | All
 
     @property
@@ -101,6 +104,7 @@ class Update(_Writes):
 
     name: ClassVar[str] = "update"
     replaces_target: ClassVar[bool] = True
+    keeps_the_rest: ClassVar[bool] = True
     onlyIfChanged: bool = False
 
     @property
@@ -127,6 +131,7 @@ class Insert(_Writes):
     """Write a new row (S23)."""
 
     name: ClassVar[str] = "insert"
+    keeps_the_rest: ClassVar[bool] = False
 
 
 @attrs.frozen

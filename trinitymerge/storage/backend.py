@@ -103,7 +103,7 @@ class Scanner(Protocol):
 class Backend(Scanner, Protocol):
     """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
 
-    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
         """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
 
         Raises:

@@ -260,7 +260,7 @@ class CatalogBackend:
         rows, version = self._scanned(batches, fields)
         return rows.selectExpr(*[quote(f.name) for f in fields], f"{version} AS {VERSION}")
 
-    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
         """See :class:`~trinitymerge.storage.backend.Backend`."""
         return self._scanned(batches, batches.definition.stored_fields)
 

@@ -133,7 +133,7 @@ class IcebergBackend(IcebergVersions):
         empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
         branch = self.put(head).branch
-        if self._publish(branch, commit, after, head, is_first=True) is None:
+        if self._move_main(branch, commit, after, head, is_first=True) is None:
             self._drop(branch)
             raise ConcurrentCommitError(
                 f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
@@ -229,7 +229,7 @@ class IcebergBackend(IcebergVersions):
         self._require_newest(commit, base, heads.get(MAIN))
         after = base.apply(commit)
         branch = self._ready(commit, base, heads)
-        head = self._publish(branch, commit, after, int(base.checksum))
+        head = self._move_main(branch, commit, after, int(base.checksum))
         if head is None:
             if not commit.added:  # else its rows are needed for the next attempt
                 self._drop(branch)
@@ -288,10 +288,10 @@ class IcebergBackend(IcebergVersions):
     def _rows_of(self, written: _Written) -> DataFrame:
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
 
-    def _publish(self, branch: str, *arguments: Any, **options: Any) -> int | None:
-        """As :meth:`publish`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
+    def _move_main(self, branch: str, *arguments: Any, **options: Any) -> int | None:
+        """As :meth:`move_main`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
         try:
-            return self.publish(branch, *arguments, **options)
+            return self.move_main(branch, *arguments, **options)
         except OutcomeUnknown:
             raise
         except Exception:
@@ -302,7 +302,7 @@ class IcebergBackend(IcebergVersions):
         with telling.best_effort(self.path, "removing a branch"):
             self.table.drop(branch)
 
-    def publish(
+    def move_main(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
         """Says in a snapshot what is committed, and moves ``main`` there.

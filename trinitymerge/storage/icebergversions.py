@@ -307,7 +307,7 @@ class IcebergVersions:
         shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {VERSION}")
 
-    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
         """See :class:`~trinitymerge.storage.backend.Backend`."""
         return self._scanned(batches, batches.definition.stored_fields)
 

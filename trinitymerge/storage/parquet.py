@@ -152,7 +152,7 @@ class ManagedBackend(BatchDirectories):
         readable = [b for b in batches.batches if b.rows]
         return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
 
-    def scan_undated(self, batches: Batches) -> tuple[DataFrame, Sql]:
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
         """See :class:`~trinitymerge.storage.backend.Backend`."""
         readable = [b for b in batches.batches if b.rows]
         return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)

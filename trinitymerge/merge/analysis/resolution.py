@@ -156,17 +156,15 @@ class _Resolver:
                 values[field.name] = assigned[field.name]
             elif field.name in self.definition.watermarkKey:
                 values[field.name] = self._watermark(position, field)
-            elif isinstance(action, Insert) and field.default is not None:
+            elif not action.keeps_the_rest and field.default is not None:
                 values[field.name] = self._default(position, field)
             else:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
-        if isinstance(action, Insert):
-            self._check_complete(position, missing)
-            return New(position, values)
         if isinstance(action, Update):
             moves = any(k in assigned for k in self.definition.primaryKey)
             return Replace(position, values, moves, action.onlyIfChanged)
-        raise AssertionError(f"no kind of row for {action!r}")
+        self._check_complete(position, missing)
+        return New(position, values)
 
     def _delete(self, position: int) -> Tombstone:
         values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
@@ -181,9 +179,9 @@ class _Resolver:
             if self.definition.tombstoneKey is None:
                 return Alive()
             if isinstance(action.values, All) and field.name not in action.values.exceptColumns:
-                is_left = action.values.columns is not None and isinstance(action, Update)
+                is_left = action.values.columns is not None and action.keeps_the_rest
                 return Carried() if is_left else Alive()
-        return Carried() if isinstance(action, Update) else Null()
+        return Carried() if action.keeps_the_rest else Null()
 
     def _default(self, position: int, field: Field) -> Given:
         """What a new row has in a column that nobody assigns (S46)."""
@@ -218,13 +216,13 @@ class _Resolver:
             listed = {self._column_name(position, action, n, "columns") for n in values.columns}
             wanted = [f for f in wanted if f.name in {*listed, *self.definition.primaryKey}]
         clause = BlamedClause(self.clauses, position, self._where(position, action, ": "), action.name)
-        given = self.by_name.values(wanted, clause, keeps=isinstance(action, Update))
-        if values.ignoreNulls and isinstance(action, Update):
+        given = self.by_name.values(wanted, clause, keeps=action.keeps_the_rest)
+        if values.ignoreNulls and action.keeps_the_rest:
             kept = self._kept_where_null(position, action, values.ignoreNulls)
             given |= {n: attrs.evolve(v, alone=None, or_kept=True) for n, v in given.items() if n in kept}
         return given
 
-    def _kept_where_null(self, position: int, action: Update, columns: bool | tuple[str, ...]) -> set[str]:
+    def _kept_where_null(self, position: int, action: Update | Insert, columns: bool | tuple[str, ...]) -> set[str]:
         """The columns that keep their value where the source has null."""
         own = self.definition
         roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
@@ -258,10 +256,10 @@ class _Resolver:
                 nested.setdefault(name, {})[path] = expression(value)
             else:
                 whole[name] = self._or_default(name, expression(value))
-        if nested and isinstance(action, Insert):
+        if nested and not action.keeps_the_rest:
             name = next(iter(nested))
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}: insertExpr assigns a field of '{name}', but a new row has no struct "
+                f"{describe(self.clauses, position)}: {action.method} assigns a field of '{name}', but a new row has no struct "
                 f"to change. Assign the whole column, e.g. named_struct(...).",
                 clause=position + 1,
                 column=name,

@@ -1,7 +1,7 @@
 """From settled rows to the rows that a merge has for other tables (S27, S29).
 
-Owns: the last step of a merge with history inserts: of each row that really replaces another one, the values of the maps, in the
-scope in which their names are meant. A row that is stale replaces nothing. Where the rows go is unknown here.
+Owns: what is added, after all steps, to a merge with history inserts: of each row that really replaces another one, the values
+of the maps, in the scope in which their names are meant. A row that is stale replaces nothing. Where the rows go is unknown here.
 """
 
 from __future__ import annotations

@@ -16,18 +16,15 @@ from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.firing import FIRE
 from trinitymerge.merge.compile.probing import columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import Program, before_watermarks
-from trinitymerge.merge.compile.settling import ARRIVE, COMPARE, CONCLUDE, FILL, TEAR, WITHHOLD
+from trinitymerge.merge.compile.settling import ARRIVE, CONCLUDE, DATE, MEET, TEAR, WITHHOLD
 from trinitymerge.merge.compile.shaping import BARE, EVALUATE, SHAPE, SPREAD
 from trinitymerge.merge.compile.steps import Step
 
 WRITING: tuple[Step, ...] = (EVALUATE, SPREAD, SHAPE, BARE)
 """From fired clauses to rows with the stored columns."""
 
-SETTLING: tuple[Step, ...] = (COMPARE, FILL, WITHHOLD, TEAR, ARRIVE, CONCLUDE)
-"""From there, and from what the probe has found, to what each row means."""
-
-STEPS: tuple[Step, ...] = (FIRE, *WRITING, *SETTLING)
-"""All of them; between writing and settling stands the probe, where a program has a use for it."""
+SETTLING: tuple[Step, ...] = (MEET, DATE, WITHHOLD, TEAR, ARRIVE, CONCLUDE)
+"""From there, and from what the probe has found where a program has a use for one, to what each row means."""
 
 
 def on_entry(program: Program) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The last step of a merge's rows: those of purged keys are left out.
+"""After the steps of a merge, and after what ``unchanged.py`` leaves out: rows of purged keys are left out (S39a).
 
-Owns: that step and the column it says so by. How keys are known again stands in ``markers.py``.
+Owns: that, and the column it says so by. How keys are known again stands in ``markers.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the rows of a merge mean to readers, once it is known what their keys hold (S10-S12, S21a, S24-S26, S30a).
 
-Owns: the last steps of a merge: watermarks that nobody assigned, stale rows, rows that move, keys that are freed and taken,
+Owns: the steps from there on: watermarks that nobody assigned, stale rows, rows that move, keys that are freed and taken,
 and the effect that each row is counted by. What differs from one kind of row to another it asks
 :mod:`trinitymerge.merge.analysis.kinds`.
 """
@@ -76,7 +76,7 @@ from trinitymerge.technical import mentioned
 from trinitymerge.tombstones import zero
 
 
-def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _meet_written_key(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
@@ -99,7 +99,7 @@ def _know_before(program: Program, present: Sequence[str]) -> tuple[Select, ...]
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
-def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _date_rows(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
@@ -109,7 +109,7 @@ def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, 
     )
     stale = all_of([is_older(mine, before), not_(in_slots(program.recording))])
     if program.moves:
-        return (Select.setting(present, _fill_moves(program, mine, stale)),)
+        return (Select.setting(present, _date_moves(program, mine, stale)),)
     if program.on_stale == "force":
         mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
         stale = FALSE
@@ -118,7 +118,7 @@ def _fill_watermarks(program: Program, present: Sequence[str]) -> tuple[Select, 
     )
 
 
-def _fill_moves(program: Program, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
+def _date_moves(program: Program, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
     """The same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
     keys = program.definition.watermarkKey
     pre = [PRE_IMAGE(i) for i in range(len(keys))]
@@ -287,7 +287,7 @@ def _pre_images(program: Program) -> Iterable[str]:
     return [PRE_IMAGE(i) for i in range(len(program.definition.watermarkKey))] if program.moves else ()
 
 
-def _compared(program: Program) -> Iterable[str]:
+def _met_by(program: Program) -> Iterable[str]:
     if not program.unknown:
         return (LIVE,) if program.knows_target else ()
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
@@ -295,7 +295,7 @@ def _compared(program: Program) -> Iterable[str]:
     return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
 
 
-def _filled_from(program: Program) -> Iterable[str]:
+def _dated_from(program: Program) -> Iterable[str]:
     names = program.definition.watermarkKey
     if not names or not program.knows_target:
         return ()
@@ -329,19 +329,19 @@ def _concluded_from(program: Program) -> Iterable[str]:
     return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
 
 
-COMPARE = Step(
-    "compare",
+MEET = Step(
+    "meet",
     "whether each row moves, and what its written key holds, be it from the join or from the probe",
-    _compared,
+    _met_by,
     lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
-    _only_beside_target(_know_before),
+    _only_beside_target(_meet_written_key),
 )
-FILL = Step(
-    "fill",
+DATE = Step(
+    "date",
     "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
-    _filled_from,
+    _dated_from,
     _adds_beside_target(IS_STALE),
-    _only_beside_target(_fill_watermarks),
+    _only_beside_target(_date_rows),
 )
 WITHHOLD = Step(
     "withhold",

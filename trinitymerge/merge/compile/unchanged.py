@@ -1,4 +1,4 @@
-"""After the last step of a merge's rows: updates that would change nothing are left out (S22b).
+"""After the steps of a merge: updates that would change nothing are left out (S22b).
 
 Owns: that, and how rows without a key are spread where rows are brought together by their keys. Whether a row changes something is
 found in ``shaping.py``.

@@ -1,7 +1,7 @@
-"""``applyChanges`` and ``snapshot`` as merges (H9-H11).
+"""``applyChanges`` as a merge (H9, H10).
 
-Owns: which of them read the table before they write. What they write stands in ``events.py``, ``nullfill.py`` and
-``extracts.py``.
+Owns: whether it reads the table before it writes, and how feeds that do so begin. What it writes stands in ``events.py`` and
+``nullfill.py``.
 """
 
 from __future__ import annotations
@@ -81,4 +81,4 @@ def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:
     """A merge whose source is computed from the table; it is called as the user did."""
     b = begin(None)
     options = attrs.evolve(b._options, call=call)
-    return DerivedMerge(b._backend, b._alias, None, None, (), b._afterwards, options=options, derive=derive)
+    return b._as(DerivedMerge, options=options, derive=derive)

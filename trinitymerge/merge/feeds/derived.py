@@ -65,10 +65,8 @@ class DerivedMerge(MergeBuilder):
         with held(self._backend.spark, LITERAL_NAMES):
             found = self._derive(snapshot)
         options = attrs.evolve(self._options, based_on=snapshot, **found.options)
-        b = self
-        return MergeBuilder(
-            b._backend, b._alias, found.source, None, found.clauses, b._afterwards, options=options
-        ).build()
+        merge = self._as(MergeBuilder, source=found.source, condition=None, clauses=found.clauses, options=options)
+        return merge.build()
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append; from the beginning if others have changed rows meanwhile (S35)."""

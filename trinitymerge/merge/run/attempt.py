@@ -221,13 +221,13 @@ class _Attempt:
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
-            version = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
-        self.after = version
+            after = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
+        self.after = after
         return attrs.evolve(
             result,
-            version=version.version,
-            rowsBelowHorizon=self._below_horizon(observed, batch, version),
-            batches=len(version.batches),
+            version=after.version,
+            rowsBelowHorizon=self._below_horizon(observed, batch, after),
+            batches=len(after.batches),
             seconds=self.seconds,
         )
 

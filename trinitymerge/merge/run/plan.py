@@ -47,27 +47,28 @@ def newest_of(store: Backend) -> Snapshot:
 
 @attrs.frozen
 class Options:
-    """The settings of a merge that are not clauses.
+    """What a merge is besides its clauses: what its user sets, what a feed says, and what whoever opened the table gives.
 
     Attributes:
-        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         transaction: ``(appId, version)`` or None (S36).
-        stream: the micro-batch that the transaction is, or None (S36a).
         max_delete_fraction: share of live rows, or None (S37).
+        at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        follows_source: the table gets what columns the source has and it has not (S44).
+        counts: every count of the result is to be known (S30b).
+        comment: for ``history()`` (S36b).
         path: a sound path to take instead of the cheapest, or None.
+        stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
-        counts: every count of the result is to be known (S30b).
-        comment: of the user's, for ``history()`` (S36b).
         ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
         rows_left_out: which rows of the source have been, in words; empty if none (S12a).
-        at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
-        follows_source: the table gets what columns the source has and it has not (S44).
-        newest: gives the version that an attempt is made on, once what earlier merges have left to be done is done (S27).
+        newest: given by the opener: the version that an attempt is made on, once what earlier merges have left to be done is done
+            (S27).
     """
 
     on_stale: str = "skip"

@@ -5,7 +5,6 @@ Owns: the order of these steps. Nothing runs but Spark's analyzer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.owed import Owing, owing_of
-from trinitymerge.merge.analysis.resolution import analyse
+from trinitymerge.merge.analysis.resolution import analyse, texts_of
 from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.clauses import Clause, describe
@@ -33,7 +32,6 @@ def plan_of(
     source: DataFrame | None,
     condition: str | Column | None,
     clauses: tuple[Clause, ...],
-    texts: Iterable[str],
     options: Options,
     afterwards: Afterwards,
 ) -> MergePlan:
@@ -45,7 +43,6 @@ def plan_of(
         source: the user's DataFrame; None for merges without one.
         condition: of the merge; None for equality on the primary key, by name.
         clauses: in order.
-        texts: of all expressions of the merge.
         options: its settings.
         afterwards: what is done once it has been committed.
 
@@ -54,8 +51,8 @@ def plan_of(
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     batches = Batches.of(backend.snapshot())
-    texts = list(texts)
-    again = partial(plan_of, backend, alias, source, condition, clauses, texts, options, afterwards)
+    texts = texts_of(condition, clauses, options.at)
+    again = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
     definition = batches.definition
     if options.follows_source:
         definition = followed(definition, source, condition, clauses, options)

@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a row that a base row has beaten lives beside it (S13)",
         "reader.py",
-        "marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*_mark(definition, version_of_base)))",
+        "marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*found))",
         "pass",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
@@ -748,7 +748,7 @@ MUTANTS = (
     Mutant(
         "an update sets what it does not mention to the default (S46)",
         "merge/analysis/resolution.py",
-        "elif isinstance(action, Insert) and field.default is not None:",
+        "elif not action.keeps_the_rest and field.default is not None:",
         "elif field.default is not None:",
         ["test_constraints.py::test_S46_inserts_put_the_default_where_nothing_is_said_and_updates_leave_what_is_there"],
     ),

@@ -23,9 +23,9 @@ from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMis
 from trinitymerge.merge.compile.sides import materialise
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
 from trinitymerge.observation import Gathering
-from trinitymerge.settings import held
+from trinitymerge.settings import handing_over, held
 from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
-from trinitymerge.storage.formats import spark_finds
+from trinitymerge.storage.formats import spark_finds, write
 from trinitymerge.storage.parquet import ManagedBackend
 from trinitymerge.testing.asserts import assertRows as assert_rows_of_pipeline
 
@@ -57,6 +57,16 @@ def test_s32_a_source_is_evaluated_once_and_counted_wherever_the_metrics_come_fr
     for once in (at_once, asked):
         assert (once.rows, once.observed["nothing"]) == (1000, None)
         assert once.observed["total"] == pytest.approx(once.frame.agg(F.sum("r")).collect()[0][0])
+
+
+def test_S34_what_is_observed_comes_although_the_schema_was_asked_for(spark, tmp_path):
+    """A Connect server of Spark 4.0 runs the plan that it has kept, and says nothing of what it observes."""
+    gathering = Gathering({"rows": "count(1)"})
+    rows = gathering.over(spark.range(3)).filter("id > 0")
+    assert rows.columns == ["id"]
+    with handing_over(spark):
+        write(rows, "parquet", str(tmp_path / "rows"))
+    assert gathering.result() == {"rows": 3}
 
 
 def test_metrics_that_never_come_are_an_error(spark, monkeypatch):

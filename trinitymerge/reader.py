@@ -298,9 +298,8 @@ def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
     if not overlay.deltas_win:
         base, version_of_base = backend.scan_and_version(overlay.base)
         beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
-        marks = marks.unionByName(
-            beating.drop(*marks.columns).selectExpr(*_mark(definition, f"{version_of_base} AS {MARK_VERSION}"))
-        )
+        found = _mark(definition, f"{version_of_base} AS {MARK_VERSION}")
+        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*found))
     mine, theirs = _watermarks(definition)
     ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {MARK_VERSION}")])
     replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])

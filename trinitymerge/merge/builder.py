@@ -148,7 +148,8 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
 
     def _as(self, kind: Callable[..., _Next], **changed: Any) -> _Next:
         """The same merge, but for what is changed, as what a step of the chain returns."""
-        return kind(**{f.alias: getattr(self, f.name) for f in attrs.fields(MergeBuilder)} | changed)
+        same = {str(f.alias): getattr(self, f.name) for f in attrs.fields(MergeBuilder)}
+        return kind(**same | changed)
 
     def __repr__(self) -> str:
         """The clauses, and that nothing has happened yet."""

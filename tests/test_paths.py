@@ -110,6 +110,22 @@ def test_value_that_reads_the_target_beside_a_delete_is_the_reason_that_is_told(
     assert why_not[BLIND] == "clause 1 writes values of the target row"
 
 
+def test_a_column_called_like_the_targets_alias_is_not_taken_for_it(spark, events):
+    changes = spark.sql("SELECT 2 AS id, 'x' AS v, 50 AS ts, false AS deleted, 'text' AS a").alias("B")
+    merge = events.alias("A").merge(changes, "A.id = B.id").whenMatched().updateAll().whenNotMatched().insertAll()
+    assert plan(merge)[0] == "blind append"
+    reading = events.alias("A").merge(changes, "A.id = B.id").whenMatched("A.v <> B.v").updateAll()
+    assert plan(reading)[0] == "keyed lookup"
+    assert [(r["id"], r["v"]) for r in reading.preview().collect()] == [(2, "x")]
+
+
+def test_a_struct_called_like_the_targets_alias_may_be_meant(spark, events):
+    changes = spark.sql("SELECT 2 AS id, 50 AS ts, false AS deleted, named_struct('id', 5, 'v', 'x') AS A").alias("B")
+    merge = events.alias("A").merge(changes, "B.id = A.id").whenMatched().updateExpr({"v": "A.v", "ts": "B.ts"})
+    assert plan(merge)[0] == "full scan"
+    assert [(r["id"], r["v"], r["ts"]) for r in merge.preview().collect()] == [(2, "b", 50)]
+
+
 def test_watermark_that_nobody_assigns_looks_up_keys(events, source):
     assert plan(events.upsert(source.drop("ts")))[0] == "keyed lookup"
     assert plan(events.delete(source.drop("ts")))[0] == "keyed lookup"

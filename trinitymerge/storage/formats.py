@@ -140,7 +140,7 @@ def write(rows: DataFrame, file_format: str, path: str, partitions: Sequence[str
         writer = (
             misread.refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
         )
-        writer.partitionBy(*partitions).save(path)
+        (writer.partitionBy(*partitions) if partitions else writer).save(path)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import attrs
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import AtomicType, DataType, StructType
 
 from trinitymerge.columns import BEFORE, IN_SOURCE, KEY_COPY, LIVE, SOURCE_COPY
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
@@ -169,6 +169,14 @@ class Source:
         """Position of the column that ``name`` means, or None when the source has none (S30)."""
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
+
+    def has_fields(self, name: str) -> bool:
+        """True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
+        return any(
+            find_name(name, [field.name], self.case_sensitive) is not None
+            and not isinstance(field.dataType, AtomicType)
+            for field in self.schema.fields
+        )
 
     def is_column(self, value: str | Column) -> bool:
         """True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""

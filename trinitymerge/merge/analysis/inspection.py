@@ -168,7 +168,7 @@ class Inspector:
         return reads
 
     def _only_source(self, values: Sequence[Expression]) -> bool:
-        if self._source is None or self._source.index(self._target.alias) is not None:
+        if self._source is None or self._source.has_fields(self._target.alias):
             return False  # "A.x" could be read as field x of the source's column A
         return self._source.resolves(*values)
 

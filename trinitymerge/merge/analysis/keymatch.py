@@ -130,7 +130,7 @@ def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | No
         return None
     for mine, theirs in (pair, pair[::-1]):
         key = _key_column(target, mine)
-        if key is not None and source.index(target.alias) is None and source.resolves(theirs):
+        if key is not None and not source.has_fields(target.alias) and source.resolves(theirs):
             return key, theirs
     return None
 

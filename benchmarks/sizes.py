@@ -90,7 +90,7 @@ FULL = Size(
     warm_ups=3,
     repetitions=7,
     cheap_repetitions=15,
-    slow_repetitions=2,
+    slow_repetitions=4,
     driver_memory="8g",
 )
 

@@ -203,8 +203,7 @@ class IcebergBackend(IcebergVersions):
         written = self._written.get(staged.id)
         if written is None:
             raise self._vacuumed(staged.id)
-        rows = self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
-        return rows.selectExpr(*[quote(n) for n in staged.schema.names])
+        return self._rows_of(written).selectExpr(*[quote(n) for n in staged.schema.names])
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""

@@ -2,7 +2,8 @@
 
 A check says by the type of its argument which stores it is about: every ``Backend``, those with ``TimeTravel``, or those that
 are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_store.py``
-runs the checks over each store there is, and over stores that are wrong on purpose, each of which some check must notice.
+runs the checks over managed tables, and over stores that are wrong on purpose, each of which some check must notice;
+``test_catalog_tables.py`` and ``test_iceberg.py`` run them over theirs.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ PAIRED_ROW = column(
 LIVE = column(
     "live",
     "BOOLEAN",
-    "true if the joined target row is live, false if it is a tombstone, null if there is none; after the step ``compare``, the "
+    "true if the joined target row is live, false if it is a tombstone, null if there is none; after the step ``meet``, the "
     "same of what the written key holds, never null",
     "merge.analysis.frames",
     "merge.compile.firing merge.compile.pipeline merge.compile.program merge.compile.settling merge.compile.shaping",
@@ -182,7 +182,7 @@ KEY_COPY = family(
 BEFORE = family(
     "w",
     "the watermark's",
-    "a watermark column of the joined target row; after the step ``compare``, of the row that this one replaces",
+    "a watermark column of the joined target row; after the step ``meet``, of the row that this one replaces",
     "merge.analysis.frames",
     "merge.compile.program",
 )

@@ -1,7 +1,7 @@
 """What a table object is made of, and what may be asked of it.
 
-Owns: what it works on, whether it may write, its alias in expressions; and that whoever writes pays first what merges have left
-to be done. The classes with the calls inherit from here, :mod:`trinitymerge.upkeep` first.
+Owns: what it works on, whether it may write, its alias in expressions; and that whoever writes rows pays first what merges have
+left to be done. The classes with the calls inherit from here, :mod:`trinitymerge.upkeep` first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is done for a table without being asked: after a merge, as its properties say.
 
-Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. A merge is handed
-:func:`looked_after` by whoever opens the table, and knows no maintenance itself.
+Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. Whoever opens the
+table hands a merge ``paying.after_merge``, which calls :func:`looked_after`: merges know no maintenance themselves.
 """
 
 from __future__ import annotations

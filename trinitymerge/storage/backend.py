@@ -1,9 +1,9 @@
 """The interface through which the rest of the library sees a store.
 
-Owns: :class:`Backend`, what every store must do; :class:`TimeTravel` and :class:`Maintained`, what some can do besides; and
-the frozen data that crosses the border: :class:`Batches` (what a reader reads) and :class:`Staged` (what a writer wrote but
-nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same contract as a test suite. What a store can
-do is what its class has methods for: ``stores.py`` asks, and chooses the store.
+Owns: :class:`Backend`, what every store must do; :class:`TimeTravel`, :class:`Adopting`, :class:`Lending`, :class:`Replacing` and
+:class:`Maintained`, what some can do besides; and the frozen data that crosses the border: :class:`Batches` (what a reader reads)
+and :class:`Staged` (what a writer wrote but nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same
+contract as a test suite. What a store can do is what its class has methods for: ``stores.py`` asks, and chooses the store.
 """
 
 from __future__ import annotations
@@ -227,7 +227,15 @@ class TimeTravel(Backend, Protocol):
 
 
 class Adopting(Backend, Protocol):
-    """A store of tables that are there before this library knows them (S16)."""
+    """A store of tables that a catalog has, which may be there before this library knows them (S16)."""
+
+    def require_table(self) -> None:
+        """Checks that the catalog has the table, and that it is of a kind that the store can keep.
+
+        Raises:
+            TableNotFoundError: it has none of that name.
+            UnsupportedStorageError: merges into such a table are not possible.
+        """
 
     def fields(self) -> tuple[Field, ...]:
         """The user's columns, as the table has them."""

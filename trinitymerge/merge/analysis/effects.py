@@ -17,7 +17,7 @@ class Effect:
         text: as it is stored.
         inserted, updated, deleted: what a key counts for whose freshest row has it.
         is_move: the row has come from another key; where another row is fresher, it is deleted.
-        replaces: the row takes the place of its pre-image, which history inserts are then made of (S27).
+        replaces: a row that has a pre-image takes its place, and history inserts are made of that (S27).
         is_stale: the row is older than what it would replace (S11).
     """
 
@@ -39,7 +39,8 @@ DELETED = Effect("delete", deleted=1, replaces=True)
 MOVED = Effect("move", updated=1, is_move=True, replaces=True)
 MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True, replaces=True)
 NOTHING = Effect("none", replaces=True)
-"""Of a row that replaces another one and shows nobody anything else: a move that comes once more, or as a tombstone."""
+"""Of a row that shows readers nothing else than before: a recorded delete, a tombstone over nothing; and a move that comes once
+more, or as a tombstone, which replaces its pre-image all the same."""
 
 STALE = Effect("stale", is_stale=True)
 STALE_MOVE = Effect("stale move", is_stale=True)

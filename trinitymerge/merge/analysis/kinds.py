@@ -1,11 +1,10 @@
 """The kinds of rows that a merge writes: a closed union (S9, S18, S21-S26).
 
-Owns: what each kind is, and all that programs and steps ask it: whether it stands beside what it replaces, whether it may
-arrive at a live key, what it leaves behind, whether it frees a key, what it means to readers, when it is left out after all,
-and what it is called in a preview. A new kind is a class here, an entry in :data:`Kind`, and whoever makes it: another row's
-``left_behind``, ``resolution.py`` or ``outcomes.py``.
+Owns: what each kind is, and all that is asked of it: the class variables and methods of :class:`WrittenRow`, each of which has
+a default that suits a row without a pre-image. A new kind is a class here, an entry in :data:`Kind`, and whoever makes it:
+another row's ``left_behind``, ``resolution.py`` or ``outcomes.py``.
 
-The answers are SQL over the columns that :mod:`trinitymerge.merge.compile.settling` has found by then.
+What steps ask while rows are settled is answered in SQL over the columns there are by then; the rest is asked before.
 """
 
 from __future__ import annotations

@@ -59,19 +59,16 @@ class Outcomes:
 
 def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
     """The clauses that write the same whichever of their kinds applies (or nothing)."""
-    tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_kind(WhenMatched)]
-    updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_kind(WhenMatched) if _only_updates(p)])
-    inserts = _rows_of_source(analysis, match, analysis.of_kind(WhenNotMatched))
+    tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_clause(WhenMatched)]
+    updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_clause(WhenMatched) if _only_updates(p)])
+    not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], New)]
+    inserts = _rows_of_source(analysis, match, not_matched)
     updates, inserts = _identified(analysis, updates, inserts)
     classes = tuple((updates[row], inserts[row]) for row in updates if row in inserts)
     both = {n for _, ns in classes for n in ns}
     return Outcomes(
         tuple((m, t) for m, t in tombstones if t is not None),
-        tuple(
-            (n, row)
-            for n, plan in analysis.of_kind(WhenNotMatched)
-            if n in both and isinstance(row := plan.rows[0], New)
-        ),
+        tuple((n, row) for n, plan in not_matched if n in both and isinstance(row := plan.rows[0], New)),
         classes,
     )
 
@@ -99,7 +96,7 @@ def recorded_deletes(analysis: Analysis, match: KeyMatch | None) -> RecordedDele
     found: list[tuple[int, RecordedDelete | None]] = []
     if match is None or not match.exact:
         return ()
-    for position, plan in analysis.of_kind(WhenMatched):
+    for position, plan in analysis.of_clause(WhenMatched):
         if plan.reads_target:
             break
         found.append((position, _recorded_delete(analysis, match, plan)))
@@ -162,7 +159,7 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
     """True if every source row can only have one of the outcomes, by the shape of the clause lists alone."""
-    matched, not_matched = analysis.of_kind(WhenMatched), analysis.of_kind(WhenNotMatched)
+    matched, not_matched = analysis.of_clause(WhenMatched), analysis.of_clause(WhenNotMatched)
     return outcomes.allow(
         _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)
     )

@@ -54,6 +54,6 @@ class Analysis:
         """The target's definition."""
         return self.target.definition
 
-    def of_kind(self, kind: type) -> list[tuple[int, ClausePlan]]:
+    def of_clause(self, kind: type) -> list[tuple[int, ClausePlan]]:
         """The clauses of one kind with their positions."""
         return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]

@@ -128,11 +128,11 @@ def _number(position: int) -> int:
 
 
 def _first_number(analysis: Analysis, kind: type) -> Sql | Column:
-    return _first_true([(c.condition, _number(i)) for i, c in analysis.of_kind(kind)], _NOTHING)
+    return _first_true([(c.condition, _number(i)) for i, c in analysis.of_clause(kind)], _NOTHING)
 
 
 def _first_clause(program: Program, kind: type, otherwise: Sql | Column) -> Sql | Column:
-    clauses = program.analysis.of_kind(kind)
+    clauses = program.analysis.of_clause(kind)
     return _first_true([(c.condition, program.code(i)) for i, c in clauses], otherwise)
 
 

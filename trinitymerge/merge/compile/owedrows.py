@@ -30,7 +30,7 @@ from trinitymerge.expressions import (
 from trinitymerge.merge.analysis.effects import EFFECTS
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.owed import OwedRow, Owing
-from trinitymerge.merge.analysis.values import Alive, Given
+from trinitymerge.merge.analysis.values import Alive, Given, Null
 from trinitymerge.merge.compile.steps import Select
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.tombstones import alive
@@ -108,6 +108,7 @@ def _stored(row: OwedRow, i: int, field: Field) -> Sql:
         return cast(text, physical_type(field))
     if isinstance(value, Alive) and definition is not None:
         return cast(alive(definition), physical_type(field))
+    assert isinstance(value, Null), f"{value!r} cannot be written into another table"
     return null_of(field)
 
 

@@ -335,8 +335,8 @@ class Pairing:
 
 def join_type(analysis: Analysis, records: bool) -> str:
     """The narrowest join that still shows every row some clause may fire on."""
-    from_target = bool(analysis.of_kind(WhenOnlyOnTarget))
-    from_source = bool(analysis.of_kind(WhenNotMatched) or records)
+    from_target = bool(analysis.of_clause(WhenOnlyOnTarget))
+    from_source = bool(analysis.of_clause(WhenNotMatched) or records)
     return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
         (from_target, from_source), "inner"
     )

@@ -1,7 +1,8 @@
 """What a path is: one way of reading the target, from the verdict on a merge to the rows that it appends (S31).
 
 Owns: the interface :class:`Path`, and what goes into one and comes out: :class:`Verdict`, :class:`Merge`, :class:`Compiled`.
-Which path is taken is decided once, in ``choice.py``; outside of this package nobody names one.
+Which path is taken is decided in ``choice.py``, when the merge is built; a blind append may turn out to need another one when it
+runs. Outside of this package nobody names one. :meth:`Merge.part` runs the pipeline, and looks up what it asks for in its middle.
 """
 
 from __future__ import annotations

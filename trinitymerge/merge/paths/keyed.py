@@ -29,14 +29,14 @@ class KeyedLookup(Path):
         match = verdict.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
-        target_only = analysis.of_kind(WhenOnlyOnTarget)
+        target_only = analysis.of_clause(WhenOnlyOnTarget)
         if target_only:
             return f"clause {target_only[0][0] + 1} looks for rows that exist only on the target"
         if match is None:
             return "the merge condition is not known to imply equality on the whole primary key"
         if match.exact:
             return None
-        for position, plan in analysis.of_kind(WhenNotMatched):
+        for position, plan in analysis.of_clause(WhenNotMatched):
             if plan.reads_target or any(_reads_target_values(row) for row in plan.rows):
                 return f"clause {position + 1} mentions the target where a row is not matched by more than its key"
         return None

@@ -29,7 +29,6 @@ from trinitymerge.merge.analysis.effects import (
     COUNTS,
     DUPLICATE,
     EFFECTS,
-    STALE,
     TORN,
     UNCHANGED,
     WITHHELD,
@@ -182,7 +181,7 @@ def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyC
     key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
     moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
     freshest = [
-        f"coalesce({EFFECT} = '{STALE}', false)",
+        f"coalesce({HAS_STALE_EFFECT}, false)",
         *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
         f"coalesce({EFFECT} IN ({moves}), false) DESC",
     ]

@@ -236,7 +236,7 @@ class MergePlan:
             lines.append(f"  {position + 1}. {head}: {does}")
         kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
         for kind, words in kinds.items():
-            clauses = [p for _, p in self.analysis.of_kind(kind)]
+            clauses = [p for _, p in self.analysis.of_clause(kind)]
             if clauses and all(p.condition is not None for p in clauses):
                 lines.append(f"     {words} for which no condition is true: nothing")
         return lines

@@ -140,16 +140,16 @@ def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, wi
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return _resolved(scan(batches), batches) if by_key else _latest(backend.spark, scan, batches, _OVERLAYS)
+    return resolved(scan(batches), batches) if by_key else _latest(backend.spark, scan, batches, _OVERLAYS)
 
 
 def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
     """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
     overlay = Overlay.of(batches, spark) if overlays else None
-    return _resolved(scan(batches), batches) if overlay is None else _overlaid(spark, scan, overlay, overlays - 1)
+    return resolved(scan(batches), batches) if overlay is None else _overlaid(spark, scan, overlay, overlays - 1)
 
 
-def _resolved(rows: DataFrame, batches: Batches) -> DataFrame:
+def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     """Versions of a table's rows, resolved by one window over all of them."""
     definition = batches.definition
     if batches.are_resolved:

@@ -221,13 +221,13 @@ def rewrite(
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
     dated = Dated.of(backend, definition, batches, within)
-    latest = reader.latest(dated, Batches(definition, batches))
+    rows = dated.scan(Batches(definition, batches))
+    arranged = rows if dated.in_one_task and files == 1 else rows.repartitionByRange(files, *keys)
+    latest = reader.resolved(arranged, Batches(definition, batches))
     if any(b.tombstones for b in batches):
         latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
     marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
-    one_task = dated.in_one_task and files == 1
-    arranged = marked.coalesce(1) if one_task else marked.repartitionByRange(files, *keys)
     forgotten = {"forgotten": f"count_if({FORGET})", **watermark_metrics(definition, FORGET, "horizon")}
     gathering = Gathering(metrics(definition, not_(FORGET)) | forgotten)
-    rows = gathering.over(arranged).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
+    rows = gathering.over(marked).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
     return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))

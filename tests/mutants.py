@@ -466,6 +466,13 @@ MUTANTS = (
         ["test_segments.py::test_S38b_a_key_belongs_to_the_last_segment_that_begins_at_or_before_it"],
     ),
     Mutant(
+        "a batch belongs to the segment of its smallest key (S38b)",
+        "maintenance/tiling.py",
+        "return low if low == high else None",
+        "return low",
+        ["test_segments.py::test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell"],
+    ),
+    Mutant(
         "what changed in segments that are kept is dropped (S38b)",
         "maintenance/tiling.py",
         "        pieces.append(Piece(deltas, within",

@@ -209,6 +209,22 @@ def test_S38b_segments_of_a_large_table_have_several_files(spark, tmp_path, monk
     assert live_rows(table) == expected
 
 
+def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(spark, tmp_path, monkeypatch):
+    table = segmented(spark, tmp_path)
+    first, last = tiling_of(table).firsts[-1][0], len(base_of(table)) - 1
+    changes = [[row(first, 3)], [row(first + 1, 3), row(700, 3)], [row(first - 1, 3), row(first, 3)], [row(0, 3)]]
+    fill(table, spark, *changes)
+    batches, asked = Batches.of(table._snapshot()), []
+    pending, backend, scan = batches.pending, table._backend, table._backend.scan
+    monkeypatch.setattr(backend, "scan", lambda some, *more: asked.extend(some.batches) or scan(some, *more))
+    assert tiling._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert asked == [pending[2]]
+    lost = {b.id for b in pending[:2]}
+    monkeypatch.setattr(backend, "range_of", lambda b, known=backend.range_of: None if b.id in lost else known(b))
+    assert tiling._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert asked[1:] == list(pending[:3])
+
+
 # Whatever happens -----------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ before it. First keys are values of keys; like ranges they are kept beside the r
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
@@ -144,6 +146,20 @@ class Tiling:
             return None
         return cls(definition, tuple(f[2] for f in found), tuple(f[1] for f in found))
 
+    def place_of(self, keys: KeyRange | None) -> int | None:
+        """The place of the one segment that all keys of a range belong to; None if they may belong to several."""
+        fields = [self.definition.field(k) for k in self.definition.primaryKey]
+        names = [f.first_stored_as for f in fields]
+        if keys is None or not all(name in keys.low for name in names):
+            return None
+        low, high = (self._place([bound[name] for name in names]) for bound in (keys.low, keys.high))
+        return low if low == high else None
+
+    def _place(self, key: Sequence[Any]) -> int:
+        kinds = [physical_type(self.definition.field(k)) for k in self.definition.primaryKey]
+        wanted, *firsts = (tuple(map(ordered, one, kinds)) for one in (key, *self.firsts))
+        return max(0, bisect_right(firsts, wanted) - 1)
+
     def number_of_row(self) -> Sql:
         """The place of the segment that a row's key belongs to, as SQL; found by halving."""
         return self._number(0, len(self.segments) - 1)
@@ -204,10 +220,19 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
 
 def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[int, int]:
     """How many rows were committed since, by the place of the segment that they belong to."""
-    if not batches.pending or len(tiling.segments) == 1:
+    if len(tiling.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
-    rows = backend.scan(Batches(batches.definition, batches.pending))
-    return {r[0]: r[1] for r in rows.selectExpr(f"{tiling.number_of_row()} AS n").groupBy("n").count().collect()}
+    changed, untold = Counter[int](), list[Batch]()
+    for batch in batches.pending:
+        place = tiling.place_of(backend.range_of(batch))
+        if place is None:
+            untold.append(batch)
+        else:
+            changed[place] += batch.rows
+    if untold:
+        rows = backend.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{tiling.number_of_row()} AS n")
+        changed.update({r[0]: r[1] for r in rows.groupBy("n").count().collect()})
+    return changed
 
 
 def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[int]:

@@ -136,6 +136,13 @@ class Evaluated:
         return self.once.rows <= BROADCAST_ROWS
 
 
+def fit_one_task(evaluated: Evaluated, batches: Batches) -> bool:
+    """True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
+    rows, size = sum(b.rows for b in batches.batches), sum(b.bytes for b in batches.batches)
+    is_small = evaluated.once.rows * size <= ONE_TASK_BYTES * max(1, rows)
+    return evaluated.few and is_small and fits_one_task(evaluated.once.frame)
+
+
 def _prefix(n: int) -> str:
     return f"foretold_{n}_"
 

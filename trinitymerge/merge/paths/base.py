@@ -95,7 +95,7 @@ class Compiled:
         observes_source: the write job sees each row of the source once.
         may_be_undecided: the write job counts rows for which the target had to be read.
         all_have_keys: every row is to be written, or was looked up by its key; others have none.
-        in_one_task: the rows are known to be few, and come straight from the source.
+        in_one_task: the rows are known to be few, and what of the target is read for them is read by stages before theirs.
     """
 
     parts: tuple[Part, ...]

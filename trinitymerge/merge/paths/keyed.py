@@ -59,7 +59,12 @@ class KeyedLookup(Path):
         ((_, program),) = self.programs(merge, True)
         evaluated = merge.evaluated(program)
         part, joined = rows_by_key(merge, program, evaluated, batches)
-        return Compiled.of(part, reads=Reads(joined.keys), source_rows=evaluated.once.rows)
+        return Compiled.of(
+            part,
+            reads=Reads(joined.keys),
+            source_rows=evaluated.once.rows,
+            in_one_task=sides.fit_one_task(evaluated, batches),
+        )
 
 
 def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:

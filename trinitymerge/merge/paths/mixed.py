@@ -70,6 +70,7 @@ class Mixed(Path):
             knows_counts=False,
             source_rows=evaluated.once.rows,
             all_have_keys=merge.verdict.certain,
+            in_one_task=sides.fit_one_task(evaluated, batches),
         )
 
 

@@ -16,6 +16,7 @@ from test_folding import ONE, Crowded, pending
 
 from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityTable, properties
 from trinitymerge.columns import BATCH
+from trinitymerge.expressions import TRUE
 from trinitymerge.maintenance import tiling
 from trinitymerge.maintenance.compaction import beside_folds
 from trinitymerge.maintenance.folding import batches_to_fold, fold
@@ -473,6 +474,17 @@ def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
 def test_segment_bytes_that_mean_nothing_are_refused(spark, tmp_path, text):
     with pytest.raises(InvalidDefinitionError, match=f"'{SEGMENT_BYTES}' takes a number of bytes from 1 up"):
         new_table(spark, tmp_path, properties={SEGMENT_BYTES: text})
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "cores", "expected"),
+    [(1, 4, 1), (40, 4, 4), (50, 4, 8), (117, 2, 12), (120, 1, 12), (310, 4, 32), (330, 4, 33), (330, 5, 35)],
+)
+def test_S38b_a_few_segments_are_as_many_as_cores_can_share_evenly(megabytes, cores, expected):
+    piece = tiling.Piece.of_base((), TRUE, megabytes << 20, 10 << 20, cores)
+    assert (piece.files, piece.together) == (expected, 1)
+    large = tiling.Piece.of_base((), TRUE, megabytes << 30, 10 << 30, cores)
+    assert (large.files, large.together) == (expected * 80, 80)
 
 
 def runs(dirty: set[int], sizes: Sequence[int]) -> list[list[int]]:

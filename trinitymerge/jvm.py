@@ -36,6 +36,12 @@ def estimate(df: DataFrame) -> Estimate | None:
     return Estimate(int(str(plan.stats().sizeInBytes())), runs_python)
 
 
+def cores(spark: SparkSession) -> int:
+    """How many tasks Spark runs at once, as far as it tells; 1 where it does not."""
+    context: Any = getattr(spark, "_sc", None)
+    return 1 if context is None else max(1, int(context.defaultParallelism))
+
+
 def session_key(spark: SparkSession) -> Hashable:
     """What tells sessions apart: there may be several Python objects for one."""
     java: Any = getattr(spark, "_jsparkSession", None)

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from trinitymerge import jvm
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.expressions import any_of
@@ -183,8 +184,10 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
     """What is to be written; or why nothing is."""
     tiling = None if full else Tiling.of(backend, Batches.of(snapshot))
     if tiling is None:
-        why_not = "the table has no rows" if not snapshot.current else ""
-        return why_not or (not full and _why_not(backend, snapshot, forget)) or everything(snapshot, uuid.uuid4().hex)
+        if not snapshot.current:
+            return "the table has no rows"
+        why_not = "" if full else _why_not(backend, snapshot, forget)
+        return why_not or everything(snapshot, uuid.uuid4().hex, jvm.cores(backend.spark))
     work, left = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
+from math import ceil
 from typing import Any
 
 import attrs
@@ -49,6 +50,9 @@ _LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
 _NEARLY_ALL = 0.75
 """Of the segments: if more are to be written anew, all are, in one job."""
 
+_MANY_EACH = 8
+"""With so many segments for each core it does not matter whether all cores have as many."""
+
 _MOST_SEGMENTS = 384
 """With more of them, small neighbours are joined though nothing in them has changed."""
 
@@ -78,10 +82,22 @@ class Piece:
     is_base: bool = True
 
     @classmethod
-    def of_base(cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int) -> Piece:
-        """Segments of about the size that is wanted, with files of about the size that suits one task."""
-        together = max(1, round(wanted_bytes / _FILE_BYTES))
-        return cls(tuple(batches), within, max(1, round(size_bytes / wanted_bytes)) * together, together)
+    def of_base(
+        cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int, cores: int = 1
+    ) -> Piece:
+        """Segments of about the size that is wanted, with files of about the size that suits one task.
+
+        Args:
+            batches: whose rows they are.
+            within: see above.
+            size_bytes: of all of them.
+            wanted_bytes: of a segment.
+            cores: that share them evenly when all are read: of a few segments more than cores, the last would wait for.
+        """
+        together, segments = max(1, round(wanted_bytes / _FILE_BYTES)), max(1, round(size_bytes / wanted_bytes))
+        if cores < segments < _MANY_EACH * cores:
+            segments = cores * ceil(segments / cores)
+        return cls(tuple(batches), within, segments * together, together)
 
 
 @attrs.frozen
@@ -102,13 +118,13 @@ class Work:
 # All of a table -------------------------------------------------------------------------------------------------------
 
 
-def everything(snapshot: Snapshot, name: str) -> Work:
-    """Rewriting all there is, as a base of a new name."""
+def everything(snapshot: Snapshot, name: str, cores: int) -> Work:
+    """Rewriting all there is, as a base of a new name that so many cores will read."""
     batches, definition = snapshot.current, snapshot.definition
     if not has_order(definition):
         return Work((Piece(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
-    return Work((Piece.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size)),), tiling=name)
+    return Work((Piece.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size), cores),), tiling=name)
 
 
 # A part of it ---------------------------------------------------------------------------------------------------------

@@ -244,17 +244,22 @@ def spared(equalities: Equalities, batches: Batches) -> str:
 
 def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Backend, batches: Batches) -> Keyed:
     """Each source row beside the latest row of its key, read from those keys alone."""
-    target, definition = analysis.target, analysis.definition
+    target = analysis.target
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
     sought = frame.selectExpr(*names)
     found = look_up(backend, batches, sought, evaluated.once, evaluated.keys)
-    latest = target.frame(found, not_(is_tombstone(definition)))
+    latest = target.frame(found, _is_live(batches))
     if evaluated.few:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
     return Keyed(frame.join(latest, F.expr(same_key), "left"), sought)
+
+
+def _is_live(batches: Batches) -> Sql:
+    """SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
+    return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
 def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFrame:
@@ -318,7 +323,8 @@ class Pairing:
         if not self.equalities.keys:
             return self._all()
         found = look_up(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
-        return self.analysis.target.frame(found.filter(not_(is_tombstone(self.analysis.definition))), TRUE)
+        live = _is_live(self.batches)
+        return self.analysis.target.frame(found if live == TRUE else found.filter(live), TRUE)
 
     def _pairs(self) -> DataFrame:
         return self._which_may_pair().join(F.broadcast(self._source), self._condition)

@@ -16,11 +16,12 @@ from collections import Counter
 import pytest
 from processes import kill, start, was_killed
 from pyspark.errors import StreamingQueryException
-from tables import frame, live_rows, new_table
+from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
-from trinitymerge.properties import FOLD_AFTER_BATCHES
+from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES
 from trinitymerge.sessions import is_connect
+from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Snapshot
 
 FILES = 6
@@ -84,6 +85,33 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
     operations = [c.operation for c in reversed(table._backend.history())]
     assert operations == ["CREATE", *["MERGE"] * 5, "FOLD", "MERGE"], "no replay committed anything"
     assert table._backend.snapshot().transactions == {"feed": FILES - 1}
+    check_exactly_once(spark, table, feed)
+
+
+@pytest.mark.parametrize("point", ["split.moved", "compact.staged", "stage.synced"])
+def test_s36_S38b_a_stream_beside_a_compaction_of_a_part_counts_each_batch_once(spark, tmp_path, feed, at_point, point):
+    """All micro-batches land while segments are written anew; or these are in the middle of a micro-batch."""
+    properties = {SEGMENT_BYTES: "1000", FOLD_AFTER_BATCHES: "none"}
+    table = new_table(spark, tmp_path, "id INT, n INT", properties=properties)
+    others = [(id, 1) for id in range(1000, 1600)]
+    fill(table, spark, others, [(1000, 1)])
+    table.compact()
+    segments = len(Batches.of(table._snapshot()).base)
+    assert segments > 2
+    fill(table, spark, [(id, 1) for id in range(1000, 1100)])
+
+    def stream() -> None:
+        exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})
+
+    kept = []
+    if point == "stage.synced":
+        at_point(point, lambda: kept.append(table.compact().segmentsKept))
+        stream()
+    else:
+        at_point(point, stream)
+        kept.append(table.compact().segmentsKept)
+    assert 0 < kept[0] < segments
+    feed.update(dict(others))
     check_exactly_once(spark, table, feed)
 
 

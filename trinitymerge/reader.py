@@ -34,7 +34,7 @@ from trinitymerge.sending import may_be_sent
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import is_at_least
-from trinitymerge.storage.backend import Backend, Batches, Scanner
+from trinitymerge.storage.backend import Backend, Batches
 from trinitymerge.storage.entries import Batch
 
 ASKED_BATCHES = 512
@@ -120,7 +120,7 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
     return rows.select(*[c.alias(n, metadata={"comment": told[n]}) if n in told else c for n, c in columns.items()])
 
 
-def latest(backend: Scanner, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
+def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
     """The latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
 
     Args:
@@ -150,7 +150,7 @@ def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: 
 
 
 def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
-    """Versions of a table's rows, resolved by one window over all of them."""
+    """Versions of a table's rows, resolved by one window over all of them; where those of each key are together, nothing is shuffled."""
     definition = batches.definition
     if batches.are_resolved:
         return rows.drop(VERSION)

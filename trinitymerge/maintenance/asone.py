@@ -14,7 +14,7 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError
 from trinitymerge.expressions import any_of
 from trinitymerge.maintenance.compaction import CompactionResult, compact, horizon_after
-from trinitymerge.maintenance.rewriting import Dated, Forget, rewrite
+from trinitymerge.maintenance.rewriting import Forget, dated, rewrite
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
 from trinitymerge.storage import telling
@@ -69,7 +69,7 @@ def _why_not(store: Replacing, snapshot: Snapshot, forget: Forget) -> str:
     if not batches.are_resolved:
         return ""
     if any(b.tombstones for b in snapshot.batches):
-        rows = Dated.of(store, snapshot.definition, snapshot.batches).scan(batches)
+        rows = dated(store, batches)
         if not rows.filter(any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])).isEmpty():
             return ""
     return "there is one base and nothing else"

@@ -19,7 +19,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.expressions import any_of
 from trinitymerge.maintenance.archiving import Archived, beside_compaction, is_due
-from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Dated, Forget, rewrite, wanted_files
+from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Forget, dated, rewrite, wanted_files
 from trinitymerge.maintenance.tiling import Piece, Tiling, Work, as_segments, everything, what_pays
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
@@ -106,7 +106,7 @@ def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
     if any(b.tombstones for b in base):
-        rows = Dated.of(backend, snapshot.definition, snapshot.current).scan(Batches.of(snapshot))
+        rows = dated(backend, Batches.of(snapshot))
         worth = any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])
         if not rows.filter(worth).isEmpty():
             return ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import keyrange, reader
@@ -39,6 +39,10 @@ _MS_PER_HOUR = 3_600_000
 def wanted_files(batches: Sequence[Batch]) -> int:
     """How many files the rows of some batches should be in."""
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
+
+
+def _fit_one_task(batches: Sequence[Batch]) -> bool:
+    return len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
 
 
 # Tombstones -----------------------------------------------------------------------------------------------------------
@@ -106,56 +110,36 @@ class Forget:
 FORGET_NOTHING = Forget(None)
 
 
-@attrs.frozen
-class Dated:
-    """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6).
+def dated(backend: Replacing, batches: Batches, within: Sql = TRUE) -> DataFrame:
+    """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
 
-    Attributes:
+    Args:
         backend: where the batches are.
-        commit_times_ms: of the versions whose rows need it, milliseconds since the epoch.
-        in_one_task: whether one task is to read all there is.
+        batches: of one snapshot.
         within: SQL over keys that is true of the rows to read, of batches that are no base.
     """
+    definition, base, others = batches.definition, batches.base, batches.pending
+    extra = [Field(SINCE, "long")]
+    if within == TRUE or not others:
+        rows = backend.scan(batches, extra)
+    else:
+        rows = backend.scan(attrs.evolve(batches, batches=others), extra).filter(within)
+        rows = backend.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
+    whose = TRUE if definition.history else is_tombstone(definition)
+    since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(backend, batches)}) END AS {SINCE}"
+    return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
 
-    backend: Replacing
-    commit_times_ms: Mapping[int, int]
-    in_one_task: bool = False
-    within: Sql = TRUE
 
-    @classmethod
-    def of(cls, backend: Replacing, definition: TableDefinition, batches: Sequence[Batch], within: Sql = TRUE) -> Dated:
-        """For some batches of a snapshot."""
-        needed = {b.version for b in batches if (b.tombstones or definition.history) and b.version is not None}
-        times = {version: backend.committed_at(version) for version in sorted(needed)}
-        few = len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
-        return cls(backend, times, few, within)
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.backend.spark
-
-    def scan(self, batches: Batches) -> DataFrame:
-        """See :class:`~trinitymerge.storage.backend.Scanner`."""
-        base, others = batches.base, batches.pending
-        if self.within == TRUE or not others:
-            rows = self._scan(batches)
-        else:
-            rows = self._scan(attrs.evolve(batches, batches=others)).filter(self.within)
-            rows = self._scan(attrs.evolve(batches, batches=base)).unionByName(rows) if base else rows
-        committed = "CAST(NULL AS BIGINT)"
-        if self.commit_times_ms:
-            pairs = ", ".join(f"{version}L, {at_ms}L" for version, at_ms in self.commit_times_ms.items())
-            committed = f"try_element_at(map({pairs}), {VERSION})"
-        whose = TRUE if batches.definition.history else is_tombstone(batches.definition)
-        since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {committed}) END AS {SINCE}"
-        rows = rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
-        return rows.coalesce(1) if self.in_one_task else rows
-
-    def _scan(self, batches: Batches) -> DataFrame:
-        return self.backend.scan(batches, extra=[Field(SINCE, "long")])
+def _committed(backend: Replacing, batches: Batches) -> str:
+    """When a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
+    needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
+    versions = sorted({b.version for b in needs if b.version is not None})
+    if not versions:
+        return "CAST(NULL AS BIGINT)"
+    pairs = ", ".join(f"{version}L, {backend.committed_at(version)}L" for version in versions)
+    return f"try_element_at(map({pairs}), {VERSION})"
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -220,9 +204,9 @@ def rewrite(
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
-    dated = Dated.of(backend, definition, batches, within)
-    rows = dated.scan(Batches(definition, batches))
-    arranged = rows if dated.in_one_task and files == 1 else rows.repartitionByRange(files, *keys)
+    rows = dated(backend, Batches(definition, batches), within)
+    # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
+    arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
     latest = reader.resolved(arranged, Batches(definition, batches))
     if any(b.tombstones for b in batches):
         latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)

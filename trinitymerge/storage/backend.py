@@ -85,30 +85,8 @@ class Staged:
     definition: TableDefinition
 
 
-class Scanner(Protocol):
-    """What reading takes."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-
-    def scan(self, batches: Batches) -> DataFrame:
-        """The stored columns of the batches as one lazy relation, and the commit version as :data:`trinitymerge.columns.VERSION`.
-
-        Raises:
-            CorruptTableError: a file of a batch is gone.
-        """
-
-
-class Backend(Scanner, Protocol):
+class Backend(Protocol):
     """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
-
-    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
-
-        Raises:
-            CorruptTableError: a file of a batch is gone.
-        """
 
     spark: SparkSession
     path: str
@@ -125,11 +103,18 @@ class Backend(Scanner, Protocol):
         """
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`Scanner`.
+        """The stored columns of the batches as one lazy relation, and the commit version as :data:`trinitymerge.columns.VERSION`.
 
         Args:
             batches: what to read.
             extra: more columns, null in batches that do not have them.
+
+        Raises:
+            CorruptTableError: a file of a batch is gone.
+        """
+
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
 
         Raises:
             CorruptTableError: a file of a batch is gone.

@@ -255,7 +255,7 @@ class CatalogBackend:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`~trinitymerge.storage.backend.Scanner`: one scan of the table as it is now, of the batches' rows alone."""
+        """See :class:`~trinitymerge.storage.backend.Backend`: one scan of the table as it is now, of the batches' rows alone."""
         fields = [*batches.definition.stored_fields, *extra]
         rows, version = self._scanned(batches, fields)
         return rows.selectExpr(*[quote(f.name) for f in fields], f"{version} AS {VERSION}")

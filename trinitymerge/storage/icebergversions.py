@@ -302,7 +302,7 @@ class IcebergVersions:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`~trinitymerge.storage.backend.Scanner`; one scan, of one snapshot, where all batches are in one."""
+        """See :class:`~trinitymerge.storage.backend.Backend`; one scan, of one snapshot, where all batches are in one."""
         rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
         shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {VERSION}")

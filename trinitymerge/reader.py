@@ -150,7 +150,7 @@ def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: 
 
 
 def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
-    """Versions of a table's rows, resolved by one window over all of them; where those of each key are together, nothing is shuffled."""
+    """Versions of a table's rows, resolved by one window; where those of each key are together already, nothing is shuffled."""
     definition = batches.definition
     if batches.are_resolved:
         return rows.drop(VERSION)

@@ -13,6 +13,9 @@ from trinitymerge import DuplicateKeyError, TrinityTable, reader
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.compile import sides
 from trinitymerge.merge.paths.choice import FULL
+from trinitymerge.sessions import is_connect
+from trinitymerge.storage.backend import Batches
+from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.parquet import ManagedBackend
 
 pytestmark = pytest.mark.generated
@@ -365,3 +368,23 @@ def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole,
         changed = changed.whenNotMatchedAndExistsOnlyOnTarget("A.v = 'none'").delete()
     result = changed.execute()
     assert (result.rowsUpdated, result.rowsInserted) == (1, 0)
+
+
+# What comes of a lookup -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sought", "rows", "size", "expected"),
+    [
+        (20_000, 5_000_000, 120 << 20, True),
+        (20_000, 0, 0, True),
+        (20_000, 1_000, 1 << 30, False),  # a megabyte each
+        (200_000, 1_000, 22 * 1_000, False),
+        (600_000, 1_000_000, 1_000_000, False),  # eight bytes each in the source
+    ],
+)
+def test_it_is_written_in_one_task_where_source_and_rows_found_are_small(spark, sought, rows, size, expected):
+    once = sides.Materialised(spark.range(sought).toDF("id"), sought)
+    plain = {"tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1}
+    batches = Batches(None, (Batch(id="b", rows=rows, bytes=size, **plain),))
+    assert sides.fit_one_task(sides.Evaluated(None, once), batches) == (expected and not is_connect(spark))

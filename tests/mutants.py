@@ -473,6 +473,13 @@ MUTANTS = (
         ["test_segments.py::test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell"],
     ),
     Mutant(
+        "segments whose keys overlap are committed (S38b)",
+        "keyrange.py",
+        "return all(one[1] <= other[0] for one, other in pairwise(known))",
+        "return all(one[0] <= other[1] for one, other in pairwise(known))",
+        ["test_segments.py::test_S38b_rows_that_spark_arranges_otherwise_are_not_committed"],
+    ),
+    Mutant(
         "what changed in segments that are kept is dropped (S38b)",
         "maintenance/tiling.py",
         "        pieces.append(Piece(deltas, within",

@@ -13,8 +13,9 @@ import pytest
 from helpers import assertRows, quickly
 from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table
 from test_folding import ONE, Crowded, pending
+from test_settings import session
 
-from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityTable, properties
+from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable, properties
 from trinitymerge.columns import BATCH
 from trinitymerge.expressions import TRUE
 from trinitymerge.maintenance import tiling
@@ -208,6 +209,66 @@ def test_S38b_segments_of_a_large_table_have_several_files(spark, tmp_path, monk
     assert table.compact().segmentsKept > 0
     check_tiled(table)
     assert live_rows(table) == expected
+
+
+SESSIONS = {
+    "one partition, no AQE, no broadcast": {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.requireAllClusterKeysForDistribution": "true",
+    },
+    "many partitions, no hints": {
+        "spark.sql.shuffle.partitions": "7",
+        "spark.sql.optimizer.disableHints": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+        "spark.sql.adaptive.forceApply": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.caseSensitive": "true",
+    },
+    "skew": {
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1",
+        "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1000",
+        "spark.sql.adaptive.forceOptimizeSkewedJoin": "true",
+        "spark.sql.execution.rangeExchange.sampleSizePerPartition": "1",
+        "spark.sql.files.maxPartitionBytes": "500",
+        "spark.sql.session.timeZone": "Asia/Kathmandu",
+    },
+}
+
+
+@pytest.mark.parametrize("settings", SESSIONS.values(), ids=SESSIONS)
+@pytest.mark.parametrize("keys", quickly([["id", "k"], ["k", "id"]], [["k", "id"]]), ids="-".join)
+def test_S38b_segments_are_apart_whatever_the_session_is(spark, tmp_path, keys, settings):
+    table = new_table(spark, tmp_path, ROWS, **KEYS | {"primaryKey": keys}, properties=SMALL)
+    fill(table, spark, [row(id) for id in range(600)], [row(id, 2) for id in range(0, 600, 7)])
+    changes = [row(id, 3) for id in range(590, 620)]
+    with session(spark, settings):
+        table.compact()
+        check_tiled(table)
+        assert len(base_of(table)) > 1
+        fill(table, spark, changes)
+        expected = live_rows(table)
+        table.compact()
+        check_tiled(table)
+        assert live_rows(table) == expected
+    assert len(expected) == 620
+
+
+def test_S38b_rows_that_spark_arranges_otherwise_are_not_committed(spark, tmp_path, monkeypatch):
+    table = new_table(spark, tmp_path, ROWS, **KEYS, properties=SMALL)
+    fill(table, spark, [row(id) for id in range(600)], [row(0, 2)])
+    expected, version = live_rows(table), table.version
+    frames = type(spark.range(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "repartitionByRange", lambda rows, files, *keys: rows.repartition(files, *keys))
+        with pytest.raises(TrinityMergeError, match=r"keys overlap.*trinitymerge\.segmentBytes"):
+            table.compact()
+    assert (table.version, live_rows(table)) == (version, expected)
+    assert batch_directories(table) == {f"{BATCH}={b.id}" for b in table._snapshot().batches}
+    table.compact()
+    check_tiled(table)
 
 
 def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(spark, tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ key. What is not known is unlimited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -172,6 +173,18 @@ def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple
     if not has_order(definition) or any(decoded(v, kind) is None for v, kind in zip(values, kinds, strict=True)):
         return None
     return values if all(len(str(v)) <= _EXACT_CHARACTERS for v in values) else None
+
+
+def ends_of_leading(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, Any]:
+    """The smallest and largest value of the leading key column, exact, as Python can compare them; None where unknown."""
+    kind = physical_type(definition.field(definition.primaryKey[0]))
+    return ordered(observed.get(_name("min", 0)), kind), ordered(observed.get(_name("max", 0)), kind)
+
+
+def are_apart(ends: Iterable[tuple[Any, Any]]) -> bool:
+    """True unless some of these ranges of one column are known to overlap by more than a value that both have."""
+    known = sorted(both for both in ends if None not in both)
+    return all(one[1] <= other[0] for one, other in pairwise(known))
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:

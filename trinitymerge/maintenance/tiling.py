@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import FilesVacuumedError
+from trinitymerge.errors import FilesVacuumedError, TrinityMergeError
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -31,10 +31,10 @@ from trinitymerge.expressions import (
     physical_type,
     quote,
 )
-from trinitymerge.keyrange import KeyRange, has_order
+from trinitymerge.keyrange import KeyRange, are_apart, ends_of_leading, has_order
 from trinitymerge.maintenance.rewriting import Forget, Rewritten, metrics, wanted_files
 from trinitymerge.observation import Gathering
-from trinitymerge.properties import segment_bytes
+from trinitymerge.properties import SEGMENT_BYTES, segment_bytes
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of
 from trinitymerge.statistics import decoded, ordered
@@ -302,6 +302,7 @@ def as_segments(
 
     Raises:
         FilesVacuumedError: a vacuum has taken some of it.
+        TrinityMergeError: Spark has not kept ranges of keys apart.
     """
     if tiling is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
@@ -309,14 +310,23 @@ def as_segments(
     parts = backend.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
-    gathering, found = Gathering(metrics(definition, TRUE)), []
+    gathering, found, ends = Gathering(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
     for part in parts:
         observed = gathering.of(backend.read_staged(part))
         if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten
             backend.discard(part)
             continue
+        ends.append(ends_of_leading(observed, definition))
         backend.note_range(part, KeyRange.of(observed, definition))
         found.append(batch_of(part, observed, definition, base=True, version=version, tiling=tiling))
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
         raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
+    if not are_apart(ends):
+        raise TrinityMergeError(
+            f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
+            "ranges of keys. What was written is thrown away, and nothing has changed. Turn off the extension or plug-in that "
+            f"arranges rows otherwise; or do without segments: set {SEGMENT_BYTES} to more bytes than the table has, and run "
+            "compact(full=True).",
+            path=backend.path,
+        )
     return found

@@ -26,7 +26,7 @@ class Size:
         steady_rewrites: Iceberg's rewrites come after every so many of them: often, or rarely (P9).
         warm_ups: repetitions that are thrown away.
         repetitions: of merges and reads against a peer.
-        cheap_repetitions: of what takes less than a second.
+        cheap_repetitions: of what takes a second or two.
         slow_repetitions: of what takes many.
         driver_memory: of the JVM that all Spark contestants share.
     """

@@ -156,7 +156,7 @@ def p6h(bench: Workbench) -> Result:
     )
     writing = [merging, InsertOverwrite(overwrite, spark, bench.orders(), bench.path("overwrite-h"), lambda _: days)]
     result = measure(bench, result, writing, 1, size.slow_repetitions)
-    return measure(bench, result, reading, size.warm_ups, size.repetitions)
+    return measure(bench, result, reading, size.warm_ups, size.cheap_repetitions)
 
 
 def _history(bench: Workbench, name: str, key: str, merge: object, days: Sequence[Path]) -> OursMerging:

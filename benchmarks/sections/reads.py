@@ -60,7 +60,7 @@ def p5(bench: Workbench) -> Result:
     )
     bench.race().compare({OURS: data.checksum(table.toDF(), data.EVENTS), ICEBERG: answer_of(iceberg.rows())})
     result = attrs.evolve(result, answers_compared=1)
-    return measure(bench, result, contestants, size.warm_ups, size.repetitions)
+    return measure(bench, result, contestants, size.warm_ups, size.cheap_repetitions)
 
 
 def largest_batch(table: Path) -> Path:
@@ -93,7 +93,7 @@ def p7(bench: Workbench) -> Result:
         ],
         notes=notes,
     )
-    result = measure(bench, result, contestants, size.warm_ups, size.repetitions)
+    result = measure(bench, result, contestants, size.warm_ups, size.cheap_repetitions)
     lines = {name.replace(f", after {size.pending} small merges", ""): _line(bench, t) for name, t in kinds.items()}
     chart = Chart(f"Opening and reading {size.pending_base:,} rows", "small merges", "seconds", lines)
     return attrs.evolve(result, chart=chart)

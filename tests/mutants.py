@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a row that a base row has beaten lives beside it (S13)",
         "reader.py",
-        "marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*found))",
+        "marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*own))",
         "pass",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 import pytest
 from pyspark import SparkContext
 from tables import copy_of, fill, frame, new_table
+from test_segments import base_of, row, segmented
 
 from trinitymerge import TrinityTable
+from trinitymerge.maintenance.folding import fold
 from trinitymerge.sessions import is_connect
 
 pytestmark = pytest.mark.generated
@@ -22,9 +24,8 @@ class Jobs:
 
 @contextmanager
 def jobs_of(spark):
-    scheduler = (
-        SparkContext.getOrCreate()._jsc.sc().dagScheduler()
-    )  # on Spark Connect the server is in this process's JVM
+    # On Spark Connect the server is in this process's JVM.
+    scheduler = SparkContext.getOrCreate()._jsc.sc().dagScheduler()
     jobs, before = Jobs(), scheduler.numTotalJobs()
     yield jobs
     jobs.count = scheduler.numTotalJobs() - before
@@ -120,3 +121,57 @@ def test_merge_that_was_committed_before_runs_no_job(spark, table, changes):
     with jobs_of(spark) as jobs:
         assert again.execute().skipped
     assert jobs.count == 0
+
+
+# Reading all of the target, and maintenance -----------------------------------------------------------------------------
+
+
+def test_full_scan_evaluates_the_source_and_reads_the_target_once(spark, table, changes):
+    merge = (
+        copy_of(table, spark)
+        .alias("A")
+        .merge(changes().alias("B"), "A.v = B.v")
+        .whenMatched()
+        .updateExpr({"v": "concat(A.v, B.op)"})
+    )
+    with jobs_of(spark) as jobs:
+        result = merge.execute()
+    assert result.path == "full scan"
+    # the source; its rows, and the keys of the newer batch, sent to every task; the shuffle of what is written; the write
+    assert jobs.count == 5 + 2 * is_connect(spark)  # there its rows are counted by a job, and that takes a shuffle
+
+
+def test_S38a_a_fold_is_one_job(spark, table):
+    folded = fill(copy_of(table, spark), spark, *[[(i, 30, "c", False)] for i in range(5)])
+    snapshot = folded._snapshot()
+    with jobs_of(spark) as jobs:
+        assert fold(folded._backend, snapshot, snapshot.batches[-3:]) is not None
+    assert jobs.count == 1
+
+
+def test_S38_a_compaction_of_a_small_table_is_one_job_and_another_is_none(spark, table):
+    compacted = copy_of(table, spark)
+    with jobs_of(spark) as jobs:
+        assert compacted.compact().batches == 2
+    assert jobs.count == 1
+    with jobs_of(spark) as jobs:
+        assert compacted.compact().skipped
+    assert jobs.count == 0
+
+
+def test_S38b_a_compaction_samples_keys_writes_segments_and_looks_through_each(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(id, 3) for id in range(590, 620)])
+    with jobs_of(spark) as jobs:
+        table.compact(full=True)
+    # the sample of keys; the shuffle; the write; of each segment what its tasks have found, and that together
+    assert jobs.count == 3 + 2 * len(base_of(table))
+    before = base_of(table)
+    fill(table, spark, [row(id, 3) for id in range(610, 615)])
+    with jobs_of(spark) as jobs:
+        result = table.compact()
+    assert 0 < result.segmentsKept < len(before)
+    written = (
+        len(base_of(table)) - result.segmentsKept
+    )  # what is pending lies in one segment, as is known without a count
+    assert jobs.count == (3 + 2 * written if written > 1 else 1)

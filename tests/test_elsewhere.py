@@ -47,7 +47,7 @@ duckdb = pytest.importorskip("duckdb", minversion="2.0")  # both need Python 3.1
 polars = pytest.importorskip("polars", minversion="2.0")
 
 FILES = "hive.sales.orders_files"
-ALL = ("duckdb", "polars", "spark", "trino")
+ALL = tuple(ENGINES)
 
 
 # Running queries ------------------------------------------------------------------------------------------------------

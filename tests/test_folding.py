@@ -14,7 +14,7 @@ from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.maintenance.compaction import beside_folds
+from trinitymerge.maintenance.compaction import rebased
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.properties import (
     COMPACT_AFTER_BATCHES,
@@ -22,7 +22,7 @@ from trinitymerge.properties import (
     FOLD_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
-from trinitymerge.reader import Overlay
+from trinitymerge.reader import BaseAndDeltas
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
@@ -177,7 +177,7 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
     Nothing is where no batch has a key twice. Where one may have, small batches are laid over the fold, and both over the base.
     """
     if not unique:
-        monkeypatch.setattr(Overlay, "is_unique", False)
+        monkeypatch.setattr(BaseAndDeltas, "is_unique", False)
     keys = {"primaryKey": "id", "watermarkKey": watermark, "tombstoneKey": "deleted", "properties": NEVER}
     table = new_table(spark, tmp_path, ROWS, **keys)
     for commit, (step, count) in enumerate([(1, 400), (2, 40), (3, 40), (5, 10), (7, 10)]):
@@ -357,7 +357,7 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     commit = read.next_commit(COMPACT, added=[base], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     assert done.batches[0].id == "new"
     assert [i for b in done.batches[1:] for i in history.rows_of(b.id)] == appended
@@ -400,7 +400,7 @@ def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_an
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     settled = Batch(id="settled", archive=SETTLED, version=read.version, **ONE)
     commit = read.next_commit(COMPACT, added=[base, settled], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     present = {b.id: history.rows_of(b.id) for b in done.current if b.id != "new"}
     assert [i for rows in present.values() for i in rows] == appended
@@ -430,9 +430,10 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     assert live_rows(table) == [*LIVE, (5, 10, "a", False)]
 
 
-def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, at_point):
+@pytest.mark.parametrize("point", ["stage.written", "stage.synced", "fold.staged"])
+def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, at_point, point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
-    at_point("fold.staged", lambda: table.vacuum(retentionHours=0))
+    at_point(point, lambda: table.vacuum(retentionHours=0))
     assert fold_last(table, 3) is None
     assert live_rows(TrinityTable.forPath(spark, table.path)) == LIVE
 

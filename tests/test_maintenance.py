@@ -78,7 +78,7 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
 
 
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(rewriting, "ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(rewriting, "UNSHUFFLED_BYTES", 0)
     table = new_table(spark, tmp_path, "id INT, v STRING", properties={SEGMENT_BYTES: "1000"})
     for start in (0, 1):
         table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()

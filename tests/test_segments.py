@@ -19,11 +19,11 @@ from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMerg
 from trinitymerge.columns import BATCH
 from trinitymerge.expressions import TRUE
 from trinitymerge.maintenance import tiling
-from trinitymerge.maintenance.compaction import beside_folds
+from trinitymerge.maintenance.compaction import rebased
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.maintenance.tiling import Tiling
 from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
-from trinitymerge.reader import Overlay
+from trinitymerge.reader import BaseAndDeltas
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import COMPACT, Batch
 from trinitymerge.storage.publish import OnlyAppends, publish
@@ -348,10 +348,10 @@ def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_me
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
-    overlay = Overlay.of(Batches.of(table._snapshot()), spark)
+    overlay = BaseAndDeltas.of(Batches.of(table._snapshot()), spark)
     assert (overlay is not None and overlay.deltas_win, len(Batches.of(table._snapshot()).pending)) == (True, 1)
     fill(table, spark, [row(550, 80)])
-    overlay = Overlay.of(Batches.of(table._snapshot()), spark)
+    overlay = BaseAndDeltas.of(Batches.of(table._snapshot()), spark)
     assert (overlay is not None, overlay.deltas_win) == (True, False), "this one may meet fresher rows"
     assert [r for r in live_rows(table) if r[0] in (1, 550)] == [row(1, 5), row(550, 90)]
 
@@ -522,7 +522,7 @@ def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
     new = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     kept = read.batches[0]
     commit = read.next_commit(COMPACT, added=[new], removed=[b.id for b in read.batches[1:]])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(beside_folds, commit))
+    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     found = [i for b in done.batches if b.id != "new" for i in history.rows_of(b.id)]
     assert found == [kept.id, *appended]

@@ -13,7 +13,7 @@ from trinitymerge.columns import BATCH
 from trinitymerge.history import versions
 from trinitymerge.maintenance import archiving
 from trinitymerge.properties import FOLD_AFTER_BATCHES
-from trinitymerge.reader import Overlay
+from trinitymerge.reader import BaseAndDeltas
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Batch
 from trinitymerge.storage.filecolumns import version_of_batch
@@ -88,10 +88,10 @@ def test_S13_what_is_too_much_to_be_sent_is_shuffled(spark, tmp_path, monkeypatc
     table.compact()
     fill(table, spark, *LATER)
     batches = Batches.of(table._snapshot())
-    assert Overlay.of(batches, spark) is not None
+    assert BaseAndDeltas.of(batches, spark) is not None
     sent = live_rows(table)
     shuffled(monkeypatch)
-    assert Overlay.of(batches, spark) is None
+    assert BaseAndDeltas.of(batches, spark) is None
     assertRows(table.toDF(), sent)
     table.compact()
     assertRows(table.toDF(), sent)

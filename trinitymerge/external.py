@@ -29,7 +29,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.jvm import session_key
 from trinitymerge.opening import keys_in_words
-from trinitymerge.reader import freshest, resolve
+from trinitymerge.reader import freshest_of_foreign, resolve
 from trinitymerge.sessions import analysed, is_dataframe
 from trinitymerge.spark_errors import is_sparks, quiet, spark_text
 
@@ -149,7 +149,7 @@ class ExternalTable:
     def _latest(self) -> DataFrame:
         """One row per key, tombstones included: what a managed table needs to keep older rows from coming back."""
         rows = self._rows()
-        return freshest(rows, self._defined(rows))
+        return freshest_of_foreign(rows, self._defined(rows))
 
     def _converted(self, *keys: Any) -> tuple[Any, ...]:
         """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""

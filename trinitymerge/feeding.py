@@ -72,7 +72,7 @@ class FedTable(TableWithAPast):
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
         store = self._writable()
-        afterwards, options = partial(paying.after_merge, store), Options(newest=paying.newest)
+        afterwards, options = partial(paying.after_merge, store), Options(before_attempt=paying.before_attempt)
         return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=afterwards)
 
     def upsert(

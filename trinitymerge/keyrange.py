@@ -181,7 +181,7 @@ def ends_of_leading(observed: Mapping[str, Any], definition: TableDefinition) ->
     return ordered(observed.get(_name("min", 0)), kind), ordered(observed.get(_name("max", 0)), kind)
 
 
-def are_apart(ends: Iterable[tuple[Any, Any]]) -> bool:
+def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
     """True unless some of these ranges of one column are known to overlap by more than a value that both have."""
     known = sorted(both for both in ends if None not in both)
     return all(one[1] <= other[0] for one, other in pairwise(known))

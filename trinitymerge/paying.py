@@ -65,7 +65,7 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
 
 
-def newest(store: Backend) -> Snapshot:
+def before_attempt(store: Backend) -> Snapshot:
     """The newest version of a table, once it owes nothing more.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Owns: :func:`resolve` for any DataFrame (what is particular to rows of others stands in :mod:`trinitymerge.foreign`), and the
 plans that resolve the batches of a table. Knows of a table only its definition and its batches' statistics; how batches are
-stored is the backend's business. Everything here is lazy.
+stored is the backend's business. Everything here is lazy, but for :func:`near`, which reads what is kept of batches' keys.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def resolve(
     """
     fields = [Field.from_json(f) for f in df.schema.jsonValue()["fields"]]
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-    latest = freshest(df, definition)
+    latest = freshest_of_foreign(df, definition)
     with held(df.sparkSession, LITERAL_NAMES):
         return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
-def freshest(df: DataFrame, definition: TableDefinition) -> DataFrame:
+def freshest_of_foreign(df: DataFrame, definition: TableDefinition) -> DataFrame:
     """The latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
     order = [*_freshest_first(definition), *foreign.ties(df, definition)]
     with held(df.sparkSession, LITERAL_NAMES):
@@ -99,8 +99,8 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
         with_hidden: all stored columns instead of the user's only.
     """
     definition = batches.definition
-    overlay = Overlay.of(batches, backend.spark)
-    rows = _unreplaced(backend, overlay) if overlay is not None and overlay.is_unique else latest(backend, batches)
+    found = BaseAndDeltas.of(batches, backend.spark)
+    rows = _unreplaced(backend, found) if found is not None and found.is_unique else latest(backend, batches)
     if any(b.tombstones for b in batches.batches):
         rows = rows.filter(f"NOT {is_tombstone(definition)}")
     shown = definition.stored_fields if with_hidden else definition.fields
@@ -145,8 +145,8 @@ def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None, wi
 
 def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
     """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
-    overlay = Overlay.of(batches, spark) if overlays else None
-    return resolved(scan(batches), batches) if overlay is None else _overlaid(spark, scan, overlay, overlays - 1)
+    found = BaseAndDeltas.of(batches, spark) if overlays else None
+    return resolved(scan(batches), batches) if found is None else _overlaid(spark, scan, found, overlays - 1)
 
 
 def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
@@ -214,7 +214,7 @@ def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
     return all_of(equals(quote(k), KEY_TO_FIND(i)) for i, k in sought.items())
 
 
-# Overlays -------------------------------------------------------------------------------------------------------------
+# Base and deltas ------------------------------------------------------------------------------------------------------
 
 _ROWS_OF_A_SMALL_FILE = 20_000
 
@@ -225,8 +225,8 @@ overlay reads what lies over it twice."""
 
 
 @attrs.frozen
-class Overlay:
-    """Rows with unique keys and the few written since: the base need not be shuffled to be resolved.
+class BaseAndDeltas:
+    """Rows with unique keys and the few written since: the base need not be shuffled to be resolved, in either of two ways.
 
     Attributes:
         base: the resolved batch or segments, or the oldest batch if its keys are unique.
@@ -239,8 +239,8 @@ class Overlay:
     deltas_win: bool
 
     @classmethod
-    def of(cls, batches: Batches, spark: SparkSession) -> Overlay | None:
-        """The overlay of a table's batches, or None where full resolution is better or the only way."""
+    def of(cls, batches: Batches, spark: SparkSession) -> BaseAndDeltas | None:
+        """Those of a table's batches, or None where full resolution is better or the only way."""
         base = batches.base or tuple(b for b in batches.batches[:1] if b.unique_keys)
         ids = {b.id for b in base}
         deltas = tuple(b for b in batches.batches if b.id not in ids)
@@ -283,23 +283,23 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _unreplaced(backend: Backend, overlay: Overlay) -> DataFrame:
+def _unreplaced(backend: Backend, found: BaseAndDeltas) -> DataFrame:
     """The rows of base and deltas that no fresher row of the deltas replaces: one scan, and nothing is shuffled.
 
     Of the deltas, key, watermark and version are sent to where all is scanned. Where a base row may be fresher than a delta row, a
     second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is there once in its batch,
     so that of rows with one key just one is not older than another.
     """
-    definition = overlay.base.definition
-    everything = attrs.evolve(overlay.base, batches=(*overlay.base.batches, *overlay.deltas.batches))
+    definition = found.base.definition
+    everything = attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches))
     rows, version = backend.scan_and_version(everything)
-    deltas, version_of_delta = backend.scan_and_version(overlay.deltas)
+    deltas, version_of_delta = backend.scan_and_version(found.deltas)
     marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {MARK_VERSION}"))
-    if not overlay.deltas_win:
-        base, version_of_base = backend.scan_and_version(overlay.base)
+    if not found.deltas_win:
+        base, version_of_base = backend.scan_and_version(found.base)
         beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
-        found = _mark(definition, f"{version_of_base} AS {MARK_VERSION}")
-        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*found))
+        own = _mark(definition, f"{version_of_base} AS {MARK_VERSION}")
+        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*own))
     mine, theirs = _watermarks(definition)
     ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {MARK_VERSION}")])
     replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])
@@ -317,7 +317,9 @@ def _mark(definition: TableDefinition, more: str) -> list[str]:
     ]
 
 
-def _overlaid(spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: Overlay, overlays: int) -> DataFrame:
+def _overlaid(
+    spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: BaseAndDeltas, overlays: int
+) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
@@ -344,7 +346,7 @@ def _overlaid(spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay
     return kept.unionByName(deltas)
 
 
-def _marks(deltas: DataFrame, overlay: Overlay) -> DataFrame:
+def _marks(deltas: DataFrame, overlay: BaseAndDeltas) -> DataFrame:
     """Key and watermark of each delta row, to be met by the base's rows.
 
     The deltas are read for this and as rows of their own. Of many small files that is better done once: Spark reuses the

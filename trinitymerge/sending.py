@@ -1,7 +1,8 @@
 """How many rows are sent to every task that scans a table, instead of shuffling the table (S13).
 
-Owns: that number. Sent rows stand in the memory of the driver and of every executor: a key and a watermark take some hundred
-bytes there.
+Owns: that number for reads, which send keys with their watermarks; a merge sends keys, or its source, up to a number of its own
+(``merge/compile/sides.py``), as a comparison of versions does (``history/changes.py``). Sent rows stand in the memory of the
+driver and of every executor: a key and a watermark take some hundred bytes there.
 """
 
 from __future__ import annotations

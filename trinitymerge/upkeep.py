@@ -29,7 +29,7 @@ class MaintainedTable(OpenedTable):
     """A stored table that can be looked after."""
 
     def compact(self, full: bool = False) -> CompactionResult:
-        """Rewrites the live rows into one base, sorted by primary key, so that reads resolve nothing (S38).
+        """Rewrites the live rows into one base, sorted by primary key, so that reads have little or nothing to resolve (S38).
 
         The base of a large table consists of segments of neighbouring keys. One in which hardly anything has changed stays as
         it is (S38b): what has becomes one small batch, which reads lay over the base. So compaction costs what has changed.

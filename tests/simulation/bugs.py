@@ -198,11 +198,11 @@ BUGS = (
         "a purge beside a restore",
         ((purge._Purge, "gone", lambda work, snapshot: None),),
     ),
-    Bug("a compaction drops what landed meanwhile", "late row", ((compaction, "beside_folds", _drops_what_landed),)),
+    Bug("a compaction drops what landed meanwhile", "late row", ((compaction, "rebased", _drops_what_landed),)),
     Bug(
         "a compaction forgets that its batches were folded meanwhile",
         "history",
-        ((compaction, "beside_folds", _keeps_what_it_has_read),),
+        ((compaction, "rebased", _keeps_what_it_has_read),),
     ),
     Bug("a fold goes on top of a compaction of its batches", "late row", (_never(OnlyAppends),)),
     Bug("a tombstone is forgotten though older rows have landed", "forgets", (_never(Holds),)),

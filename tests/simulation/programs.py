@@ -95,7 +95,7 @@ def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int]
     """What ``merge/run/attempt.py`` does around the rows."""
     options, attempts = Options(transaction=transaction), Attempts()
     while True:
-        snapshot = options.newest(table)
+        snapshot = options.before_attempt(table)
         done = already_done(options, snapshot, table.path)
         if done is not None:
             return Merged(done.version, "replayed")

@@ -149,7 +149,7 @@ class _Settling:
         )
 
     @property
-    def _pending(self) -> tuple[Batch, ...]:
+    def _unsettled(self) -> tuple[Batch, ...]:
         base = {b.id for b in Batches.of(self.snapshot).base}
         return (*(b for b in self.snapshot.current if b.id not in base), *self.snapshot.archives(LOOSE))
 
@@ -157,13 +157,13 @@ class _Settling:
         """The replaced versions of keys that stay pending."""
         if self.leaves == FALSE:
             return ()
-        timeline, version = self.timeline, max((b.version or 0 for b in self._pending), default=0)
-        closed = timeline.in_order(timeline.scan(self._pending).filter(self.leaves)).filter(CLOSED)
-        return _staged(timeline, closed, self._pending, LOOSE, version, staged)
+        timeline, version = self.timeline, max((b.version or 0 for b in self._unsettled), default=0)
+        closed = timeline.in_order(timeline.scan(self._unsettled).filter(self.leaves)).filter(CLOSED)
+        return _staged(timeline, closed, self._unsettled, LOOSE, version, staged)
 
     def settled(self, staged: list[Staged]) -> Archived:
         """The versions that have ended since, and the archives that change with them."""
-        pending = self._pending
+        pending = self._unsettled
         timeline, archives = self.timeline, self.snapshot.archives(SETTLED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
         if not pending or self.within == FALSE:
@@ -199,7 +199,7 @@ class _Settling:
     def _keys(self) -> DataFrame:
         """The keys that are pending and to be settled; repeated."""
         names = reader.keys_to_find(self.timeline.definition)
-        return F.broadcast(self.timeline.scan(self._pending).filter(self.within).selectExpr(*names))
+        return F.broadcast(self.timeline.scan(self._unsettled).filter(self.within).selectExpr(*names))
 
     def _about_pending(self, rows: DataFrame) -> DataFrame:
         return reader.only_keys(rows, self.timeline.definition, self._keys())
@@ -207,7 +207,7 @@ class _Settling:
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
         """All rows of these keys; of those from a settled archive, :data:`ORIGIN` says which."""
         scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {ORIGIN}"
-        rows = scan(self._pending).filter(self.within).selectExpr("*", own)
+        rows = scan(self._unsettled).filter(self.within).selectExpr("*", own)
         for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {ORIGIN}")):
             if batches:
                 more = scan(batches).selectExpr("*", origin)
@@ -216,7 +216,7 @@ class _Settling:
 
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
         """Which settled archives hold a version that a pending row ends earlier, or takes the place of."""
-        if not archives or come_after(self.timeline.definition, self._pending, self.rewritten, self.snapshot.horizon):
+        if not archives or come_after(self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon):
             return set()
         timeline = self.timeline
         affected = any_of([timeline.is_corrected(), timeline.is_ended_anew()])

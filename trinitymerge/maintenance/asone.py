@@ -1,7 +1,7 @@
 """Which of two ways a table is compacted; and the way for files another format looks after: all rows as one base, in one commit.
 
 Owns: that choice, and trying again after others were faster, which here means computing it again (S16, S38). How rows are resolved
-stands in ``rewriting.py``, which tombstones are forgotten in ``compaction.py``, and what the old files are good for until they
+and which tombstones are forgotten stands in ``rewriting.py``; what the old files are good for until they
 expire is the format's business.
 """
 

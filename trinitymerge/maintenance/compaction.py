@@ -140,13 +140,15 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
             if not isinstance(requirement, (Holds, OnlyAppends)):
                 raise
+            # Rows have landed that a tombstone hides which would be forgotten: once more, and none is. Beside anything
+            # but appended rows it is given up.
             if isinstance(requirement, OnlyAppends):
-                break  # else rows landed that a tombstone still hides which would be forgotten: forget none this time
+                break
         except FilesVacuumedError:
             before, snapshot = snapshot, backend.snapshot()
             if snapshot.purged == before.purged:
                 raise
-            break  # it has found its keys in what was to be committed, and removed that
+            break  # a purge has found its keys in what was to be committed, and removed that
     why = "another compaction, restore or purge was committed meanwhile"
     return CompactionResult(version=snapshot.version, skipped=why)
 
@@ -162,7 +164,7 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, work, written, archived, start)
         asked = (OnlyAppends(and_folds=True), Holds(partial(_rows_below_horizon, commit)))
-        done = publish(backend, commit, snapshot, asked, partial(beside_folds, commit))
+        done = publish(backend, commit, snapshot, asked, partial(rebased, commit))
     faults.fault("compact.committed")
     return CompactionResult(
         version=done.version,
@@ -191,9 +193,8 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
     work, left = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
-    if is_due(
-        snapshot
-    ):  # what is pending is written again with the archives: a compaction replaces all that it has read
+    # What is pending is written again with the archives: a compaction replaces all that it has read.
+    if is_due(snapshot):
         return attrs.evolve(work, pieces=(Piece(left, is_base=False),) if left else ())
     pending = sum(b.rows for b in left)
     if not pending:
@@ -265,7 +266,7 @@ def horizon_after(
 # Committing -----------------------------------------------------------------------------------------------------------
 
 
-def beside_folds(commit: Commit, landed: Landed) -> Commit:
+def rebased(commit: Commit, landed: Landed) -> Commit:
     """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
 
     If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has

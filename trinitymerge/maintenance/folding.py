@@ -20,8 +20,8 @@ from trinitymerge.properties import fold_after_batches, fold_bytes
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
 from trinitymerge.storage import faults, telling
-from trinitymerge.storage.backend import Batches, Maintained
-from trinitymerge.storage.entries import FOLD, SETTLED, Batch, Snapshot, current_user
+from trinitymerge.storage.backend import Batches, Maintained, Staged
+from trinitymerge.storage.entries import FOLD, SETTLED, Batch, Commit, Snapshot, current_user
 from trinitymerge.storage.publish import OnlyAppends, publish
 
 FAULT_POINTS = ("fold.staged", "fold.committed")
@@ -35,14 +35,13 @@ was appended since it was written before."""
 def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
     """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
 
-    Small ones between two large ones, or since the last: the newest of them, down to the oldest that is not too large beside
-    all after it. A small base that is one batch may be one of them.
+    They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
+    from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
     """
     limit, size = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
     now = Batches.of(snapshot)
-    batches = (
-        now.pending if len(now.base) > 1 else now.batches
-    )  # segments share no key with what is older than they are
+    # A base of one batch may be small, too. Segments stay: they share no key with what is older than they are.
+    batches = now.pending if len(now.base) > 1 else now.batches
     if limit is None or sum(b.bytes < size and not b.base for b in batches) <= limit:
         return ()
     runs = (tuple(run) for is_small, run in groupby(batches, lambda b: b.bytes < size) if is_small)
@@ -73,28 +72,35 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
         nothing was changed, and the next merge tries again.
     """
     start = time.perf_counter()
-    doing = f"a fold writes {len(replaces)} batches as one"
-    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
-        rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
-    # Beside settled archives it is no base: a late row may end one of their versions (H6).
-    everything = len(replaces) == len(snapshot.current) and not snapshot.archives(SETTLED)
-    version = max(b.version for b in replaces if b.version is not None)
     try:
         with discarded_on_failure(backend) as staged:
-            staged.append(rewritten.staged)
-            archived = beside_fold(backend, snapshot, replaces, rewritten.observed["rows"], staged)
+            commit = _folded(backend, snapshot, replaces, staged, start)
             faults.fault("fold.staged")
-            commit = snapshot.next_commit(
-                FOLD,
-                parameters={"batches": len(replaces)},
-                added=[rewritten.batch(version, base=everything), *archived.added],
-                removed=[*(b.id for b in replaces), *archived.replaced],
-                metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
-                user=current_user(),
-                duration_ms=int((time.perf_counter() - start) * 1000),
-            )
             done = publish(backend, commit, snapshot, (OnlyAppends(),))
     except (ConcurrentCommitError, FilesVacuumedError):
         return None
     faults.fault("fold.committed")
     return done
+
+
+def _folded(
+    backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
+) -> Commit:
+    """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
+    doing = f"a fold writes {len(replaces)} batches as one"
+    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
+        rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
+    staged.append(rewritten.staged)
+    # Beside settled archives it is no base: a late row may end one of their versions (H6).
+    everything = len(replaces) == len(snapshot.current) and not snapshot.archives(SETTLED)
+    version = max(b.version for b in replaces if b.version is not None)
+    archived = beside_fold(backend, snapshot, replaces, rewritten.observed["rows"], staged)
+    return snapshot.next_commit(
+        FOLD,
+        parameters={"batches": len(replaces)},
+        added=[rewritten.batch(version, base=everything), *archived.added],
+        removed=[*(b.id for b in replaces), *archived.replaced],
+        metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
+        user=current_user(),
+        duration_ms=int((time.perf_counter() - start) * 1000),
+    )

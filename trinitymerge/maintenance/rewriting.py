@@ -30,8 +30,8 @@ from trinitymerge.tombstones import bare
 TARGET_FILE_BYTES = 64 << 20
 """A new batch has about one file for so many bytes of the batches it replaces."""
 
-ONE_TASK_BYTES, ONE_TASK_BATCHES = 16 << 20, 64
-"""Up to this size one task reads, resolves and writes all of it: rows that are not shuffled need no second stage."""
+UNSHUFFLED_BYTES, UNSHUFFLED_BATCHES = 16 << 20, 64
+"""Up to this size one task reads, resolves and writes all of it, and nothing is shuffled: that needs no second stage."""
 
 _MS_PER_HOUR = 3_600_000
 
@@ -42,7 +42,7 @@ def wanted_files(batches: Sequence[Batch]) -> int:
 
 
 def _fit_one_task(batches: Sequence[Batch]) -> bool:
-    return len(batches) <= ONE_TASK_BATCHES and sum(b.bytes for b in batches) <= ONE_TASK_BYTES
+    return len(batches) <= UNSHUFFLED_BATCHES and sum(b.bytes for b in batches) <= UNSHUFFLED_BYTES
 
 
 # Tombstones -----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from trinitymerge.expressions import (
     physical_type,
     quote,
 )
-from trinitymerge.keyrange import KeyRange, are_apart, ends_of_leading, has_order
+from trinitymerge.keyrange import KeyRange, are_disjoint, ends_of_leading, has_order
 from trinitymerge.maintenance.rewriting import Forget, Rewritten, metrics, wanted_files
 from trinitymerge.observation import Gathering
 from trinitymerge.properties import SEGMENT_BYTES, segment_bytes
@@ -321,7 +321,7 @@ def as_segments(
         found.append(batch_of(part, observed, definition, base=True, version=version, tiling=tiling))
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
         raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
-    if not are_apart(ends):
+    if not are_disjoint(ends):
         raise TrinityMergeError(
             f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
             "ranges of keys. What was written is thrown away, and nothing has changed. Turn off the extension or plug-in that "

@@ -159,8 +159,8 @@ class Backend(Protocol):
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch; a batch already removed is no error."""
 
-    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
-        """Makes a commit on top of ``base`` visible, all at once, as ``commit.version`` (S33).
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Makes a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
 
         Raises:
             VersionTaken: that version exists already; nothing was changed.

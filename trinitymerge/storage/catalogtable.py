@@ -341,10 +341,10 @@ class CatalogBackend:
 
     # Committing -----------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
         facts, files = self._refreshed(), self._files
-        if commit.version <= base.version or self.log.files.fs.exists(self.log.files.entry_path(commit.version)):
+        if commit.version <= before.version or self.log.files.fs.exists(self.log.files.entry_path(commit.version)):
             raise VersionTaken(commit.version, self.log.files.entry(commit.version).commit)
         for batch in commit.added:
             if files.count(batch.id) < batch.files:
@@ -352,7 +352,7 @@ class CatalogBackend:
             self.table.add_partitions(facts, {n.rpartition("/")[0] for n in files.waiting(batch.id)} - {""})
             files.move(batch.id)
         faults.fault("catalog.moved")
-        after = self.log.commit(commit, base)
+        after = self.log.commit(commit, before)
         faults.fault("catalog.committed")
         self._latest = self._as_now(after)
         with telling.best_effort(self.path, f"tidying up after version {commit.version}"):

@@ -157,8 +157,8 @@ class IcebergBackend(IcebergVersions):
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
-        base = self._latest or self.snapshot()
-        written = self.put(int(base.checksum), rows, base.version + 1)
+        before = self._latest or self.snapshot()
+        written = self.put(int(before.checksum), rows, before.version + 1)
         batch_id = written.branch.partition("_")[2]
         link = self._only(written.link)
         self._written[batch_id] = written
@@ -220,19 +220,19 @@ class IcebergBackend(IcebergVersions):
 
     # Committing -----------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
-        if base.writer_protocol > PROTOCOL:
-            raise too_new(self.path, "writer", base.writer_protocol)
+        if before.writer_protocol > PROTOCOL:
+            raise too_new(self.path, "writer", before.writer_protocol)
         heads = self.refreshed()
-        self._require_newest(commit, base, heads.get(MAIN))
-        after = base.apply(commit)
-        branch = self._ready(commit, base, heads)
-        head = self._move_main(branch, commit, after, int(base.checksum))
+        self._require_newest(commit, before, heads.get(MAIN))
+        after = before.apply(commit)
+        branch = self._ready(commit, before, heads)
+        head = self._move_main(branch, commit, after, int(before.checksum))
         if head is None:
             if not commit.added:  # else its rows are needed for the next attempt
                 self._drop(branch)
-            self._require_newest(commit, base, self.refreshed().get(MAIN))
+            self._require_newest(commit, before, self.refreshed().get(MAIN))
             raise self._crowded()
         for batch in commit.added:
             self._written.pop(batch.id, None)
@@ -240,30 +240,30 @@ class IcebergBackend(IcebergVersions):
         self._note(self._latest, is_newest=True)
         return self._latest
 
-    def _require_newest(self, commit: Commit, base: Snapshot, head: int | None) -> None:
+    def _require_newest(self, commit: Commit, before: Snapshot, head: int | None) -> None:
         """Checks that a commit goes on top of the newest snapshot."""
-        if str(head) == base.checksum:
+        if str(head) == before.checksum:
             return
         self.newest(head)
         versions = list(self.versions())
-        if base.checksum not in {str(c.link.id) for c in versions}:
+        if before.checksum not in {str(c.link.id) for c in versions}:
             raise ConcurrentCommitError(
-                f"{self.path} does not have version {base.version} any more: it has been rolled back, or its snapshots have been "
+                f"{self.path} does not have version {before.version} any more: it has been rolled back, or its snapshots have been "
                 "expired. Nothing was written; run it again.",
                 path=self.path,
             )
         winner = next(c for c in versions if c.version <= commit.version)
         raise VersionTaken(commit.version, self.commit_of(winner))
 
-    def _ready(self, commit: Commit, base: Snapshot, heads: Mapping[str, int]) -> str:
-        """A branch with the rows of a commit on top of its base: the staged one, or one that is written again on top of it."""
-        since = int(base.checksum)
+    def _ready(self, commit: Commit, before: Snapshot, heads: Mapping[str, int]) -> str:
+        """A branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
+        since = int(before.checksum)
         if commit.added:
             (batch,) = commit.added  # no commit to such a table brings several
             branch = self._on_top_of(since, batch, commit.version, heads).branch
         else:
             branch = self.put(since).branch
-        removed = [b for b in base.batches if b.id in commit.removed]
+        removed = [b for b in before.batches if b.id in commit.removed]
         if removed:
             try:
                 self.table.delete(branch, rows_of(removed))

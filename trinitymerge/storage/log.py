@@ -210,7 +210,7 @@ class CommitLog:
         except NotADirectoryError as error:
             raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
 
-    def commit(self, commit: Commit, base: Snapshot | None = None) -> Snapshot:
+    def commit(self, commit: Commit, before: Snapshot | None = None) -> Snapshot:
         """Makes a commit visible, all at once, as ``commit.version`` (S33).
 
         The timestamp is moved forward if the clock has gone back. A checkpoint is written every
@@ -219,36 +219,36 @@ class CommitLog:
 
         Args:
             commit: see :meth:`Snapshot.next_commit` and :meth:`Snapshot.rebase`.
-            base: the snapshot it was made on, of version ``commit.version - 1``; read if not given.
+            before: the snapshot it was made on, of version ``commit.version - 1``; read if not given.
 
         Returns:
             The snapshot after the commit.
 
         Raises:
             VersionTaken: another writer was faster; nothing was changed.
-            InapplicableCommit: it does not fit its base: ``expected version 5, found 7``; nothing was
+            InapplicableCommit: it does not fit what is before it: ``expected version 5, found 7``; nothing was
                 changed.
-            TableNotFoundError: the table was dropped, or replaced by another one, since ``base`` was read.
+            TableNotFoundError: the table was dropped, or replaced by another one, since ``before`` was read.
             UnsupportedStorageError: a newer library must write this table, or the storage cannot create
                 exclusively.
             OutcomeUnknown: the storage failed and cannot say whether the commit took place: leave its files
                 alone.
             OSError: the storage failed, and the commit has not taken place.
         """
-        base = base or self.latest()
-        if base.writer_protocol > PROTOCOL:
-            raise too_new(self.files.table_path, "writer", base.writer_protocol)
-        if 0 < commit.version <= base.version:
+        before = before or self.latest()
+        if before.writer_protocol > PROTOCOL:
+            raise too_new(self.files.table_path, "writer", before.writer_protocol)
+        if 0 < commit.version <= before.version:
             raise VersionTaken(commit.version, self.files.entry(commit.version).commit)
-        timestamp_ms = max(base.timestamp_ms + 1, commit.timestamp_ms)
-        commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=base.checksum)
-        after = base.apply(commit)
-        if not self.files.is_current(base):
+        timestamp_ms = max(before.timestamp_ms + 1, commit.timestamp_ms)
+        commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=before.checksum)
+        after = before.apply(commit)
+        if not self.files.is_current(before):
             raise TableNotFoundError(
-                f"The table '{self.files.table_path}' was dropped or replaced since version {base.version} was "
+                f"The table '{self.files.table_path}' was dropped or replaced since version {before.version} was "
                 "read; open it again. Nothing was written.",
                 path=self.files.table_path,
-                version=base.version,
+                version=before.version,
             )
         return self._write(commit, after)
 

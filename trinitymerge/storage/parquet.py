@@ -369,7 +369,7 @@ class ManagedBackend(BatchDirectories):
         """The batches whose files are not all there."""
         return [b for b in batches if b.rows and self._what_is_wrong(b)]
 
-    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33).
 
         A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
@@ -379,8 +379,8 @@ class ManagedBackend(BatchDirectories):
         written: list[Batch | Redo] = [*commit.added, *commit.redo]
         for batch in written:
             is_whole = not batch.rows or batch.id in looked_into or not self._what_is_wrong(batch)
-            if batch.id in base.gone or not is_whole:
+            if batch.id in before.gone or not is_whole:
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
-        self._latest = self.log.commit(commit, base)
+        self._latest = self.log.commit(commit, before)
         return self._latest

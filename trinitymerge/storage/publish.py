@@ -53,8 +53,8 @@ class Versioned(Protocol):
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """The commits of versions ``first`` to ``last``, oldest first."""
 
-    def commit(self, commit: Commit, base: Snapshot) -> Snapshot:
-        """Makes a commit visible as ``commit.version``, on top of ``base``.
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Makes a commit visible as ``commit.version``, on top of ``before``.
 
         Raises:
             VersionTaken: that version exists already; nothing was changed.
@@ -196,7 +196,7 @@ class Holds:
 def publish(
     store: Versioned,
     commit: Commit,
-    base: Snapshot,
+    before: Snapshot,
     requirements: Sequence[Requirement],
     remade: Callable[[Landed], Commit] | None = None,
 ) -> Snapshot:
@@ -204,10 +204,10 @@ def publish(
 
     Args:
         store: of the table.
-        commit: made on ``base``.
-        base: the snapshot it was computed from.
+        commit: made on ``before``.
+        before: the snapshot it was computed from.
         requirements: asked, in order, each time somebody else was faster.
-        remade: if they hold, what to commit on top of all that has landed since ``base``; if it is not given, the same.
+        remade: if they hold, what to commit on top of all that has landed since ``before``; if it is not given, the same.
 
     Returns:
         The snapshot after the commit.
@@ -217,22 +217,22 @@ def publish(
         FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
         OutcomeUnknown: the storage cannot say whether the commit took place: its files must stay.
     """
-    everything = Landed(base, base, ())
+    everything = Landed(before, before, ())
     while True:
         try:
-            after = store.commit(commit, base)
+            after = store.commit(commit, before)
             telling.committed(store.path, commit)
             return after
         except VersionTaken as taken:
-            landed = Landed.after(store, base)
+            landed = Landed.after(store, before)
             if landed.now.version < taken.version:
                 raise _conflict(store, landed, taken, "its log cannot be read up to there") from None
             for requirement in requirements:
                 why = requirement.violation(landed)
                 if why is not None:
                     raise _conflict(store, landed, taken, why, requirement) from None
-            base, everything = landed.now, everything.and_then(landed)
-            commit = base.rebase(commit) if remade is None else remade(everything)
+            before, everything = landed.now, everything.and_then(landed)
+            commit = before.rebase(commit) if remade is None else remade(everything)
 
 
 def _conflict(

@@ -163,6 +163,7 @@ class _Resolver:
         if isinstance(action, Update):
             moves = any(k in assigned for k in self.definition.primaryKey)
             return Replace(position, values, moves, action.onlyIfChanged)
+        assert isinstance(action, Insert), f"no kind of row comes of {type(action).__name__}"
         self._check_complete(position, missing)
         return New(position, values)
 

@@ -76,7 +76,7 @@ def execute(plan: MergePlan) -> MergeResult:
 def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, Attempts()
     while True:
-        snapshot = plan.options.newest(plan.backend)
+        snapshot = plan.options.before_attempt(plan.backend)
         if snapshot.definition != plan.batches.definition:
             plan = planned_again(plan, snapshot)
             path = plan.chosen

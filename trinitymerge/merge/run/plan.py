@@ -67,8 +67,8 @@ class Options:
         is_sequenced: each row that is written must say when.
         ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
         rows_left_out: which rows of the source have been, in words; empty if none (S12a).
-        newest: given by the opener: the version that an attempt is made on, once what earlier merges have left to be done is done
-            (S27).
+        before_attempt: given by the opener: does what earlier merges have left to be done (S27), and gives the version that an
+            attempt is made on.
     """
 
     on_stale: str = "skip"
@@ -84,7 +84,7 @@ class Options:
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
     follows_source: bool = False
-    newest: Callable[[Backend], Snapshot] = newest_of
+    before_attempt: Callable[[Backend], Snapshot] = newest_of
     counts: bool = False
     comment: str = ""
     ambiguous: str = ""

@@ -430,6 +430,22 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     assert live_rows(table) == [*LIVE, (5, 10, "a", False)]
 
 
+def test_S38a_who_interrupts_a_fold_is_told_that_the_merge_is_committed(spark, tmp_path, at_point, caplog):
+    table = fill(new_table(spark, tmp_path, properties=AFTER_TWO), spark, *ALL_KINDS[:3])
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    at_point("fold.staged", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        table.upsert(frame(spark, ROWS, (8, 1, "new", False))).execute()
+    (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert "interrupted, but the merge was committed as version 4" in warning
+    assert (8, 1, "new", False) in live_rows(TrinityTable.forPath(spark, table.path))
+    result = table.upsert(frame(spark, ROWS, (9, 1, "new", False))).execute()
+    assert "folded" in result.hint
+
+
 @pytest.mark.parametrize("point", ["stage.written", "stage.synced", "fold.staged"])
 def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, at_point, point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)

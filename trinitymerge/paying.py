@@ -54,15 +54,27 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
         result: of the merge.
         after: the table with its rows; None if it committed none.
     """
-    left = ""
-    if after is not None and result.rowsHistory:
-        try:
-            pay(store, own_ms=after.timestamp_ms)
-        except Exception as error:  # noqa: BLE001 - the merge has been committed
-            left = f"rows for other tables are still to be written: {error}"
-            _logger.warning("%s: after version %d, %s", store.path, result.version, left)
-    result = automatic.looked_after(store, result, after)
+    try:
+        left = _paid(store, result, after)
+        result = automatic.looked_after(store, result, after)
+    except KeyboardInterrupt:  # who stops it gets no result, and is to know that there is one
+        done = f"the merge was committed as version {result.version}; what was to be done after it, the next one does"
+        _logger.warning("%s: interrupted, but %s", store.path, done)
+        raise
     return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
+
+
+def _paid(store: Backend, result: MergeResult, after: Snapshot | None) -> str:
+    """Writes what a merge owes to other tables. Why it could not, in words, or an empty string."""
+    if after is None or not result.rowsHistory:
+        return ""
+    try:
+        pay(store, own_ms=after.timestamp_ms)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        left = f"rows for other tables are still to be written: {error}"
+        _logger.warning("%s: after version %d, %s", store.path, result.version, left)
+        return left
+    return ""
 
 
 def before_attempt(store: Backend) -> Snapshot:

@@ -318,7 +318,8 @@ def listed_modules() -> list[str]:
     """The modules in the order in which the page lists them; those in a directory are indented below it."""
     found: list[str] = []
     directories: list[tuple[int, str]] = []
-    for line in PAGE.read_text("utf-8").split("```")[1].splitlines():
+    tree = PAGE.read_text("utf-8").split("## The house")[1].split("```")[1]
+    for line in tree.splitlines():
         indent = len(line) - len(line.lstrip())
         directories = [(depth, name) for depth, name in directories if depth < indent]
         if opened := re.match(r" +(\w+)/", line):

@@ -25,8 +25,8 @@ from trinitymerge.merge.clauses import (
     WhenOnlyOnTarget,
 )
 from trinitymerge.statements.forms import (
+    AlterCall,
     AlterTable,
-    Change,
     Column,
     DeleteFrom,
     DescribeHistory,
@@ -219,35 +219,38 @@ def test_inserts_take_rows_or_a_query(text, query, columns, by_name):
 
 
 ALTERATIONS = {
-    "ADD COLUMN note STRING": [Change("addColumn", ("note", "STRING"))],
+    "ADD COLUMN note STRING": [AlterCall("addColumn", ("note", "STRING"))],
     "ADD COLUMNS (a MAP<STRING, ARRAY<DECIMAL(10, 2)>> COMMENT 'it''s', `b.c` INT)": [
-        Change("addColumn", ("a", "MAP<STRING, ARRAY<DECIMAL(10, 2)>>"), {"comment": "it's"}),
-        Change("addColumn", ("b.c", "INT")),
+        AlterCall("addColumn", ("a", "MAP<STRING, ARRAY<DECIMAL(10, 2)>>"), {"comment": "it's"}),
+        AlterCall("addColumn", ("b.c", "INT")),
     ],
     "ADD COLUMN a STRUCT<x: INT COMMENT 'b', y: STRING> DEFAULT NULL COMMENT 'c'": [
-        Change("addColumn", ("a", "STRUCT<x: INT COMMENT 'b', y: STRING>"), {"comment": "c"}),
-        Change("setDefault", ("a", "NULL")),
+        AlterCall("addColumn", ("a", "STRUCT<x: INT COMMENT 'b', y: STRING>"), {"comment": "c"}),
+        AlterCall("setDefault", ("a", "NULL")),
     ],
-    "RENAME COLUMN a TO `b c`": [Change("renameColumn", ("a", "b c"))],
-    "DROP COLUMN a": [Change("dropColumn", ("a",))],
-    "DROP COLUMNS (a, b)": [Change("dropColumn", ("a",)), Change("dropColumn", ("b",))],
-    "ALTER COLUMN a TYPE BIGINT": [Change("widenColumn", ("a", "BIGINT"))],
-    "CHANGE COLUMN a COMMENT 'x'": [Change("setColumnComment", ("a", "x"))],
-    "ALTER COLUMN a DROP NOT NULL, b SET NOT NULL": [Change("setNullable", ("a",)), Change("setNotNull", ("b",))],
+    "RENAME COLUMN a TO `b c`": [AlterCall("renameColumn", ("a", "b c"))],
+    "DROP COLUMN a": [AlterCall("dropColumn", ("a",))],
+    "DROP COLUMNS (a, b)": [AlterCall("dropColumn", ("a",)), AlterCall("dropColumn", ("b",))],
+    "ALTER COLUMN a TYPE BIGINT": [AlterCall("widenColumn", ("a", "BIGINT"))],
+    "CHANGE COLUMN a COMMENT 'x'": [AlterCall("setColumnComment", ("a", "x"))],
+    "ALTER COLUMN a DROP NOT NULL, b SET NOT NULL": [AlterCall("setNullable", ("a",)), AlterCall("setNotNull", ("b",))],
     "ALTER COLUMN a SET DEFAULT upper('x, y'), b DROP DEFAULT": [
-        Change("setDefault", ("a", "upper('x, y')")),
-        Change("dropDefault", ("b",)),
+        AlterCall("setDefault", ("a", "upper('x, y')")),
+        AlterCall("dropDefault", ("b",)),
     ],
     "ADD CONSTRAINT positive CHECK (amount > 0 AND (amount < 9))": [
-        Change("addCheck", ("positive", "amount > 0 AND (amount < 9)"))
+        AlterCall("addCheck", ("positive", "amount > 0 AND (amount < 9)"))
     ],
-    "DROP CONSTRAINT positive": [Change("dropCheck", ("positive",))],
+    "DROP CONSTRAINT positive": [AlterCall("dropCheck", ("positive",))],
     "SET TBLPROPERTIES ('trinitymerge.foldBytes' = '1', a.b = 3, 'comment' = 'all')": [
-        Change("setProperty", ("trinitymerge.foldBytes", "1")),
-        Change("setProperty", ("a.b", "3")),
-        Change("setComment", ("all",)),
+        AlterCall("setProperty", ("trinitymerge.foldBytes", "1")),
+        AlterCall("setProperty", ("a.b", "3")),
+        AlterCall("setComment", ("all",)),
     ],
-    "UNSET TBLPROPERTIES IF EXISTS ('a', b.c)": [Change("unsetProperty", ("a",)), Change("unsetProperty", ("b.c",))],
+    "UNSET TBLPROPERTIES IF EXISTS ('a', b.c)": [
+        AlterCall("unsetProperty", ("a",)),
+        AlterCall("unsetProperty", ("b.c",)),
+    ],
 }
 
 
@@ -257,8 +260,10 @@ def test_alterations_are_calls(text):
 
 
 def test_comments_are_alterations():
-    assert statement_of("COMMENT ON TABLE orders IS 'all of them'").changes == (Change("setComment", ("all of them",)),)
-    assert statement_of("COMMENT ON TABLE orders IS NULL").changes == (Change("setComment", (None,)),)
+    assert statement_of("COMMENT ON TABLE orders IS 'all of them'").calls == (
+        AlterCall("setComment", ("all of them",)),
+    )
+    assert statement_of("COMMENT ON TABLE orders IS NULL").calls == (AlterCall("setComment", (None,)),)
 
 
 # Tables in queries ----------------------------------------------------------------------------------------------------

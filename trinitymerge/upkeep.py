@@ -14,7 +14,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge import paying
-from trinitymerge.maintenance import asone, health, purge, purgewhere, retention
+from trinitymerge.maintenance import compacting, health, purge, purgewhere, retention
 from trinitymerge.maintenance.altering import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.maintenance.health import TableHealth
@@ -60,7 +60,7 @@ class MaintainedTable(OpenedTable):
         """
         store = replacing(self._writable(), "compact()")
         paying.pay(store)
-        return asone.compacted(store, full)
+        return compacting.compacted(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).

@@ -48,7 +48,7 @@ class Span:
         return found
 
     @property
-    def apart(self) -> tuple[Batch, ...]:
+    def unshared(self) -> tuple[Batch, ...]:
         """The batches that only one of the two versions has. Keys of others alone have the same rows in both."""
         here, there = ({b.id for b in s.current} for s in (self.before, self.after))
         return tuple(b for s in (self.before, self.after) for b in s.current if (b.id in here) != (b.id in there))
@@ -84,12 +84,12 @@ class Span:
 
 def touched(store: TimeTravel, span: Span) -> tuple[Batch, ...]:
     """Batches whose keys are all that can differ between two versions, as few rows of them as there are."""
-    apart, appended = span.apart, span.appended
-    if appended is None or total_rows(appended) >= total_rows(apart):
-        return apart
+    unshared, appended = span.unshared, span.appended
+    if appended is None or total_rows(appended) >= total_rows(unshared):
+        return unshared
     known = {b.id for s in (span.before, span.after) for b in s.current}
     rewritten_since = [b for b in appended if b.id not in known]
-    return apart if store.missing(rewritten_since) else appended
+    return unshared if store.missing(rewritten_since) else appended
 
 
 def total_rows(batches: Iterable[Batch]) -> int:

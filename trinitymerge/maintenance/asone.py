@@ -1,6 +1,6 @@
-"""Which of two ways a table is compacted; and the way for files another format looks after: all rows as one base, in one commit.
+"""Compaction of tables whose files another format looks after: all rows as one base, in one commit.
 
-Owns: that choice, and trying again after others were faster, which here means computing it again (S16, S38). How rows are resolved
+Owns: trying again after others were faster, which here means computing it again (S16, S38). How rows are resolved
 and which tombstones are forgotten stands in ``rewriting.py``; what the old files are good for until they
 expire is the format's business.
 """
@@ -13,7 +13,7 @@ import attrs
 
 from trinitymerge.errors import ConcurrentCommitError
 from trinitymerge.expressions import any_of
-from trinitymerge.maintenance.compaction import CompactionResult, compact, horizon_after
+from trinitymerge.maintenance.compaction import CompactionResult, horizon_after
 from trinitymerge.maintenance.rewriting import Forget, dated, rewrite
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
@@ -21,23 +21,10 @@ from trinitymerge.storage import telling
 from trinitymerge.storage.backend import Batches, Replacing
 from trinitymerge.storage.entries import COMPACT, Snapshot, current_user
 from trinitymerge.storage.publish import NothingLanded, publish
-from trinitymerge.storage.stores import maintained
 from trinitymerge.tombstones import holds_more
 
 TRIES = 3
 """So often it is computed, if others commit meanwhile."""
-
-
-def compacted(store: Replacing, full: bool = False) -> CompactionResult:
-    """Compacts a table in the way that its store allows.
-
-    Args:
-        store: where the table is.
-        full: even what would not pay.
-    """
-    if store.replaces_alone:
-        return compact_as_one(store, full)
-    return compact(maintained(store, "compact()"), full)
 
 
 def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:

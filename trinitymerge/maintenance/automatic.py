@@ -12,7 +12,7 @@ import time
 import attrs
 
 from trinitymerge.errors import counted
-from trinitymerge.maintenance.asone import compacted
+from trinitymerge.maintenance.compacting import compacted
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult

@@ -185,10 +185,10 @@ class InsertHistory(_ActionBase):
         return self.values.items
 
 
-Change: TypeAlias = Update | Delete | Insert
+TableAction: TypeAlias = Update | Delete | Insert
 """What an action does to the table itself."""
 
-Action: TypeAlias = Change | InsertHistory
+Action: TypeAlias = TableAction | InsertHistory
 
 
 def _actions(values: Iterable[Action]) -> tuple[Action, ...]:
@@ -203,7 +203,7 @@ class _ClauseBase:
     """The shorthand that stands for this clause, if that is what the user wrote."""
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[TableAction, ...]:
         """What it does to the table itself."""
         return tuple(a for a in self.actions if not isinstance(a, InsertHistory))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trinitymerge.statements.cursor import Cursor, at_comma, either
-from trinitymerge.statements.forms import AlterTable, Change, DescribeHistory
+from trinitymerge.statements.forms import AlterCall, AlterTable, DescribeHistory
 from trinitymerge.statements.queries import reference_at
 from trinitymerge.statements.refused import refuse_rest, refuse_statement
 
@@ -63,7 +63,7 @@ def comment_at(cursor: Cursor) -> AlterTable:
     place = cursor.token().start
     comment = None if cursor.accept("NULL") else cursor.string("The comment, or NULL,")
     refuse_rest(cursor, "COMMENT ON TABLE")
-    return AlterTable(target, (Change("setComment", (comment,), at=place),))
+    return AlterTable(target, (AlterCall("setComment", (comment,), at=place),))
 
 
 def describe_at(cursor: Cursor) -> DescribeHistory:
@@ -88,13 +88,13 @@ def describe_at(cursor: Cursor) -> DescribeHistory:
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def _added(cursor: Cursor) -> list[Change]:
+def _added(cursor: Cursor) -> list[AlterCall]:
     return _several(cursor, _added_one)
 
 
-def _added_one(cursor: Cursor) -> list[Change]:
+def _added_one(cursor: Cursor) -> list[AlterCall]:
     place, name = cursor.token().start, _column(cursor)
-    kind, comment, later = _type(cursor), None, list[Change]()
+    kind, comment, later = _type(cursor), None, list[AlterCall]()
     while cursor.word():
         if cursor.accept("COMMENT"):
             comment = cursor.string("The comment")
@@ -109,40 +109,40 @@ def _added_one(cursor: Cursor) -> list[Change]:
         else:
             _refuse_place(cursor)
             break
-    return [Change("addColumn", (name, kind), {} if comment is None else {"comment": comment}, place), *later]
+    return [AlterCall("addColumn", (name, kind), {} if comment is None else {"comment": comment}, place), *later]
 
 
-def _renamed(cursor: Cursor) -> list[Change]:
+def _renamed(cursor: Cursor) -> list[AlterCall]:
     place, name = cursor.token().start, _column(cursor)
     cursor.expect("TO")
-    return [Change("renameColumn", (name, _column(cursor)), at=place)]
+    return [AlterCall("renameColumn", (name, _column(cursor)), at=place)]
 
 
-def _dropped(cursor: Cursor) -> list[Change]:
+def _dropped(cursor: Cursor) -> list[AlterCall]:
     if cursor.sees("IF EXISTS"):
         raise cursor.error("Say which columns there are to drop; table.definition knows.")
-    return _several(cursor, lambda c: [Change("dropColumn", at=c.token().start, arguments=(_column(c),))])
+    return _several(cursor, lambda c: [AlterCall("dropColumn", at=c.token().start, arguments=(_column(c),))])
 
 
-def _changed(cursor: Cursor) -> list[Change]:
+def _changed(cursor: Cursor) -> list[AlterCall]:
     found = _changed_one(cursor)
     while cursor.accept(","):
         found += _changed_one(cursor)
     return found
 
 
-def _changed_one(cursor: Cursor) -> list[Change]:
+def _changed_one(cursor: Cursor) -> list[AlterCall]:
     place, name = cursor.token().start, _column(cursor)
     if cursor.accept("TYPE"):
-        return [Change("widenColumn", (name, _type(cursor)), at=place)]
+        return [AlterCall("widenColumn", (name, _type(cursor)), at=place)]
     if cursor.accept("COMMENT"):
-        return [Change("setColumnComment", (name, cursor.string("The comment")), at=place)]
+        return [AlterCall("setColumnComment", (name, cursor.string("The comment")), at=place)]
     if cursor.accept("DROP NOT NULL"):
-        return [Change("setNullable", (name,), at=place)]
+        return [AlterCall("setNullable", (name,), at=place)]
     if cursor.accept("SET NOT NULL"):
-        return [Change("setNotNull", (name,), at=place)]
+        return [AlterCall("setNotNull", (name,), at=place)]
     if cursor.accept("DROP DEFAULT"):
-        return [Change("dropDefault", (name,), at=place)]
+        return [AlterCall("dropDefault", (name,), at=place)]
     if cursor.sees("SET DEFAULT"):
         cursor.accept("SET")
         return [_default(cursor, name)]
@@ -150,14 +150,14 @@ def _changed_one(cursor: Cursor) -> list[Change]:
     raise cursor.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT is expected here.")
 
 
-def _default(cursor: Cursor, name: str) -> Change:
+def _default(cursor: Cursor, name: str) -> AlterCall:
     cursor.expect("DEFAULT")
     place = cursor.token().start
     ends = either(at_comma, lambda c: c.word() in ("COMMENT", "FIRST", "AFTER") and c.after_operand())
-    return Change("setDefault", (name, cursor.expression("The default", ends)), at=place)
+    return AlterCall("setDefault", (name, cursor.expression("The default", ends)), at=place)
 
 
-def _constraint(cursor: Cursor) -> list[Change]:
+def _constraint(cursor: Cursor) -> list[AlterCall]:
     place, name = cursor.token().start, cursor.name("The name of the constraint").value
     cursor.expect("CHECK", "A constraint is CHECK (condition).")
     cursor.expect("(")
@@ -168,20 +168,20 @@ def _constraint(cursor: Cursor) -> list[Change]:
             "Every constraint is enforced: a row that breaks one is refused. Leave NOT ENFORCED out, or the constraint."
         )
     cursor.accept("ENFORCED")
-    return [Change("addCheck", (name, condition), at=place)]
+    return [AlterCall("addCheck", (name, condition), at=place)]
 
 
-def _nameless(cursor: Cursor) -> list[Change]:
+def _nameless(cursor: Cursor) -> list[AlterCall]:
     raise cursor.error_at(cursor.token(-1), "A constraint has a name: ADD CONSTRAINT name CHECK (condition).")
 
 
-def _no_constraint(cursor: Cursor) -> list[Change]:
+def _no_constraint(cursor: Cursor) -> list[AlterCall]:
     if cursor.sees("IF EXISTS"):
         raise cursor.error("Say which constraints there are to drop; table.definition.checks knows.")
-    return [Change("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
+    return [AlterCall("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
 
 
-def _several(cursor: Cursor, read: Callable[[Cursor], list[Change]]) -> list[Change]:
+def _several(cursor: Cursor, read: Callable[[Cursor], list[AlterCall]]) -> list[AlterCall]:
     """One or more, in parentheses or not."""
     enclosed = cursor.accept("(")
     found = read(cursor)
@@ -229,7 +229,7 @@ def _refuse_place(cursor: Cursor) -> None:
 # Properties -----------------------------------------------------------------------------------------------------------
 
 
-def _set(cursor: Cursor) -> list[Change]:
+def _set(cursor: Cursor) -> list[AlterCall]:
     cursor.expect("(")
     found = []
     while True:
@@ -238,23 +238,25 @@ def _set(cursor: Cursor) -> list[Change]:
         if cursor.token().kind not in ("string", "number", "word"):
             raise cursor.error("The value of a property is expected here, in quotes.")
         value = cursor.string("A value") if cursor.token().kind == "string" else cursor.take().value
-        call = Change("setComment", (value,)) if name.lower() == "comment" else Change("setProperty", (name, value))
-        found.append(Change(call.call, call.arguments, at=place))
+        call = (
+            AlterCall("setComment", (value,)) if name.lower() == "comment" else AlterCall("setProperty", (name, value))
+        )
+        found.append(AlterCall(call.call, call.arguments, at=place))
         if not cursor.accept(","):
             cursor.expect(")")
             return found
 
 
-def _unset(cursor: Cursor) -> list[Change]:
+def _unset(cursor: Cursor) -> list[AlterCall]:
     cursor.accept("IF EXISTS")
     cursor.expect("(")
     found = []
     while True:
         place, name = cursor.token().start, _property(cursor)
         found.append(
-            Change("setComment", (None,), at=place)
+            AlterCall("setComment", (None,), at=place)
             if name.lower() == "comment"
-            else Change("unsetProperty", (name,), at=place)
+            else AlterCall("unsetProperty", (name,), at=place)
         )
         if not cursor.accept(","):
             cursor.expect(")")
@@ -267,7 +269,7 @@ def _property(cursor: Cursor) -> str:
     return ".".join(part.value for part in cursor.dotted("The name of a property"))
 
 
-_KINDS: dict[str, Callable[[Cursor], list[Change]]] = {
+_KINDS: dict[str, Callable[[Cursor], list[AlterCall]]] = {
     "ADD COLUMNS": _added,
     "ADD COLUMN": _added,
     "ADD CONSTRAINT": _constraint,

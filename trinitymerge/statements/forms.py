@@ -156,7 +156,7 @@ class InsertInto:
 
 
 @attrs.frozen
-class Change:
+class AlterCall:
     """A call of an alteration: its name, what it is given, and where the statement says so."""
 
     call: str
@@ -170,7 +170,7 @@ class AlterTable:
     """``ALTER TABLE`` and ``COMMENT ON TABLE``."""
 
     target: Reference
-    changes: tuple[Change, ...]
+    calls: tuple[AlterCall, ...]
 
 
 @attrs.frozen

@@ -174,13 +174,13 @@ def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> l
 
 def _altered(names: Names, statement: AlterTable) -> AlterResult:
     altered = names.target(statement.target).alter()
-    for change in statement.changes:
+    for change in statement.calls:
         call = getattr(altered, change.call, None)
         if call is None:
             raise _not_there(names, change.call, change.at)
         with placed(Edited(names.text, ()), start=change.at):
             altered = call(*change.arguments, **change.keywords)
-    with placed(Edited(names.text, ()), start=statement.changes[0].at):
+    with placed(Edited(names.text, ()), start=statement.calls[0].at):
         return altered.execute()
 
 

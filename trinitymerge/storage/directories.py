@@ -133,7 +133,7 @@ class BatchDirectories:
                 self.files.remove_empty(path)
             raise
 
-    def apart(self, batch_id: str, count: int) -> list[str]:
+    def divided(self, batch_id: str, count: int) -> list[str]:
         """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
 
         Args:

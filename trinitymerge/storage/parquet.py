@@ -300,7 +300,7 @@ class ManagedBackend(BatchDirectories):
     def split(self, staged: Staged, count: int) -> list[Staged]:
         """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
         try:
-            ids = self.apart(staged.id, count)
+            ids = self.divided(staged.id, count)
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)

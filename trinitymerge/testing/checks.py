@@ -15,10 +15,10 @@ from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
-    Change,
     Clause,
     Delete,
     Insert,
+    TableAction,
     WhenOnlyOnTarget,
     check_clauses,
     describe,
@@ -103,7 +103,7 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
                 _check_required(names, clause, assigned, where)
 
 
-def _assigned_columns(names: Names, action: Change, where: str) -> frozenset[str]:
+def _assigned_columns(names: Names, action: TableAction, where: str) -> frozenset[str]:
     """The columns that the action's map, or its *all*, assigns (S22, S23)."""
     assert not isinstance(action, Delete)
     if isinstance(action.values, Assignments):

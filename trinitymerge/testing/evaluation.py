@@ -20,12 +20,12 @@ from trinitymerge.merge.clauses import (
     Clause,
     Delete,
     Insert,
+    TableAction,
     Update,
     WhenMatched,
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
-from trinitymerge.merge.clauses import Change as ChangeOfTable
 from trinitymerge.testing.changes import Change, Firing, Key, Outcome
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.counting import Counting, stale_changes
@@ -137,12 +137,12 @@ class Evaluation:
         columns = [by_column[name] for name in self.rules.definition.primaryKey]
         return tuple(source[self.names.source_column(column) or column] for column in columns)
 
-    def actions(self, firing: Firing) -> tuple[ChangeOfTable, ...]:
+    def actions(self, firing: Firing) -> tuple[TableAction, ...]:
         return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
     # What is assigned (S10, S22, S23, S29) ------------------------------------------------------------------
 
-    def assign(self, firing: Firing, action: ChangeOfTable) -> Row:
+    def assign(self, firing: Firing, action: TableAction) -> Row:
         """The stored values of the columns that the action or the source decides; misfits are collected."""
         definition, values = self.rules.definition, self.assigned_by(firing, action)
         for name in definition.watermarkKey:  # S10.1 before S10.2
@@ -165,7 +165,7 @@ class Evaluation:
             return stored
         return {name: stored[name] if name in stored else self.store(name, value) for name, value in values.items()}
 
-    def assigned_by(self, firing: Firing, action: ChangeOfTable) -> Row:
+    def assigned_by(self, firing: Firing, action: TableAction) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
         if isinstance(action, Delete):
             key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
@@ -213,7 +213,7 @@ class Evaluation:
 
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
-    def write(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
+    def write(self, firing: Firing, action: TableAction, values: Row) -> Change:
         """The change as it would be stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
         change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
@@ -229,7 +229,7 @@ class Evaluation:
         blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.stored_fields}
         return {name: row[name] if name in self.rules.of_tombstones else blank[name] for name in row}
 
-    def change(self, firing: Firing, action: ChangeOfTable, values: Row) -> Change:
+    def change(self, firing: Firing, action: TableAction, values: Row) -> Change:
         if isinstance(action, Insert):
             return self.write_insert(firing, values)
         if firing.target is None:

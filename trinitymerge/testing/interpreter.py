@@ -18,10 +18,10 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
-    Change,
     Clause,
     Delete,
     Insert,
+    TableAction,
     Update,
     WhenNotMatched,
     WhenOnlyOnTarget,
@@ -240,7 +240,7 @@ class ModelTable(Feeding):
     def _without_source(
         self,
         condition: Any,
-        action: Change,
+        action: TableAction,
         onStale: str = "skip",
         maxDeleteFraction: float | None = None,
         transaction: tuple[str, int] | None = None,

@@ -36,10 +36,10 @@ from trinitymerge.merge.assigning import is_default
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
-    Change,
     Clause,
     Delete,
     Insert,
+    TableAction,
     Update,
     WhenOnlyOnTarget,
     describe,
@@ -145,7 +145,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: Change) -> Kind:
+    def _row(self, position: int, action: TableAction) -> Kind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)

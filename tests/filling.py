@@ -28,7 +28,7 @@ from trinitymerge.properties import compact_after_batches
 from trinitymerge.sessions import is_connect
 from trinitymerge.storage.backend import Staged
 from trinitymerge.storage.entries import Batch, Snapshot, current_user
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.storage.publish import publish
 from trinitymerge.testing.rows import RowRules
 

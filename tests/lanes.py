@@ -306,7 +306,7 @@ def _iceberg_table(
 
 
 def created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
-    from trinitymerge.storage.parquet import ManagedBackend
+    from trinitymerge.storage.managed import ManagedBackend
 
     backend = ManagedBackend(spark, path)
     backend.create(definition, None)

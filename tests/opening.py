@@ -41,8 +41,8 @@ def measure(sizes: Iterable[int], directory: Path, compacted: bool = True) -> li
     for size in sizes:
         while snapshot.version < size:
             snapshot = log.commit(_next(snapshot, compacted), snapshot)
-        first = _median_ms(lambda: CommitLog(fs, log.files.table_path).latest())
-        again = _median_ms(lambda snapshot=snapshot: log.latest(snapshot))
+        first = _median_ms(lambda: CommitLog(fs, log.files.table_path).newest())
+        again = _median_ms(lambda snapshot=snapshot: log.newest(snapshot))
         found.append(Opening(size, compacted, first, again, len(list(fs.list(log.files.directory)))))
     return found
 

@@ -65,8 +65,8 @@ def test_S40a_a_log_begins_with_all_that_a_snapshot_holds_in_one_file(tmp_path):
     table, first = begun(tmp_path, original)
     told = {"begins_at": 7, "reader_protocol": 4, "checksum": first.checksum}
     assert first == attrs.evolve(original, **told)
-    assert again(table).latest() == first
-    assert [b.extra for b in again(table).latest().batches if b.id == "c7"] == [{"colour": "red"}]
+    assert again(table).newest() == first
+    assert [b.extra for b in again(table).newest().batches if b.id == "c7"] == [{"colour": "red"}]
     assert sorted(f.name for f in file_of(table, 0).parent.iterdir()) == [file_of(table, 0).name, "_last.json"]
 
 
@@ -89,14 +89,14 @@ def test_S40_the_log_goes_on_with_the_next_version(tmp_path, monkeypatch, hint, 
     if hint == "lost":
         hint_of(table).unlink()
     found = again(table)
-    assert found.latest() == newest
-    assert found.latest(first) == newest
+    assert found.newest() == newest
+    assert found.newest(first) == newest
     assert [found.at(v).version for v in (7, 8, 12)] == [7, 8, 12]
     assert found.at(7) == first
     assert found.at(9).batches == tuple(b for b in newest.batches if b.version <= 9)
     if hint == "kept":  # nothing has to be listed to find the end
         monkeypatch.setattr(logfiles.LogFiles, "list_versions", None)
-        assert again(table).latest() == newest
+        assert again(table).newest() == newest
 
 
 def test_S40_what_came_before_is_not_there_but_for_the_empty_table(copy):
@@ -146,7 +146,7 @@ def test_S33_a_table_begins_once(copy, tmp_path):
         begun(tmp_path, first)
     with pytest.raises(InapplicableCommit, match="version 7 exists already"):
         first.apply(Commit(version=8, timestamp_ms=2 * START_MS, operation="X", begins=Beginning(snapshot=first)))
-    assert again(table).latest() == first
+    assert again(table).newest() == first
 
 
 def test_a_beginning_in_the_middle_of_a_log_is_damage(copy):
@@ -160,7 +160,7 @@ def test_a_beginning_in_the_middle_of_a_log_is_damage(copy):
     )
     file_of(table, 8).write_bytes(seal(entry.to_json())[0])
     with pytest.raises(CorruptTableError, match=r"0008\.json' cannot be used: version 7 exists already"):
-        again(table).latest()
+        again(table).newest()
 
 
 @pytest.mark.parametrize("damage", ["future batch", "batch of no version", "no snapshot", "times"])
@@ -176,7 +176,7 @@ def test_a_damaged_beginning_is_named(copy, damage):
         snapshot["batches"][0]["version"] = 8 if damage == "future batch" else None
     file_of(table, 0).write_bytes(seal(data)[0])
     with pytest.raises(CorruptTableError, match=r"00000\.json' cannot be used"):
-        again(table).latest()
+        again(table).newest()
 
 
 def test_an_older_library_is_told_to_be_upgraded(copy, monkeypatch):
@@ -184,7 +184,7 @@ def test_an_older_library_is_told_to_be_upgraded(copy, monkeypatch):
     grow(table, first, 9)
     monkeypatch.setattr(logfiles, "PROTOCOL", 3)
     with pytest.raises(UnsupportedStorageError, match="needs reader protocol 4"):
-        again(table).latest()
+        again(table).newest()
 
 
 def test_a_table_that_was_replaced_by_a_copy_is_noticed(tmp_path):
@@ -193,7 +193,7 @@ def test_a_table_that_was_replaced_by_a_copy_is_noticed(tmp_path):
     for file in file_of(table, 0).parent.iterdir():
         file.unlink()
     copied, first = begun(tmp_path, whole(tmp_path))
-    assert again(table).latest(known) == first
+    assert again(table).newest(known) == first
     with pytest.raises(TableNotFoundError, match="dropped or replaced"):
         again(table).commit(known.next_commit("MERGE"), known)
-    assert log.CommitLog(LocalFileSystem(), copied.files.table_path).latest() == first
+    assert log.CommitLog(LocalFileSystem(), copied.files.table_path).newest() == first

@@ -12,7 +12,7 @@ from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
 from trinitymerge.merge.analysis import ignored
 from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
-from trinitymerge.storage import parquet
+from trinitymerge.storage import managed
 
 # What files cannot keep (S7a) -----------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ def test_S7a_the_collation_of_a_char_column_is_not_dropped_without_a_word(spark,
 def test_S7a_a_table_with_a_collated_column_still_opens(spark, tmp_path, monkeypatch):
     if not is_spark_4(spark):
         pytest.skip("Spark 3.5 has no collations")
-    monkeypatch.setattr(parquet, "check_storable", lambda definition: None)
+    monkeypatch.setattr(managed, "check_storable", lambda definition: None)
     table = new_table(spark, tmp_path, "id INT, v STRING COLLATE UTF8_LCASE")
     monkeypatch.undo()
     table.upsert(spark.sql("SELECT 1 AS id, 'ABC' AS v")).execute()

@@ -26,7 +26,7 @@ from trinitymerge.observation import Gathering
 from trinitymerge.settings import handing_over, held
 from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
 from trinitymerge.storage.formats import spark_finds, write
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.testing.asserts import assertRows as assert_rows_of_pipeline
 
 ROWS = [(1, 10, "a", False), (2, 10, "b", False), (3, 10, "c", False)]
@@ -208,8 +208,8 @@ def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tm
 
 
 def test_s33_a_server_that_writes_elsewhere_is_noticed(table, monkeypatch):
-    monkeypatch.setattr("trinitymerge.storage.parquet.write", lambda rows, file_format, path: None)
-    monkeypatch.setattr("trinitymerge.storage.parquet.spark_finds", lambda session, path: True)
+    monkeypatch.setattr("trinitymerge.storage.managed.write", lambda rows, file_format, path: None)
+    monkeypatch.setattr("trinitymerge.storage.managed.spark_finds", lambda session, path: True)
     backend = ManagedBackend(remote_session(), table.path)
     with pytest.raises(UnsupportedStorageError, match="is not on this machine: the server is elsewhere"):
         backend.stage(SimpleNamespace(schema=None), table.definition)

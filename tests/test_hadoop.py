@@ -125,7 +125,7 @@ def first_entry(log: CommitLog, storage: Storage, fate: Fate) -> None:
 def test_s33_a_commit_whose_answer_was_lost_stands(storage: Storage, table: tuple[CommitLog, Snapshot]) -> None:
     log, base = table
     first_entry(log, storage, answer_lost)
-    assert log.commit(base.next_commit("MERGE"), base) == log.latest()
+    assert log.commit(base.next_commit("MERGE"), base) == log.newest()
 
 
 def test_s33_a_commit_that_comes_later_is_not_called_failed(
@@ -140,10 +140,10 @@ def test_s33_a_commit_that_comes_later_is_not_called_failed(
             JavaError, match="tmp"
         ):  # the writer has removed its temporary file: too late for the rename
             storage.pending.pop()()
-        assert log.latest() == base
+        assert log.newest() == base
     else:
         storage.pending.pop()()
-        assert log.latest().version == 1
+        assert log.newest().version == 1
 
 
 def test_s33_a_commit_that_comes_later_replaces_nothing(storage: Storage, table: tuple[CommitLog, Snapshot]) -> None:
@@ -154,7 +154,7 @@ def test_s33_a_commit_that_comes_later_replaces_nothing(storage: Storage, table:
     after = log.commit(base.next_commit("MERGE", user="other"), base)
     with pytest.raises(JavaError, match=r"Precondition|json"):
         storage.pending.pop()()
-    assert log.latest() == after
+    assert log.newest() == after
 
 
 def test_s33_the_winner_of_a_lost_race_is_named(storage: Storage, table: tuple[CommitLog, Snapshot]) -> None:

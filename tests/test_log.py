@@ -144,7 +144,7 @@ def counting(path: Path) -> tuple[FileSystem, Counter[str]]:
 
 def test_s7_the_definition_is_data(tmp_path: Path) -> None:
     table, created = create(tmp_path)
-    opened = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table")).latest()
+    opened = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table")).newest()
     assert opened == created
     assert opened.definition == definition(**{"trinitymerge.checkpointInterval": "50"})
     assert opened.properties["trinitymerge.checkpointInterval"] == "50"
@@ -192,7 +192,7 @@ def test_s33_a_batch_that_points_outside_makes_the_entry_corrupt(tmp_path: Path)
     data["added"][0]["id"] = "../../etc"
     file_of(table, 1).write_bytes(seal(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*batch id"):
-        table.latest()
+        table.newest()
 
 
 def test_apply_is_pure_and_follows_removal_and_definition() -> None:
@@ -265,9 +265,9 @@ def test_s33_a_version_is_committed_once(tmp_path: Path) -> None:
     with pytest.raises(VersionTaken, match="version 1 exists already: MERGE by w") as taken:
         table.commit(loser, base)
     assert taken.value.winner.added[0].id == "a"
-    after = table.commit(table.latest(base).rebase(loser), table.latest(base))
+    after = table.commit(table.newest(base).rebase(loser), table.newest(base))
     assert [(b.id, b.version) for b in after.batches] == [("a", 1), ("b", 2)]
-    assert table.latest(winner) == table.latest() == after
+    assert table.newest(winner) == table.newest() == after
 
 
 def test_s33_without_a_base_the_outcome_is_the_same(tmp_path: Path) -> None:
@@ -277,14 +277,14 @@ def test_s33_without_a_base_the_outcome_is_the_same(tmp_path: Path) -> None:
         table.commit(base.next_commit("MERGE"))
     with pytest.raises(InapplicableCommit, match="expected version 2, found 9"):
         table.commit(Commit(version=9, timestamp_ms=START_MS, operation="MERGE"))
-    assert table.latest().version == 1
+    assert table.newest().version == 1
 
 
 def test_s33_a_table_is_created_once(tmp_path: Path) -> None:
     table, snapshot = create(tmp_path)
     with pytest.raises(FileExistsError, match="table"):
         create(tmp_path)
-    assert table.latest() == snapshot
+    assert table.newest() == snapshot
 
 
 def test_a_table_is_not_created_below_a_file(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.publish import VersionTaken
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
 table = CommitLog(S3FileSystem() if path.startswith("s3a:") else LocalFileSystem(), path)
-snapshot = table.latest()
+snapshot = table.newest()
 for n in range(commits):
     batch = Batch(id=f"{me}{n}", rows=1, tombstones=0, files=1, bytes=1)
     commit = snapshot.next_commit("MERGE", added=[batch], transaction=(me, n))
@@ -318,7 +318,7 @@ for n in range(commits):
             snapshot = table.commit(commit, snapshot)
             break
         except VersionTaken:
-            snapshot = table.latest(snapshot)
+            snapshot = table.newest(snapshot)
             commit = snapshot.rebase(commit)
 """
 
@@ -334,9 +334,9 @@ def test_s33_s35_writers_in_several_processes_lose_nothing(tmp_path: Path) -> No
     table, _ = create(tmp_path, interval=10)
     each = 40 if isinstance(tmp_path, Path) else 5
     writers = [write(table, name, each) for name in "abcd"]
-    versions = [table.latest().version for _ in range(5 * each)]  # a reader among them
+    versions = [table.newest().version for _ in range(5 * each)]  # a reader among them
     assert [w.wait() for w in writers] == [0] * 4
-    snapshot = table.latest()
+    snapshot = table.newest()
     assert versions == sorted(versions)
     assert snapshot.version == 4 * each
     assert {b.id for b in snapshot.batches} == {f"{name}{n}" for name in "abcd" for n in range(each)}
@@ -369,12 +369,12 @@ def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str
     before = grow(table, base, to=4)
     writer = write(table, "killed", 1, fault=point)  # version 5, with its checkpoint and hint
     assert writer.wait() == -signal.SIGKILL
-    opened = table.latest()
-    assert opened == table.latest(before) == table.at(opened.version)
+    opened = table.newest()
+    assert opened == table.newest(before) == table.at(opened.version)
     assert opened.version == (4 if point in BEFORE else 5)
     assert [b.id for b in opened.batches] == [f"b{n}" for n in range(1, 5)] + ["killed0"] * (opened.version - 4)
     after = grow(table, opened, to=12)  # the next writer proceeds
-    assert table.latest() == after
+    assert table.newest() == after
 
 
 CREATOR = """
@@ -393,24 +393,24 @@ def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: s
     table = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table"))
     if point in BEFORE:
         with pytest.raises(TableNotFoundError):
-            table.latest()
+            table.newest()
         create(tmp_path)
-    assert table.latest().version == 0
+    assert table.newest().version == 0
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1])
 def test_s33_a_writer_killed_at_a_random_moment(tmp_path: Path, seconds: float) -> None:
     table, base = create(tmp_path, interval=5)
     writer = write(table, "w", 100_000)
-    while table.latest(base).version < 2:
+    while table.newest(base).version < 2:
         time.sleep(0.01)
     time.sleep(seconds)
     writer.kill()
     assert writer.wait() == -signal.SIGKILL
-    opened = table.latest()
+    opened = table.newest()
     assert [b.id for b in opened.batches] == [f"w{n}" for n in range(opened.version)]
     assert len(leftover_names(table)) <= 1
-    assert table.commit(opened.next_commit("MERGE"), opened) == table.latest()
+    assert table.commit(opened.next_commit("MERGE"), opened) == table.newest()
 
 
 def test_a_checkpoint_or_hint_that_cannot_be_written_fails_no_commit(
@@ -424,7 +424,7 @@ def test_a_checkpoint_or_hint_that_cannot_be_written_fails_no_commit(
         patched.setattr(CommitLog, "_write_checkpoint", full)
         after = grow(table, base, to=10)
     assert "No space left" in caplog.text
-    assert table.latest() == after
+    assert table.newest() == after
 
 
 def unreliable(path: Path, error: OSError, does_it: bool = True) -> FileSystem:
@@ -447,7 +447,7 @@ def unreliable(path: Path, error: OSError, does_it: bool = True) -> FileSystem:
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), FileExistsError(errno.EEXIST, "ours", "x")])
 def test_s33_a_lost_answer_is_no_lost_commit(tmp_path: Path, error: OSError) -> None:
     table, base = create(tmp_path, fs=unreliable(tmp_path, error))
-    assert table.commit(base.next_commit("MERGE", added=[batch("a")]), base) == table.latest()
+    assert table.commit(base.next_commit("MERGE", added=[batch("a")]), base) == table.newest()
 
 
 def test_s33_a_failure_that_may_have_succeeded_says_so(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_s33_a_failure_that_certainly_failed_is_just_that(tmp_path: Path) -> Non
         if is_refused:
             with pytest.raises(PermissionError):
                 honest.commit(base.next_commit("MERGE"), base)
-    assert honest.latest() == base
+    assert honest.newest() == base
 
 
 @contextlib.contextmanager
@@ -511,7 +511,7 @@ def test_s33_a_damaged_entry_is_named(tmp_path: Path, damage: str) -> None:
     grow(table, known, to=5)
     entry = file_of(table, 3)
     entry.write_bytes(DAMAGE[damage](entry.read_bytes()))
-    for call in (table.latest, lambda: table.latest(known), lambda: table.at(4)):
+    for call in (table.newest, lambda: table.newest(known), lambda: table.at(4)):
         with pytest.raises(CorruptTableError, match=r"00000003\.json"):
             call()
     assert table.at(2) == known  # what comes before is not lost
@@ -524,7 +524,7 @@ def test_s33_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     for position in range(len(content)):
         file_of(table, 1).write_bytes(flip(content, position))
         with pytest.raises(CorruptTableError, match=r"0001\.json"):
-            table.latest()
+            table.newest()
 
 
 def test_s33_an_entry_of_another_table_is_noticed(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_s33_an_entry_of_another_table_is_noticed(tmp_path: Path) -> None:
     grow(other, other_base, to=5)
     file_of(table, 5).write_bytes(file_of(other, 5).read_bytes())
     with pytest.raises(CorruptTableError, match=r"0005\.json.*does not follow"):
-        table.latest()
+        table.newest()
 
 
 @pytest.mark.parametrize("missing", [[0], [3], [3, 4], [1, 2, 3, 4], [0, 1]])
@@ -546,7 +546,7 @@ def test_s33_a_missing_entry_is_named(tmp_path: Path, missing: list[int], hint: 
         file_of(table, version).unlink()
     if not hint:
         hint_of(table).unlink()
-    for call in (table.latest, lambda: table.at(6), lambda: list(table.commits(last=6))):
+    for call in (table.newest, lambda: table.at(6), lambda: list(table.commits(last=6))):
         with pytest.raises(CorruptTableError, match=r"000000\d\.json.*missing"):
             call()
     if 0 in missing:
@@ -558,7 +558,7 @@ def test_s33_a_missing_entry_behind_a_checkpoint_hurts_only_what_needs_it(tmp_pa
     table, base = create(tmp_path, interval=5)
     after = grow(table, base, to=12)
     file_of(table, 7).unlink()
-    assert table.latest() == after
+    assert table.newest() == after
     assert table.at(10).version == 10
     with pytest.raises(CorruptTableError, match=r"0007\.json"):
         table.at(8)
@@ -570,7 +570,7 @@ def test_s33_a_lost_end_that_a_checkpoint_remembers_is_noticed(tmp_path: Path) -
     for version in range(6, 11):
         file_of(table, version).unlink()
     with pytest.raises(CorruptTableError, match=r"0006\.json"):
-        table.latest()
+        table.newest()
 
 
 HINTS: dict[str, bytes | None] = {
@@ -599,7 +599,7 @@ def test_a_hint_is_only_a_hint(tmp_path: Path, hint: str) -> None:
         hint_of(table).unlink()
     else:
         hint_of(table).write_bytes(content)
-    assert table.latest() == after
+    assert table.newest() == after
 
 
 CHECKPOINTS: dict[str, Callable[[bytes], bytes | None]] = {
@@ -623,7 +623,7 @@ def test_s33_a_checkpoint_that_disagrees_is_ignored(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    assert table.latest() == after
+    assert table.newest() == after
     assert table.at(53).version == 53
     assert ("Ignoring the checkpoint" in caplog.text) == (content is not None)
 
@@ -633,7 +633,7 @@ def test_s33_without_any_checkpoint_the_entries_suffice(tmp_path: Path) -> None:
     after = grow(table, base, to=57)
     for path in hint_of(table).parent.glob("*.checkpoint.json"):
         path.write_bytes(b"")
-    assert table.latest() == after
+    assert table.newest() == after
 
 
 def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) -> None:
@@ -642,7 +642,7 @@ def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) ->
     for name in (".00000000000000000004.json.abc.tmp", ".crc", "4.json", "x" * 20 + ".json", "readme"):
         (hint_of(table).parent / name).write_bytes(b"?")
     hint_of(table).unlink()
-    assert table.latest() == after
+    assert table.newest() == after
 
 
 # Opening ----------------------------------------------------------------------------------------------------
@@ -656,7 +656,7 @@ def test_no_table_is_said_so(tmp_path: Path, make: Callable[[Path], object]) -> 
     table = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table"))
     assert not table.files.exists()
     for call in (
-        table.latest,
+        table.newest,
         lambda: table.at(0),
         lambda: table.version_at(0),
         lambda: list(table.commits()),
@@ -672,10 +672,10 @@ def test_a_table_that_was_replaced_is_not_mistaken_for_the_old_one(tmp_path: Pat
     with pytest.raises(TableNotFoundError, match="dropped or replaced"):
         table.commit(old.next_commit("MERGE"), old)
     with pytest.raises(TableNotFoundError):
-        table.latest(old)
+        table.newest(old)
     assert not table.files.fs.exists(table.files.table_path)  # the commit has not revived it
     _, new = create(tmp_path)
-    assert table.latest(old) == new
+    assert table.newest(old) == new
     with pytest.raises(TableNotFoundError, match="dropped or replaced"):
         table.commit(old.next_commit("MERGE"), old)
 
@@ -689,13 +689,13 @@ def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     sealed_protocol(table, base, reader_protocol=PROTOCOL + 1)
     with pytest.raises(UnsupportedStorageError, match=rf"0001\.json' needs reader protocol {PROTOCOL + 1}.*Upgrade"):
-        table.latest()
+        table.newest()
 
 
 def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     newer = table.commit(base.next_commit("MERGE", writer_protocol=PROTOCOL + 1), base)
-    assert table.latest() == newer
+    assert table.newest() == newer
     with pytest.raises(UnsupportedStorageError, match=rf"writer protocol {PROTOCOL + 1}.*Upgrade"):
         table.commit(newer.next_commit("MERGE"), newer)
 
@@ -708,9 +708,9 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
     assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
     assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
     assert (first.writer_protocol, first.reader_protocol) == (4, 1)
-    assert reopened(table).latest() == first
+    assert reopened(table).newest() == first
     second = table.commit(first.next_commit("REDO", redone=["b1", "of another time"]), first)
-    assert [r.id for r in reopened(table).latest().redo] == [r.id for r in second.redo] == ["b2"]
+    assert [r.id for r in reopened(table).newest().redo] == [r.id for r in second.redo] == ["b2"]
     assert Snapshot.from_json(second.to_json()) == second
 
 
@@ -735,7 +735,7 @@ def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -
     for version in (10, 49, 50, 99, 500, 999, 1000):
         snapshot = grow(table, snapshot, to=version)
         calls.clear()
-        assert table.latest() == snapshot
+        assert table.newest() == snapshot
         cost[version] = dict(calls)
     assert cost[1000] == {
         "read": 4,
@@ -759,7 +759,7 @@ def test_reading_on_costs_only_the_new_commits(tmp_path: Path) -> None:
     known = grow(table, snapshot, to=120)
     after = grow(table, known, to=123)
     calls.clear()
-    assert table.latest(known) == after
+    assert table.newest(known) == after
     assert calls == {
         "read": 5,
         "exists": 1,
@@ -809,7 +809,7 @@ def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
     snapshot = grow(table, snapshot, to=3)
     base = batch("base", version=3, base=True)
     snapshot = table.commit(snapshot.next_commit("COMPACT", added=[base], removed=["b1", "b2", "b3"]), snapshot)
-    assert [b.id for b in table.latest().batches] == ["base"]
+    assert [b.id for b in table.newest().batches] == ["base"]
     assert [i for c in table.commits() for i in c.removed] == ["b1", "b2", "b3"]
     restored = table.commit(snapshot.next_commit("RESTORE", added=table.at(3).batches, removed=["base"]), snapshot)
-    assert restored.batches == table.at(3).batches == table.latest().batches
+    assert restored.batches == table.at(3).batches == table.newest().batches

@@ -16,7 +16,7 @@ from trinitymerge.merge.paths.choice import FULL
 from trinitymerge.sessions import is_connect
 from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 
 pytestmark = pytest.mark.generated
 

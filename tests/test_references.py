@@ -121,7 +121,7 @@ def test_files_that_a_page_mentions_are_there(path):
         ("class Batch:\n    ':meth:`to_json`, :attr:`Batch.rows` and :attr:`rows`'", 0),
         ("':meth:`to_json`'", 1),
         ("':class:`Bunch`, :class:`now_ms`, :mod:`trinitymerge.storage.lock`, :data:`Batch`'", 4),
-        ("':meth:`trinitymerge.storage.log.CommitLog.latest`, :meth:`trinitymerge.storage.log.CommitLog.last`'", 1),
+        ("':meth:`trinitymerge.storage.log.CommitLog.newest`, :meth:`trinitymerge.storage.log.CommitLog.last`'", 1),
     ],
 )
 def test_references_that_lead_nowhere_are_found(text, wrong):

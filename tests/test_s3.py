@@ -154,7 +154,7 @@ def test_s33_a_commit_stands_whatever_becomes_of_its_answer(
     for fault in RECOVERED[what]:
         server.fail(conditional, fault, times=1)
     after = log.commit(base.next_commit("MERGE", user="me"), base)
-    assert after == log.latest()
+    assert after == log.newest()
     assert [c.user for c in log.commits()] == ["me", None]
 
 
@@ -168,7 +168,7 @@ def test_s33_a_loser_is_told_so_whatever_becomes_of_its_answer(
         server.fail(conditional, fault, times=1)
     with pytest.raises(VersionTaken, match="MERGE by other"):
         log.commit(base.next_commit("MERGE", user="me"), base)
-    assert log.latest() == winner
+    assert log.newest() == winner
 
 
 @pytest.mark.parametrize("fault", [s3server.lost, s3server.busy, s3server.in_conflict, s3server.half_way])
@@ -180,7 +180,7 @@ def test_s33_what_may_have_happened_is_not_called_failed(
     with pytest.raises(OutcomeUnknown, match=r"0001\.json"):
         log.commit(base.next_commit("MERGE"), base)
     server.heal()
-    assert log.latest() == base
+    assert log.newest() == base
 
 
 def test_s33_a_request_that_is_carried_out_later_is_a_commit(
@@ -209,7 +209,7 @@ def test_s33_a_request_that_is_carried_out_too_late_changes_nothing(
     after = log.commit(base.next_commit("MERGE", user="other"), base)
     for carry_out in server.pending:
         carry_out()
-    assert log.latest() == after
+    assert log.newest() == after
 
 
 def test_s33_a_missing_permission_is_certain(server: S3Server, table: tuple[CommitLog, Snapshot]) -> None:
@@ -218,7 +218,7 @@ def test_s33_a_missing_permission_is_certain(server: S3Server, table: tuple[Comm
     with pytest.raises(PermissionError, match=r"AccessDenied.*0001\.json"):
         log.commit(base.next_commit("MERGE"), base)
     server.heal()
-    assert log.latest() == base
+    assert log.newest() == base
 
 
 def test_s33_a_permission_that_goes_missing_after_a_lost_answer_is_not(
@@ -231,7 +231,7 @@ def test_s33_a_permission_that_goes_missing_after_a_lost_answer_is_not(
     with pytest.raises(OutcomeUnknown):
         log.commit(base.next_commit("MERGE", user="me"), base)
     server.heal()
-    assert log.latest().version == 1
+    assert log.newest().version == 1
 
 
 def test_s33_a_look_that_is_refused_after_a_lost_answer_tells_nothing(

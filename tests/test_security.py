@@ -266,7 +266,7 @@ def test_s33_a_forged_batch_cannot_point_outside(spark, tmp_path, name):
 def forge(table: TrinityTable, fields: dict[str, Any]) -> None:
     """Puts an entry on top of a table's log that has the right checksum and the wrong content."""
     log = CommitLog(LocalFileSystem(), str(directory_of(table)))
-    snapshot = log.latest()
+    snapshot = log.newest()
     commit = snapshot.next_commit("MERGE", previous=snapshot.checksum)
     file_of(log, commit.version).write_bytes(seal({**commit.to_json(), **fields})[0])
 
@@ -310,7 +310,7 @@ def test_a_forged_type_runs_no_code(tmp_path, monkeypatch, place):
     data["definition"]["fields"].append(Field("evil", kinds[place]).to_json())
     file_of(log, 1).write_bytes(seal(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*'evil'.*is of no type a table can store"):
-        log.latest()
+        log.newest()
     with pytest.raises(InvalidDefinitionError, match="no type a table can store"):
         TableDefinition.of([Field("id", "long"), Field("evil", kinds[place])], "id")
     assert not (tmp_path / "ran").exists()
@@ -367,7 +367,7 @@ def test_s33_whatever_stands_in_an_entry_is_data_or_refused(tmp_path, checkpoint
 def refusal(log: CommitLog) -> str:
     """Why a log cannot be opened; an empty string if it can, and then what it gives is whole."""
     try:
-        opened = log.latest()
+        opened = log.newest()
     except (CorruptTableError, UnsupportedStorageError) as error:
         return str(error)
     opened.apply(opened.next_commit("NEXT", transaction=("app", 5)))

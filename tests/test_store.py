@@ -17,7 +17,7 @@ from trinitymerge.columns import VERSION
 from trinitymerge.errors import TableNotFoundError, TrinityMergeError, UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Batches, Maintained, TimeTravel
 from trinitymerge.storage.entries import Batch, Commit, Snapshot
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.publish import VersionTaken
 

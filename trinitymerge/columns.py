@@ -52,7 +52,7 @@ BATCH = column(
     "batch",
     "STRING",
     "the id of the row's batch: the name of its directory; in plain tables a column",
-    "storage.parquet",
+    "storage.managed",
     "elsewhere.dialects history.explanation storage.catalogcolumns storage.catalogtable storage.directories "
     "storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
@@ -71,7 +71,7 @@ VERSION = column(
     "version",
     "BIGINT",
     "the commit version the row counts as",
-    "storage.parquet",
+    "storage.managed",
     "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader "
     "storage.catalogtable storage.icebergversions",
 )
@@ -94,9 +94,9 @@ KEY_TO_FIND = family(
 PLACE = column(
     "place", "INT", "the row's place, in the user's order, among those of its key and watermark", "merge.feeds.firsts"
 )
-MARK_KEY = family("mark_key", "the key's", "a key column of a delta row that replaces a base row", "reader")
-MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a delta row", "reader")
-MARK_VERSION = column("mark_version", "BIGINT", "the commit version of such a delta row", "reader")
+MARK_KEY = family("mark_key", "the key's", "a key column of a row that replaces others", "reader")
+MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a row", "reader")
+MARK_VERSION = column("mark_version", "BIGINT", "the commit version of such a row", "reader")
 
 # Comparing two versions -----------------------------------------------------------------------------------------------
 

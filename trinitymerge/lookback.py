@@ -25,11 +25,11 @@ from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import maintained, time_travel
-from trinitymerge.upkeep import MaintainedTable
+from trinitymerge.upkeep import TableWithUpkeep
 
 
 @attrs.frozen(eq=False, repr=False)
-class TableWithAPast(MaintainedTable):
+class TableWithAPast(TableWithUpkeep):
     """A stored table that can be read, and asked what happened to it."""
 
     def toDF(self) -> DataFrame:
@@ -134,7 +134,7 @@ class TableWithAPast(MaintainedTable):
         """
         if not isinstance(appId, str) or not appId:
             raise ValueError(f"changesSince takes the name of the feed, got {appId!r}.")
-        if not isinstance(target, MaintainedTable):
+        if not isinstance(target, TableWithUpkeep):
             raise InvalidMergeError(
                 f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
                 "it has come. Create one, or open it with TrinityTable.forPath."

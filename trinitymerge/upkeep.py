@@ -25,7 +25,7 @@ from trinitymerge.storage.stores import maintained, replacing
 
 
 @attrs.frozen(eq=False, repr=False)
-class MaintainedTable(OpenedTable):
+class TableWithUpkeep(OpenedTable):
     """A stored table that can be looked after."""
 
     def compact(self, full: bool = False) -> CompactionResult:
@@ -39,7 +39,7 @@ class MaintainedTable(OpenedTable):
         ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
         until ``vacuum()``.
 
-        A table in a catalog becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three
+        A table of Iceberg's becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three
         times at most (S16).
 
         Args:

@@ -23,7 +23,7 @@ from trinitymerge.maintenance import compaction, purge, retention
 from trinitymerge.merge.run import conflicts
 from trinitymerge.storage import publish
 from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.storage.publish import Holds, NotDelivered, NothingLanded, OnlyAppends, SamePurges, VersionTaken
 
 
@@ -99,7 +99,7 @@ def _tried_again(self: CommitLog, commit: Any, error: OSError) -> None:
 
 def _hint_is_the_end(self: CommitLog, known: Any = None) -> Any:
     hint = self.files.read_hint()
-    return self.at(hint.version) if hint else self._latest_by_listing()
+    return self.at(hint.version) if hint else self._newest_by_listing()
 
 
 def _drops_what_landed(commit: Any, landed: Any) -> Any:
@@ -181,7 +181,7 @@ BUGS = (
     Bug(
         "whoever comes second believes that the entry is its own", "same key", ((CommitLog, "_require_own", _anybodys),)
     ),
-    Bug("the hint is taken for the end of the log", "reader", ((CommitLog, "latest", _hint_is_the_end),)),
+    Bug("the hint is taken for the end of the log", "reader", ((CommitLog, "newest", _hint_is_the_end),)),
     Bug("a checkpoint is taken for the end of the log", "network", ((CommitLog, "_forward", _latest_without_replay),)),
     Bug(
         "a vacuum takes what an older version within its retention needs",

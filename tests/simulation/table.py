@@ -29,12 +29,12 @@ from trinitymerge.maintenance.rewriting import Forget, Rewritten
 from trinitymerge.merge.run import conflicts
 from trinitymerge.sqltext import Sql
 from trinitymerge.staging import batch_of
-from trinitymerge.storage import parquet
+from trinitymerge.storage import managed
 from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Snapshot
 from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.storage.ranges import KeptRanges
 
 PATH = "sim:/table"
@@ -338,8 +338,8 @@ def _write(rows: Rows, file_format: str, path: str) -> None:
 
 
 _PLAIN: tuple[tuple[Any, str, Any], ...] = (
-    (parquet, "as_stored", lambda rows, fields: rows),
-    (parquet, "write", _write),
+    (managed, "as_stored", lambda rows, fields: rows),
+    (managed, "write", _write),
     (folding, "rewrite", _rewrite),
     (folding, "beside_fold", _beside_fold),
     (compaction, "rewrite", _rewrite),

@@ -234,16 +234,16 @@ def _written(
 def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], archived: Archived, start: float) -> Commit:
     kept = {b.id for b in (*work.kept, *snapshot.archives(SETTLED))} - archived.replaced
     horizon: Watermark | None = None
-    for piece in written:
+    for one in written:
         before = snapshot.horizon if horizon is None else horizon
-        found = horizon_after(snapshot.definition, before, piece.observed)
+        found = horizon_after(snapshot.definition, before, one.observed)
         horizon = horizon if found is None else found
     return snapshot.next_commit(
         COMPACT,
-        added=[*(b for piece in written for b in piece.batches), *archived.added],
+        added=[*(b for one in written for b in one.batches), *archived.added],
         removed=[b.id for b in snapshot.batches if b.id not in kept],
         horizon=horizon,
-        metrics={n: sum(piece.observed[n] for piece in written) for n in ("rows", "tombstones", "forgotten")},
+        metrics={n: sum(one.observed[n] for one in written) for n in ("rows", "tombstones", "forgotten")},
         user=current_user(),
         duration_ms=int((time.perf_counter() - start) * 1000),
     )

@@ -202,7 +202,7 @@ class CatalogBackend:
         """The newest snapshot; what others append is in all of them."""
         self._refreshed()
         try:
-            self._latest = self._as_now(self.log.latest(self._latest))
+            self._latest = self._as_now(self.log.newest(self._latest))
         except TableNotFoundError:
             raise TableNotFoundError(
                 f"{self.path} is a plain table, and none of trinitymerge's: it never was, or somebody has overwritten the whole "

@@ -57,7 +57,7 @@ class CommitLog:
 
     # Reading ------------------------------------------------------------------------------------------------
 
-    def latest(self, known: Snapshot | None = None) -> Snapshot:
+    def newest(self, known: Snapshot | None = None) -> Snapshot:
         """The newest snapshot.
 
         Args:
@@ -81,15 +81,15 @@ class CommitLog:
                 snapshot = self._forward(start, at_most=3 * checkpoint_interval(start.properties))
                 if snapshot.version >= hint.version:
                     return snapshot
-        return self._latest_by_listing()
+        return self._newest_by_listing()
 
     def at(self, version: int) -> Snapshot:
         """The snapshot of a past version (S40).
 
         Raises:
             TableNotFoundError: no table here, or no such version; the message says which exist.
-            CorruptTableError: as :meth:`latest`.
-            UnsupportedStorageError: as :meth:`latest`.
+            CorruptTableError: as :meth:`newest`.
+            UnsupportedStorageError: as :meth:`newest`.
         """
         entries, checkpoints = self.files.list_versions()
         last = max(entries)
@@ -124,10 +124,10 @@ class CommitLog:
 
         Raises:
             TableNotFoundError: no table here, or not yet at that time.
-            CorruptTableError: as :meth:`latest`.
+            CorruptTableError: as :meth:`newest`.
         """
-        latest = self.latest()
-        versions = range(latest.begins_at, latest.version + 1)
+        newest = self.newest()
+        versions = range(newest.begins_at, newest.version + 1)
 
         def committed(version: int) -> int:
             return self.files.entry(version if version > versions[0] else 0).commit.shown.timestamp_ms
@@ -167,7 +167,7 @@ class CommitLog:
         return begins.commit_times[version]
 
     def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
-        """The commits from version ``first`` to ``last`` (by default the latest), one file read each, lazily.
+        """The commits from version ``first`` to ``last`` (by default the newest), one file read each, lazily.
 
         Those of a copy begin with the one that made it (:attr:`Commit.shown`).
 
@@ -175,7 +175,7 @@ class CommitLog:
             TableNotFoundError: no table here.
             CorruptTableError: naming the entry that is torn, garbled, foreign or missing.
         """
-        last = self.latest().version if last is None else last
+        last = self.newest().version if last is None else last
         versions = self._entries(first, last)
         for version in reversed(versions) if newest_first else versions:
             yield self.files.entry(version).commit.shown
@@ -235,7 +235,7 @@ class CommitLog:
                 alone.
             OSError: the storage failed, and the commit has not taken place.
         """
-        before = before or self.latest()
+        before = before or self.newest()
         if before.writer_protocol > PROTOCOL:
             raise too_new(self.files.table_path, "writer", before.writer_protocol)
         if 0 < commit.version <= before.version:
@@ -309,7 +309,7 @@ class CommitLog:
 
     # Finding the end ----------------------------------------------------------------------------------------
 
-    def _latest_by_listing(self) -> Snapshot:
+    def _newest_by_listing(self) -> Snapshot:
         entries, checkpoints = self.files.list_versions()
         snapshot = self._replay(checkpoints)
         # The listing is older than the replay, so whatever it shows was there to be replayed.

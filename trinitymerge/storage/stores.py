@@ -17,7 +17,7 @@ from trinitymerge.storage.backend import Backend, Lending, Maintained, Replacing
 from trinitymerge.storage.catalogs import SPARKS_OWN, CatalogTable
 from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
-from trinitymerge.storage.parquet import ManagedBackend
+from trinitymerge.storage.managed import ManagedBackend
 from trinitymerge.storage.plaintable import FORMATS
 
 _NAMED = "catalog:"

@@ -108,7 +108,7 @@ class ManagedBackend(BatchDirectories):
     def snapshot(self) -> Snapshot:
         """The newest snapshot, read incrementally."""
         try:
-            self._latest = self.log.latest(self._latest)
+            self._latest = self.log.newest(self._latest)
         except TableNotFoundError:
             raise TableNotFoundError(
                 f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create.",
@@ -143,7 +143,7 @@ class ManagedBackend(BatchDirectories):
     # Batches --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """All batches as one relation: one scan however many there are; the version comes from the directory.
+        """All batches as one relation: one scan however many there are. A row's directory tells its batch, and that its version.
 
         Args:
             batches: what to read.

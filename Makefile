@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg simulate mutants soak lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -26,8 +26,11 @@ demo-history: java .venv/.examples  ## six releases of a list of airports as a d
 demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's becomes a merge of this library's, timed, on Spark 3.5
 	@.venv-spark35/bin/python examples/iceberg_migration.py $(ARGS)
 
+test:       java .venv/.dev  ## a part of the test suite, in minutes: a case of each test that is not slow (ARGS="-k stale": all of these)
+	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--quick) $(ARGS)
+
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
-test:       java .venv/.dev  ## the test suite, and a part of it on Spark Connect (ARGS="-k stale" for some)
+test-all:   java .venv/.dev  ## the test suite, and a part of it on Spark Connect, as it is run for every change
 	@$(BIN)/python $(PYTEST) --durations=10 $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
@@ -59,7 +62,7 @@ soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance
 simulate:   .venv/.dev  ## the commit protocol in every order of its steps, for as long as you like, without Spark (ARGS="--seconds 3600")
 	@cd tests && ../$(BIN)/python -m simulation $(ARGS)
 
-mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some)
+mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some, ARGS="--quick": that `make test` does)
 	@$(BIN)/python tests/mutants.py $(ARGS)
 
 lint:       .venv/.dev  ## ruff and mypy, nothing changed

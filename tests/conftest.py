@@ -1,7 +1,8 @@
 """One small Spark session for all tests, and a directory where relative paths land.
 
 The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
-session (`connect.py`). Hypothesis has two profiles: the default, and `long` for `make test-long`.
+session (`connect.py`); with `--quick` it is a part of the tests that runs (`quick.py`). Hypothesis has two profiles: the default,
+and `long` for `make test-long`.
 
 Spark takes its plans as they are and interprets them, but for tests marked `generated`: those run as users do, with plans that
 adapt and with code that Spark generates and compiles. With `--generated` (`make test-long`) all of them do.
@@ -23,6 +24,7 @@ import gateway
 import iceberg
 import processes
 import pytest
+import quick
 import tables
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -55,6 +57,7 @@ settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run a part that takes minutes; see tests/quick.py")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
@@ -73,6 +76,8 @@ LONGEST_FIRST = ("merge", "maintenance", "properties", "settings", "security", "
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        quick.select(config, items)
     rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if config.getoption("--remote"):

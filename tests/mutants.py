@@ -4,7 +4,9 @@ Each mutant replaces one piece of text in one file of a copy of the package, and
 mutant is killed when one of them fails. That they pass on the package as it is, is checked first; that every text is still
 there, and every test, is checked by ``test_mutants.py`` too. The table goes into ``tests/README.md``.
 
-Usage: python tests/mutants.py [words of the names of some mutants]
+With ``--quick`` only what ``make test`` runs of these tests is run (``quick.py``), and the table stays as it is.
+
+Usage: python tests/mutants.py [--quick] [words of the names of some mutants]
 """
 
 from __future__ import annotations
@@ -974,10 +976,12 @@ def copied(directory: Path) -> Path:
     return directory
 
 
-def run(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
+def run(copy: Path, tests: Iterable[str], quick: bool) -> tuple[int, str]:
     """Runs some tests on the copy until the first fails; in this process, so that the JVM starts once and stays warm."""
     _forget_modules_of(copy)
     options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "--rootdir", str(copy), "-c", str(copy / "pyproject.toml")]
+    if quick:  # that chooses among all cases of a test
+        options, tests = [*options, "--quick"], dict.fromkeys(test.split("[")[0] for test in tests)
     with redirect_stdout(io.StringIO()) as output:
         code = pytest.main([*options, *(f"{copy}/tests/{test}" for test in tests)])
     return int(code), output.getvalue()
@@ -989,12 +993,12 @@ def _forget_modules_of(copy: Path) -> None:
             del sys.modules[name]
 
 
-def tried(copy: Path, mutant: Mutant) -> Verdict:
+def tried(copy: Path, mutant: Mutant, quick: bool) -> Verdict:
     """Breaks the copy, runs the mutant's tests, and mends it."""
     path, start = copy / "trinitymerge" / mutant.file, time.perf_counter()
     path.write_text(mutant.mutated(), "utf-8")
     try:
-        code, output = run(copy, mutant.tests)
+        code, output = run(copy, mutant.tests, quick)
     finally:
         shutil.copy(ROOT / "trinitymerge" / mutant.file, path)
     if code not in (0, 1) or (broken := _BROKEN.search(output)):
@@ -1004,9 +1008,9 @@ def tried(copy: Path, mutant: Mutant) -> Verdict:
     return Verdict(mutant, found[1] if code and found else "", time.perf_counter() - start)
 
 
-def check_unbroken(copy: Path, mutants: Sequence[Mutant]) -> None:
+def check_unbroken(copy: Path, mutants: Sequence[Mutant], quick: bool) -> None:
     """The tests must pass where nothing is broken."""
-    code, output = run(copy, dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    code, output = run(copy, dict.fromkeys(test for mutant in mutants for test in mutant.tests), quick)
     if code:
         raise RuntimeError(f"The tests do not pass on the package as it is:\n{output[-4000:]}")
 
@@ -1031,20 +1035,22 @@ def write_table(verdicts: Sequence[Verdict]) -> None:
     README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", "utf-8")
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    quick, words = "--quick" in arguments, [a for a in arguments if a != "--quick"]
     sys.dont_write_bytecode = True  # what is compiled from a mutant must not outlive it
     chosen = [m for m in MUTANTS if not words or any(word.lower() in m.name.lower() for word in words)]
     verdicts = []
     with tempfile.TemporaryDirectory() as directory:
         copy = copied(Path(directory).resolve())
-        check_unbroken(copy, chosen)
+        check_unbroken(copy, chosen, quick)
         for mutant in chosen:
-            verdicts.append(verdict := tried(copy, mutant))
+            verdicts.append(verdict := tried(copy, mutant, quick))
             outcome = f"killed by {verdict.noticed_by}" if verdict.noticed_by else "SURVIVED"
             print(f"{verdict.seconds:5.0f} s  {mutant.name}: {outcome}", flush=True)
     survivors = sum(not verdict.noticed_by for verdict in verdicts)
     print(f"{len(verdicts) - survivors} of {len(verdicts)} mutants killed")
-    write_table(verdicts)
+    if not quick:
+        write_table(verdicts)
     return 1 if survivors else 0
 
 

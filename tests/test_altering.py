@@ -387,6 +387,7 @@ def test_S35_a_merge_that_would_mean_something_else_is_refused(spark, tmp_path, 
 # History ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fileFormat", FORMATS)
 def test_S43_versions_have_the_columns_of_today(spark, tmp_path, fileFormat):
     """Archives that were written before are read as everything else: by the names their files have."""
@@ -531,6 +532,7 @@ class Life:
             assert (columns(then), live_rows(then)) == (names, rows), f"version {version} of\n" + "\n".join(self.told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fileFormat", FORMATS)
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 14))])
 def test_S43_whatever_is_altered_rows_are_as_if_they_had_been_written_so(spark, tmp_path, seed, fileFormat):

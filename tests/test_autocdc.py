@@ -216,6 +216,7 @@ def test_s36_micro_batches_of_a_stream_are_applied_once(spark, tmp_path):
     assert [bool(result.skipped) for result in results] == [False, False, False, True, False]
 
 
+@pytest.mark.slow
 def test_h6_compaction_keeps_every_version(spark, tmp_path):
     table = users(spark, tmp_path, history=True)
     for batch in (INITIAL, NEW_USERS, LATEST):

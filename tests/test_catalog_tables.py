@@ -150,6 +150,7 @@ def test_S36_a_transaction_is_merged_once(events, spark):
     assert "was committed before" in merged(2)
 
 
+@pytest.mark.slow
 def test_S40_past_versions(events, spark):
     versions = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in range(3)]
     assert [len(rows) for rows in versions] == [0, 4, 3]
@@ -484,6 +485,7 @@ def test_S16_rows_of_merges_whose_log_is_gone_are_not_taken_for_others(plain, sp
 # Races and deaths -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_S35_two_writers_at_once_lose_nothing(spark, name):
     table = TrinityTable.create(spark, name, "id INT, n INT", "id", using="parquet")
     table.upsert(frame(spark, "id INT, n INT", (1, 0))).execute()
@@ -563,6 +565,7 @@ def test_S34_a_refused_merge_leaves_no_rows(events, spark):
     assert (events.version, stored(events, spark), staged(events)) == (2, 5, [])
 
 
+@pytest.mark.slow
 def test_S35_a_merge_that_others_have_overtaken_leaves_no_rows(events, spark, at_point):
     def overtake():
         upsert(TrinityTable.forName(spark, events.path), spark, (1, 40, "theirs", False))

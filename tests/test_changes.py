@@ -442,6 +442,7 @@ def pairs(last: int, number: int) -> set[tuple[int, int]]:
     return {(number % 3, last), (last - 3, last), (1, last - 1 - number % 3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", quickly(range(9), [0, 1, 5]))
 def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, spark, tmp_path, monkeypatch):
     if number % 2:
@@ -459,6 +460,7 @@ def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, sp
         assert not renderDifference(states[last].model.live(), rows, own.primaryKey)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", quickly([2, 5], [2]))
 def test_S41_without_net_the_engine_agrees_with_the_interpreter_step_by_step(number, spark, tmp_path):
     table, states = chain(spark, tmp_path, number)
@@ -471,6 +473,7 @@ def test_S41_without_net_the_engine_agrees_with_the_interpreter_step_by_step(num
     assert not renderDifference(steps, found, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
 def test_S41_in_the_interpreter_changes_lead_from_one_state_to_the_other(number):
     for case in lanes_of(program(number), 10, number):

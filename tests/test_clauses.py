@@ -264,6 +264,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.slow
 def test_type_checkers_refuse_illegal_chains(tmp_path):
     api = pytest.importorskip("mypy.api")
     program = tmp_path / "chains.py"

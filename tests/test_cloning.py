@@ -85,6 +85,7 @@ def clone_of(table: TrinityTable) -> TrinityTable:
 # Everything goes along ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_S40a_a_clone_is_the_table_with_all_that_its_rows_do_not_show(spark, tmp_path):
     settings = {TOMBSTONE_RETENTION_HOURS: "0", FOLD_AFTER_BATCHES: "none"}
     table = new_table(spark, tmp_path, properties=settings, comment="of orders")
@@ -286,6 +287,7 @@ class GoesOnInAClone(Life):
         self.first = self.table.version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [*QUICK[:3], *(pytest.param(n, marks=pytest.mark.long) for n in range(200, 230))])
 def test_S40a_versions_in_a_clone_are_the_interpreters(number, spark, tmp_path):
     life = GoesOnInAClone(spark, tmp_path, number)

@@ -190,6 +190,7 @@ def texts(spark, tmp_path):
     return fill(table, spark, [("A", 1, "old", None), ("B", 1, "old", None)])
 
 
+@pytest.mark.slow
 def test_S7a_collated_source_columns_are_the_text_they_hold_on_every_path(spark, texts, collated):
     """Paired by name, the key is compared exactly: 'a' is not 'A', and 'B' is 'B'."""
     runs = on_every_path(texts, lambda t: t.upsert(collated), spark)

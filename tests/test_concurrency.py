@@ -282,10 +282,12 @@ def check_nothing_is_lost(table: TrinityTable, writers: int, rounds: int) -> Non
     assert len(batch_directories(table)) == 1
 
 
+@pytest.mark.slow
 def test_s35_writers_in_several_processes_lose_nothing(spark, tmp_path):
     check_many_writers(spark, tmp_path, spark, writers=3, rounds=2)
 
 
+@pytest.mark.slow
 def test_s35_S38a_writers_in_several_processes_fold_each_others_batches(spark, tmp_path):
     """There is a fold for certain: if there was none before, the last merge finds all batches and no other commit."""
     table = fill(new_table(spark, tmp_path, COUNTERS, properties=MANY), spark, [(0, 0, "shared")])

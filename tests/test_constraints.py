@@ -49,6 +49,7 @@ def alter(table: TrinityTable, call: str, *arguments: Any) -> tuple[str, ...]:
 # Checks -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_S45_a_merge_with_a_row_that_breaks_a_check_is_refused_whole_on_every_path(stock, spark):
     assert alter(stock, "addCheck", "enough", "n >= 0 -- of each") == (
         "CHECK enough (n >= 0 -- of each) is a constraint",
@@ -507,6 +508,7 @@ def ruled_lanes(number: int) -> Verdicts:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.generated
 @pytest.mark.parametrize("number", [1, 2, 6, *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 50))])
 def test_S45_S46_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, tmp_path):
@@ -522,6 +524,7 @@ def test_S45_S46_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
         pytest.fail(f"program {number}, {text}\n{as_text(case)}")
 
 
+@pytest.mark.slow
 @pytest.mark.generated
 def test_S45_the_engine_refuses_what_the_interpreter_refuses(spark, tmp_path):
     pairs = [(case, error) for number in (1, 2, 6) for case, error in ruled_lanes(number).refused]

@@ -159,6 +159,7 @@ def test_S38_a_compaction_of_a_small_table_is_one_job_and_another_is_none(spark,
     assert jobs.count == 0
 
 
+@pytest.mark.slow
 def test_S38b_a_compaction_samples_keys_writes_segments_and_looks_through_each(spark, tmp_path):
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(id, 3) for id in range(590, 620)])

@@ -405,6 +405,7 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, noth
     check_next_writer_and_vacuum(spark, table, expected.rows)
 
 
+@pytest.mark.slow
 def test_an_operation_that_was_killed_can_be_repeated(spark, before, after):
     """Purge most of all: what it had not yet deleted goes when it is called again."""
     table = copy_of(before, spark)

@@ -62,6 +62,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_s33_a_full_disk_refuses_the_batch_and_keeps_the_table(spark, small_disk):
     table = fill(new_table(spark, small_disk, COLUMNS), spark, [(1, "a")])
     large = spark.range(400_000).selectExpr("CAST(id AS INT) AS id", "sha2(CAST(id AS STRING), 256) AS v")

@@ -209,6 +209,7 @@ def test_engine_agrees_with_DuckDB_in_many_more_merges(number, spark, tmp_path):
     check(number, spark, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(200, 212))
 def test_interpreter_agrees_with_DuckDB(number):
     """Without Spark, and so with many more programs."""

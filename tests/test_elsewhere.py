@@ -507,6 +507,7 @@ def test_S16_orc_files_are_read_by_Spark_and_refused_by_others(spark, tmp_path):
 # Columns that change --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_S43_renamed_added_dropped_and_wider_columns(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, ts INT, a STRING, b STRING, n TINYINT, f FLOAT", watermarkKey="ts")
     merge_into(table, spark, [(1, 1, "a1", "b1", 1, 1.1), (2, 1, "a2", "b2", 2, 2.5), (3, 1, "a3", "b3", 3, None)])

@@ -13,6 +13,7 @@ from helpers import assertRows
 pytestmark = pytest.mark.generated
 
 
+@pytest.mark.slow
 def test_three_days_of_flights_are_what_the_data_set_says(spark, tmp_path, capsys):
     assert flights_cdc.run(spark, days=3, path=str(tmp_path / "flights"))
     printed = capsys.readouterr().out
@@ -25,6 +26,7 @@ def test_three_days_of_flights_are_what_the_data_set_says(spark, tmp_path, capsy
     assert "boarding" not in after  # late corrections lose
 
 
+@pytest.mark.slow
 def test_flights_demo_shows_the_rows_that_are_wrong(spark, tmp_path, capsys):
     flights = flights_cdc.load_flights(spark, tmp_path)
     expected = flights_cdc.expected_rows(flights, days=1).limit(100).cache()
@@ -43,6 +45,7 @@ def test_flights_demo_refuses_a_path_that_exists(tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_customers_keep_their_history(spark, tmp_path, capsys):
     assert customers_scd2.run(spark, str(tmp_path / "customers"))
     printed = capsys.readouterr().out
@@ -50,6 +53,7 @@ def test_customers_keep_their_history(spark, tmp_path, capsys):
     assert "such as the date from which a row holds (valid_from)" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constant", "careless", "lost"),
     [
@@ -68,6 +72,7 @@ def test_customers_history_is_wrong_where_the_merge_is_careless(
 # An outbox in a database ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_outbox_in_a_database_is_read_and_merged(spark, tmp_path, capsys):
     assert external_jdbc.run(spark, str(tmp_path / "orders"))
     printed = capsys.readouterr().out
@@ -101,6 +106,7 @@ def extracts(spark):
     ]
 
 
+@pytest.mark.slow
 def test_airports_of_three_extracts_have_the_versions_that_these_tell_of(spark, tmp_path, capsys, extracts):
     assert airports_history.run(spark, extracts, str(tmp_path / "airports"))
     printed = capsys.readouterr().out

@@ -122,6 +122,7 @@ def test_H11_structs_and_maps_are_compared_by_what_they_hold(spark, tmp_path):
     assert table.snapshot(spark.sql(rows.replace("'y', 2", "'y', 3")), at=3).execute().rowsAppended == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("history", [False, True])
 def test_H11_S22_an_extract_may_lack_a_column_that_came_later(spark, tmp_path, history):
     table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=history)

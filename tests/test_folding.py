@@ -87,6 +87,7 @@ def test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them(snapshot,
     assert batches_to_fold(snapshot) == snapshot.batches[where]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("large", [0, 12], ids=["small merges only", "a large one after every twelve"])
 def test_S38a_what_is_written_again_is_little_beside_what_was_appended(seed, large):

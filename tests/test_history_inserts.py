@@ -237,6 +237,7 @@ def remembering_program(number):
     return next(c for c in cases if any(a.replaces_target for clause in c.clauses for a in clause.actions))
 
 
+@pytest.mark.slow
 @pytest.mark.generated
 @pytest.mark.parametrize("number", quickly(PROGRAMS, {5, 12, 13}))
 def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, spark, tmp_path):
@@ -398,6 +399,7 @@ def count_up(spark, table, rounds):
         merge.insertHistoryExpr({"id": "id", "n": "n"}, past).execute()
 
 
+@pytest.mark.slow
 def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_path):
     table = fill(new_table(spark, tmp_path, "id INT, n INT"), spark, [(0, 0), (1, 0)])
     past = TrinityTable.create(spark, f"{table.path}-past", "id INT, n INT", primaryKey=["id", "n"])
@@ -457,6 +459,7 @@ def test_S27_a_merge_stands_whose_rows_cannot_be_written(table, changes, past, a
     assert "abandonRedo" in result.hint
 
 
+@pytest.mark.slow
 def test_S27_tables_that_owe_each_other_rows(spark, table, changes, past, at_point):
     left_owing(table, changes, past, at_point)
     fill(past, spark, [(9, 9, "z", "here")])

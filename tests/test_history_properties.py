@@ -246,6 +246,7 @@ def check_life(life: Life) -> None:
     life.check_changes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", QUICK)
 def test_H2_H6_versions_are_the_interpreters_whatever_happens_to_the_table(number, spark, tmp_path):
     check_life(Life(spark, tmp_path, number))

@@ -123,6 +123,7 @@ def in_segments(monkeypatch):
     monkeypatch.setattr(tiling, "_PAYS", 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", [only_landed, landed_and_read])
 def test_H6_S38b_so_does_one_that_leaves_keys_pending(spark, tmp_path, at_point, in_segments, meanwhile):
     base = [(i, 0, "base", False) for i in range(10, 900)]
@@ -140,6 +141,7 @@ def test_H6_S38b_so_does_one_that_leaves_keys_pending(spark, tmp_path, at_point,
     check(table, base, FIRST, many, SECOND, THIRD, FOURTH, FIFTH)
 
 
+@pytest.mark.slow
 def test_H6_S39_a_vacuum_beside_takes_no_archive_that_is_needed(spark, tmp_path, at_point):
     table = remembering(spark, tmp_path, FIRST, SECOND)
     table.compact()
@@ -154,6 +156,7 @@ def test_H6_S39_a_vacuum_beside_takes_no_archive_that_is_needed(spark, tmp_path,
     check(table, *ALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["purge beside compaction", "compaction beside purge"])
 def test_H7_a_purged_key_is_in_no_archive_whoever_comes_first(spark, tmp_path, at_point, order):
     table = remembering(spark, tmp_path, FIRST, SECOND)
@@ -338,6 +341,7 @@ def test_H11_S35_an_extract_is_compared_again(spark, tmp_path, at_point):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [20, 30])
 def test_H11_S35_two_late_extracts_at_once_are_as_one_after_the_other(spark, tmp_path, at_point, first):
     extracts = {20: [(1, "b"), (2, "x")], 30: [(1, "a"), (3, "n")]}

@@ -104,6 +104,7 @@ def test_H11_S29_blanks_that_are_not_stored_are_no_difference(spark, tmp_path):
     assert table.versions(keys=["k"]).count() == 2
 
 
+@pytest.mark.slow
 def test_H11_nested_values_are_equal_where_they_are(spark, tmp_path):
     has_variant = spark.version >= "4"
     columns = "s STRUCT<a: INT, b: ARRAY<STRING>>, m MAP<STRING, STRUCT<x: DOUBLE>>, l ARRAY<MAP<STRING, INT>>"
@@ -176,6 +177,7 @@ def test_H5_asOf_takes_moments_of_every_type(spark, tmp_path, kind):
         table.asOf(b"?" if kind != "BINARY" else None)
 
 
+@pytest.mark.slow
 def test_H5_moments_around_a_change_of_clocks_whatever_the_time_zone(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, ts TIMESTAMP, v STRING", watermarkKey="ts", history=True)
     with session_with(spark, session__timeZone="America/Los_Angeles"):  # clocks go back from 2:00 to 1:00
@@ -210,6 +212,7 @@ INNER = [
 ]
 
 
+@pytest.mark.slow
 def test_H9_H12_columns_may_be_called_as_the_engine_calls_its_own(spark, tmp_path):
     columns = ", ".join(f"{name} STRING" for name in INNER)
     table = new_table(spark, tmp_path, f"k0 INT, t INT, {columns}", primaryKey="k0", watermarkKey="t", history=True)
@@ -242,6 +245,7 @@ def test_H9_H12_columns_may_be_called_as_the_engine_calls_its_own(spark, tmp_pat
 ODD = ["a.b", "c`d", "e'f\"g", "zé ü"]
 
 
+@pytest.mark.slow
 def test_H5_H11_names_with_dots_quotes_and_backticks(spark, tmp_path):
     columns = "`a.b` STRING, `c``d` STRING, `e'f\"g` STRING, `zé ü` STRING"
     schema = f"`i.d` INT, `t``s` INT, {columns}, `del.x` BOOLEAN"
@@ -323,6 +327,7 @@ def test_H5_S37_tables_without_rows_tell_nothing(spark, tmp_path):
         assert table.version == 0
 
 
+@pytest.mark.slow
 def test_H6_H11_whatever_the_session_is_set_to(spark, tmp_path):
     unusual = {
         "ansi__enabled": "false",

@@ -894,6 +894,7 @@ def test_replaying_a_batch_of_events_changes_nothing(data):
         assert model.live() == before
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
 @given(merge_cases())
 def test_counts_agree_with_what_readers_see_and_refused_merges_change_nothing(case):

@@ -125,6 +125,7 @@ def test_S18_source_without_any_key_looks_nothing_up(spark, tmp_path):
         assert run.rows == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_S31_key_of_another_type_than_the_column_is_found(spark, tmp_path):
     table = new_table(spark, tmp_path, "k INT, n INT", primaryKey="k")
     table.upsert(spark.sql("SELECT * FROM VALUES (2, 1), (10, 1) AS t(k, n)")).execute()

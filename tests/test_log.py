@@ -330,6 +330,7 @@ def write(table: CommitLog, name: str, commits: int, fault: str = "") -> subproc
     return subprocess.Popen([sys.executable, "-c", WRITER, path, name, str(commits)], env=environment)
 
 
+@pytest.mark.slow
 def test_s33_s35_writers_in_several_processes_lose_nothing(tmp_path: Path) -> None:
     table, _ = create(tmp_path, interval=10)
     each = 40 if isinstance(tmp_path, Path) else 5
@@ -363,6 +364,7 @@ POINTS = [
 BEFORE = {"create.written", "commit.before"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
     table, base = create(tmp_path, interval=5)
@@ -385,6 +387,7 @@ test_log.create(test_log.place_of(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [*filesystem.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
 def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}

@@ -56,6 +56,7 @@ def stored_keys(table: TrinityTable) -> list[list[int]]:
 # Compaction -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
     table = fill(
         new_table(spark, tmp_path),
@@ -77,6 +78,7 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
     assert str(result).startswith("version 4: 3 batches became one base of 4 rows; 4 rows removed")
 
 
+@pytest.mark.slow
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(rewriting, "UNSHUFFLED_BYTES", 0)
     table = new_table(spark, tmp_path, "id INT, v STRING", properties={SEGMENT_BYTES: "1000"})
@@ -646,6 +648,7 @@ def all_files_hold(table: TrinityTable, text: str) -> list[str]:
     return [f.path for f in files if text in str(spark.read.parquet(f.path).collect())]
 
 
+@pytest.mark.slow
 @pytest.mark.generated  # small batches are one file each
 def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
     table = new_table(spark, tmp_path, "id STRING, ts INT, v STRING", watermarkKey="ts")
@@ -671,6 +674,7 @@ def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
     assert str(result).startswith("version 6: 2 keys purged, 2 rows removed, 2 files rewritten, 5 deleted")
 
 
+@pytest.mark.slow
 def test_a_purged_key_does_not_come_back(spark, tmp_path):
     table = new_table(spark, tmp_path, "id STRING, ts INT, v STRING", watermarkKey="ts")
     fill(table, spark, [("ann", 10, "a"), ("bob", 10, "a")])

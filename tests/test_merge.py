@@ -567,6 +567,7 @@ def test_S21_update_and_insert_in_one_clause_keep_history(spark, tmp_path):
         assert run.result.perClause == (1, 1)
 
 
+@pytest.mark.slow
 def test_S21_delete_with_several_inserts(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
     for run in on_every_path(
@@ -697,6 +698,7 @@ def test_S30a_a_moved_key_is_one_update(moves):
         assert run.result.rowsAppended == 7  # and the tombstones of 3 and 4
 
 
+@pytest.mark.slow
 def test_S24_key_moved_onto_a_row_deleted_by_the_same_merge(spark, events):
     source = frame(spark, CHANGES, (1, 20, "", "D", None), (2, 20, "", "M", None))
     for run in on_every_path(
@@ -743,6 +745,7 @@ def test_S25_move_onto_a_live_key_is_refused_on_every_path(spark, events):
             events.merge(source).whenMatched().updateExpr({"id": "target.id + 1"})._on_path(path).execute()
 
 
+@pytest.mark.slow
 def test_S25_key_that_the_same_merge_frees_may_be_taken_by_an_insert(spark, events):
     source = frame(spark, CHANGES, (1, 20, "", "D", None), (2, 20, "", "M", None), (50, 20, "x", "I", None))
 
@@ -803,6 +806,7 @@ def test_S24_a_row_that_moves_is_changed_by_nothing_else(spark, events):
         merge.execute()
 
 
+@pytest.mark.slow
 def test_S24_the_same_move_may_be_delivered_twice(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20), (1, 20))
     for run in on_every_path(events, lambda table: table.merge(source).whenMatched().updateExpr({"id": 21}), spark):
@@ -819,6 +823,7 @@ def test_S9_the_tombstone_that_a_move_leaves_is_bare(spark, events):
         assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, None, True, "delete")])
 
 
+@pytest.mark.slow
 def test_S25_an_update_that_writes_a_tombstone_frees_its_key_for_an_insert(spark, events):
     source = frame(spark, CHANGES, (1, 20, "", "D", None), (50, 20, "new", "I", None))
 

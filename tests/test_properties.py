@@ -135,12 +135,14 @@ def in_segments(monkeypatch):
     monkeypatch.setattr(tiling, "_PAYS", 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 6])
 def test_S38_compaction_at_any_point_changes_nothing_for_readers_and_merges(number, spark, tmp_path):
     compacted = {2: {1}, 6: {1, 3}}[number]
     check_merged(verdicts(number).merged, f"{number} compacted", spark, tmp_path, compacted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, 6])
 def test_S38b_compaction_of_a_part_changes_nothing_for_readers_and_merges(number, spark, tmp_path, in_segments):
     compacted = {3: {1, 2}, 6: {1, 2, 3}}[number]
@@ -150,6 +152,7 @@ def test_S38b_compaction_of_a_part_changes_nothing_for_readers_and_merges(number
 FOLDED = {1: {2, 3}, 2: {3}, 4: {2}, 6: {3}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", FOLDED)
 def test_S38a_folding_at_any_point_changes_nothing_for_readers_and_merges(number, spark, tmp_path):
     folded = FOLDED[number]
@@ -168,6 +171,7 @@ def test_S36_a_replayed_transaction_changes_nothing(number, spark, tmp_path):
     assert traces_of(table) == before
 
 
+@pytest.mark.slow
 def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
     events = events_of(STREAMS, 100)
     table, batches = event_table(spark, tmp_path), delivered(events, 3, 100)
@@ -200,6 +204,7 @@ def test_S13_S18_events_give_the_same_table_in_any_order_and_batching(how, spark
     assertRows(table, survivors(events))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_S13_rows_with_watermarks_read_the_same_in_any_order_and_batching(number, spark, tmp_path):
     definition, lanes = watermarked_rows(LANES, number)

@@ -215,6 +215,7 @@ def test_S39b_it_gives_up_if_such_rows_are_written_faster_than_they_are_erased(s
 # Whatever happened ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(10, 40))])
 def test_S39b_no_file_fulfils_the_condition_afterwards_and_other_keys_are_as_they_were(spark, tmp_path, number):
     chance, names = random.Random(number), ["ann", "bob", "cid", "dan", None]

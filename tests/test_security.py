@@ -72,6 +72,7 @@ def rotations() -> list:
     return [pytest.param(i, marks=[] if i % 10 == 0 else [pytest.mark.long], id=NAMES[i]) for i in range(len(NAMES))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("roles", rotations(), indirect=True)
 def test_no_column_name_breaks_out_of_an_expression(spark, tmp_path, roles):
     key, watermark, tombstone, value, *others = roles
@@ -202,6 +203,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.slow
 def test_paths_mean_what_they_say_and_nothing_beside_them_is_touched(spark, tmp_path):
     """A pattern in a table's path must neither read nor remove what it would match."""
     decoys = {name: tmp_path / name for name in ("sales2", "star1", "a", "b", "whatx")}

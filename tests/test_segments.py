@@ -314,6 +314,7 @@ def some_rows(chance: random.Random) -> list[tuple[Any, ...]]:
     return [row(id, chance.randrange(2, 9), chance.random() < 0.2) for id in ids]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 40))])
 def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spark, tmp_path, monkeypatch):
     chance = random.Random(seed)
@@ -371,6 +372,7 @@ def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(sp
     check_tiled(table)
 
 
+@pytest.mark.slow
 def test_S40_versions_before_and_after_can_be_read_and_restored(spark, tmp_path):
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(id, 3) for id in range(590, 620)])

@@ -97,6 +97,7 @@ def test_S13_what_is_too_much_to_be_sent_is_shuffled(spark, tmp_path, monkeypatc
     assertRows(table.toDF(), sent)
 
 
+@pytest.mark.slow
 def test_H2_versions_of_a_table_with_too_much_to_be_sent(spark, tmp_path, monkeypatch):
     """Read and compacted either way, the versions are the same."""
     found = []

@@ -1,7 +1,7 @@
 """The session's settings decide neither which rows a table holds nor what is stored (S7, S8, S13, S31).
 
 A differential: the same life of a small table under each of many settings, against the defaults. Values are chosen so that
-whatever rounds, shifts, rebases, pads or re-encodes shows. `make test` runs settings together that have nothing to do with each
+whatever rounds, shifts, rebases, pads or re-encodes shows. `make test-all` runs settings together that have nothing to do with each
 other; `make test-long` runs each one alone, too.
 """
 
@@ -259,6 +259,7 @@ def assert_as_usual(spark, tmp_path, usual, settings, file_format):
         assert (missing, surplus) == ([], []), f"{stage}: expected and actual rows differ"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "file_format"),
     [pytest.param(settings, "parquet", id=name) for name, settings in TOGETHER.items()]

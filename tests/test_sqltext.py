@@ -43,6 +43,7 @@ UNGUARDED = [
 GUARDED = [re.sub(r"\b(given\.value|text)\b", "as_sql(text)", call) for call in UNGUARDED[:-1]]
 
 
+@pytest.mark.slow
 def test_raw_text_is_a_type_error_wherever_SQL_is_built_and_guarded_text_is_none(tmp_path):
     api = pytest.importorskip("mypy.api")
     lines = [*PREAMBLE.splitlines(), *(f"    {call}" for call in [*UNGUARDED, *GUARDED])]

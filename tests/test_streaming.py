@@ -65,6 +65,7 @@ def check_exactly_once(spark, table: TrinityTable, feed: Counter) -> None:
     assert dict(live_rows(TrinityTable.forPath(spark, table.path))) == dict(feed)
 
 
+@pytest.mark.slow
 def test_s36_a_stream_killed_before_and_after_its_commit_counts_each_batch_once(spark, tmp_path, feed):
     """Killed after the commit, Spark does not know that the batch is done and repeats it; killed before, it must."""
     table = new_table(spark, tmp_path, "id INT, n INT")
@@ -76,6 +77,7 @@ def test_s36_a_stream_killed_before_and_after_its_commit_counts_each_batch_once(
     check_exactly_once(spark, table, feed)
 
 
+@pytest.mark.slow
 def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_path, feed):
     """Killed before its fold is committed and after it: the replay finds its marker, though its own batch is gone."""
     table = new_table(spark, tmp_path, "id INT, n INT", properties={FOLD_AFTER_BATCHES: "2"})
@@ -89,6 +91,7 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
     check_exactly_once(spark, table, feed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", quickly(["split.moved", "compact.staged", "stage.synced"], ["compact.staged", "stage.synced"])
 )
@@ -144,6 +147,7 @@ def run_stream(spark, table, directory, checkpoint, on_result=None, app_id="feed
     return str(query.id)
 
 
+@pytest.mark.slow
 def test_S36a_a_stream_with_a_new_checkpoint_directory_is_refused_and_loses_nothing_silently(spark, tmp_path):
     table, results = new_table(spark, tmp_path, "id INT, n INT"), tmp_path / "results"
     (tmp_path / "feed").mkdir()

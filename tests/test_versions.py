@@ -150,6 +150,7 @@ def together(scenarios: Sequence[Scenario]) -> list[list[dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folding", ["none", "1"])
 @pytest.mark.parametrize("which", BY_TABLE)
 def test_H2_H6_versions_of_rows_before_and_after_maintenance(spark, tmp_path, which, folding):

@@ -1,6 +1,6 @@
 """Goes on exploring for as long as it is told: ``make simulate`` (``ARGS="--seconds 3600"``).
 
-Scenarios are explored whole first, with one more thing that may go wrong than ``make test`` lets; then at random, larger ones,
+Scenarios are explored whole first, with one more thing that may go wrong than ``make test-all`` lets; then at random, larger ones,
 until the time is up. Prints what it has seen. A schedule that breaks a promise is printed, with the seed that leads to it again.
 """
 

@@ -116,7 +116,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.ui.explainMode": "simple",  # of every query, in an UI that nobody sees
-        "spark.sql.ui.retainedExecutions": "10",  # what there would be to show fills the heap
+        "spark.sql.ui.retainedExecutions": "30",  # what there would be to show fills the heap
         "spark.ui.enabled": "false",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",

@@ -176,3 +176,79 @@ def test_S38b_a_compaction_samples_keys_writes_segments_and_looks_through_each(s
         len(base_of(table)) - result.segmentsKept
     )  # what is pending lies in one segment, as is known without a count
     assert jobs.count == (3 + 2 * written if written > 1 else 1)
+
+
+# Jobs as the page counts them -----------------------------------------------------------------------------------------
+
+
+def actions(spark):
+    """The numbers of Spark's SQL executions that have run a job, but for those that others have begun."""
+    SparkContext.getOrCreate()._jsc.sc().listenerBus().waitUntilEmpty()
+    found = spark._jsparkSession.sharedState().statusStore().executionsList()
+    some = (found.apply(i) for i in range(found.size()))
+    return {e.executionId() for e in some if e.jobs().size() and e.rootExecutionId() == e.executionId()}
+
+
+def source_of(changes):
+    return changes().selectExpr("id", "ts", "v", "op = 'D' AS deleted")
+
+
+def with_history_insert(table, changes):
+    past = TrinityTable.create(
+        changes().sparkSession, f"{table.path}-past", "id INT, v STRING, ts INT", "id", watermarkKey="ts"
+    )
+    merge = table.alias("A").merge(changes().alias("B"), "A.id = B.id").whenMatched()
+    updated = merge.updateExpr({"v": "B.v", "ts": "B.ts"})
+    return updated.insertHistoryExpr({"id": "A.id", "v": "A.v", "ts": "A.ts"}, past).execute()
+
+
+CALLS = {
+    "changes": (0, lambda t, c: t.changes(0)),
+    "changesSince": (0, lambda t, c: t.changesSince(t, "feed")),
+    "versions": (0, lambda t, c: t.versions()),
+    "versions of keys": (2, lambda t, c: t.versions(keys=[1])),
+    "asOf": (0, lambda t, c: t.asOf(15)),
+    "why": (2, lambda t, c: t.why(1)),
+    "sqlFor": (0, lambda t, c: t.sqlFor("duckdb")),
+    "export": (1, lambda t, c: t.export(f"{t.path}-exported")),
+    "clone": (0, lambda t, c: t.clone(f"{t.path}-clone")),
+    "history": (0, lambda t, c: t.history()),
+    "health": (1, lambda t, c: t.health()),
+    "alter": (0, lambda t, c: t.alter().addColumn("n", "INT").execute()),
+    "alter with a constraint": (1, lambda t, c: t.alter().addCheck("positive", "id >= 0").execute()),
+    "restore": (0, lambda t, c: t.restore(1)),
+    "vacuum": (0, lambda t, c: t.vacuum()),
+    "purge of a key in one batch": (7, lambda t, c: t.purge([3])),
+    "purge of a key in two batches": (8, lambda t, c: t.purge([1])),
+    "purge of a key in none": (6, lambda t, c: t.purge([1000])),
+    "purgeWhere without a row": (2, lambda t, c: t.purgeWhere("v = 'nowhere'")),
+    "purgeWhere": (1 + 7, lambda t, c: t.purgeWhere("id = 3")),
+    "upsert": (1, lambda t, c: t.upsert(source_of(c)).execute()),
+    "insert, the first of several": (
+        2,
+        lambda t, c: t.insert(source_of(c), deduplicate=True, orderBy="v").execute(),
+    ),
+    "deleteWhere": (1, lambda t, c: t.deleteWhere("id < 5").execute()),
+    "history inserts": (2 + 4, with_history_insert),
+    "applyChanges": (1, lambda t, c: t.applyChanges(source_of(c)).execute()),
+    "applyChanges that leaves nulls": (
+        1,
+        lambda t, c: t.applyChanges(source_of(c), ignoreNullUpdates=True).execute(),
+    ),
+    "snapshot": (3, lambda t, c: t.snapshot(c().select("id", "v"), at=40).execute()),
+    "compact": (1, lambda t, c: t.compact()),
+    "compact with history": (2, lambda t, c: t.compact()),
+}
+OF_HISTORY = ("versions", "versions of keys", "asOf", "compact with history", "applyChanges that leaves nulls")
+
+
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_submit_as_many_jobs_as_the_page_says(spark, table, changes, tmp_path, call):
+    history = {"history": True} if call in OF_HISTORY else {}
+    own = new_table(spark, tmp_path, **history)
+    fill(own, spark, [(i, 10, "a", False) for i in range(50)], [(1, 20, "b", False), (2, 20, None, True)])
+    expected, make = CALLS[call]
+    before = actions(spark)
+    make(own, changes)
+    assert len(actions(spark) - before) == expected

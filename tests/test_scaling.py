@@ -218,12 +218,14 @@ def _pruning_seconds(spark):
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
-def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monkeypatch):
+@pytest.mark.parametrize("kind", ["keyed lookup", "mixed"])
+def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monkeypatch, kind):
+    add, path = MERGES[kind]
     rules = spark._jvm.org.apache.spark.sql.catalyst.rules.RuleExecutor
     source, seconds = _rows(spark, 30, 90, 20, COLUMNS), []
     for n in (3, 3, 13):  # what is loaded for the first is not counted
         rules.resetMetrics()
-        _sizes(spark, monkeypatch, reading(_merge(tables(), source), n))
+        _sizes(spark, monkeypatch, add(_merge(tables(), source), n), path)
         seconds.append(_pruning_seconds(spark))
     assert seconds[-1] < max(10 * seconds[1], 1.0)
 

@@ -174,7 +174,7 @@ def test_S38b_keys_whose_order_is_not_kept_have_a_base_of_one_batch(spark, tmp_p
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("STRING", "concat(repeat('x', 50), id % 7, 'é', id)"),
+        pytest.param("STRING", "concat(repeat('x', 50), id % 7, 'é', id)", id="long text"),
         ("DATE", "date_from_unix_date(CAST(id AS INT) - 200000)"),
         ("TIMESTAMP", "timestamp_micros(id * 1234567 - 1000000000)"),
         ("DECIMAL(20, 3)", "CAST(id - 300 AS DECIMAL(20, 3)) / 8"),

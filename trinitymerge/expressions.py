@@ -161,9 +161,7 @@ def opaque(value: Sql) -> Sql:
 def count_where(condition: str) -> str:
     """The number of rows for which a condition is true, as SQL.
 
-    Not ``count_if``: Spark 4 computes the condition of each of those as a column of its own below the aggregate, and what it
-    then infers from these columns doubles with every one that occurs in a ``CASE`` below: the time to optimize a merge would
-    double with every clause.
+    Not ``count_if``: Spark 4 computes the condition of each of those as a column of its own below the aggregate.
     """
     return f"count(CASE WHEN {condition} THEN 1 END)"
 

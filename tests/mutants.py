@@ -195,7 +195,9 @@ MUTANTS = (
         "merge/compile/settling.py",
         "withheld = or_else(LATE, FALSE)",
         "withheld = FALSE",
-        ["test_properties.py::test_S31_engine_agrees_with_the_interpreter_and_preview_on_every_sound_path[3]"],
+        [
+            "test_late_changes.py::test_S21a_a_late_change_leaves_a_type_2_dimension_with_one_current_row_for_each_customer"
+        ],
     ),
     Mutant(
         "beside a late move inserts are written all the same (S21a, S24)",
@@ -920,7 +922,7 @@ MUTANTS = (
         "statements/running.py",
         'table.deleteWhere("true" if statement.condition is None',
         'table.deleteWhere("false" if statement.condition is None',
-        ["test_sql.py::test_S32a_updates_and_deletes_are_shorthands_of_the_chain"],
+        ["test_sql.py::test_S32a_updates_and_deletes_are_shorthands_of_the_chain[DELETE FROM events-<lambda>]"],
     ),
     Mutant(
         "what comes too late is remembered (S27)",
@@ -934,7 +936,7 @@ MUTANTS = (
         "paying.py",
         "    merge.withTransaction(redo.marker, redo.since_ms).execute()",
         "    merge.execute()",
-        ["test_history_inserts.py::test_S36_two_that_finish_at_once_write_the_rows_once"],
+        ["test_history_inserts.py::test_S36_two_that_finish_at_once_write_the_rows_once[validate.done]"],
     ),
     Mutant(
         "a merge commits what another table could not take (S27, S34)",
@@ -948,7 +950,7 @@ MUTANTS = (
         "paying.py",
         "    if not snapshot.redo:\n        return snapshot",
         "    if snapshot.redo:\n        return snapshot",
-        ["test_history_inserts.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left"],
+        ["test_history_inserts.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left[merge]"],
     ),
 )
 

@@ -90,7 +90,7 @@ WITHOUT_SPARK = [
     "elsewhere.query",
     "storage.applying",
     "storage.attempts",
-    "storage.batches",
+    "storage.batch",
     "storage.clock",
     "storage.directories",
     "storage.entries",

@@ -89,7 +89,8 @@ class FedTable(TableWithAPast):
 
         Args:
             source: the rows.
-            columns: take only these, besides the primary key; the others keep their value, and are null in new rows.
+            columns: take only these, besides the primary key; the others keep their value, and in new rows have their
+                default, or are null.
             exceptColumns: or all but these.
             ignoreNulls: true, or columns: where the source has null, the stored value stays.
             onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).

@@ -78,7 +78,7 @@ def _paid(store: Backend, result: MergeResult, after: Snapshot | None) -> str:
 
 
 def before_attempt(store: Backend) -> Snapshot:
-    """The newest version of a table, once it owes nothing more.
+    """The newest version of a table, once what it owes to other tables is paid, as far as it is due (:func:`pay`).
 
     Raises:
         UnfinishedMergeError: as :func:`pay`.

@@ -58,12 +58,12 @@ def history_retention_hours(properties: Mapping[str, str]) -> float | None:
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
-    """With more merges pending than this a merge compacts the table; None means never."""
+    """With more merges pending than this a merge compacts the table; None means never. What a compaction has left counts as one."""
     return _unless_none(_positive, properties.get(COMPACT_AFTER_BATCHES, "none"))
 
 
 def fold_after_batches(properties: Mapping[str, str]) -> int | None:
-    """With more small batches pending than this a merge folds them (S38a); None means never.
+    """With more small batches pending than this a merge folds those for which it pays (S38a); None means never.
 
     Example:
         >>> fold_after_batches({}), fold_after_batches({FOLD_AFTER_BATCHES: "none"})

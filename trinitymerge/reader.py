@@ -140,10 +140,10 @@ def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None, wi
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return resolved(scan(batches), batches) if by_key else _latest(backend.spark, scan, batches, _OVERLAYS)
+    return resolved(scan(batches), batches) if by_key else _laid_over(backend.spark, scan, batches, _OVERLAYS)
 
 
-def _latest(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
+def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
     """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
     found = BaseAndDeltas.of(batches, spark) if overlays else None
     return resolved(scan(batches), batches) if found is None else _overlaid(spark, scan, found, overlays - 1)
@@ -230,7 +230,7 @@ class BaseAndDeltas:
 
     Attributes:
         base: the resolved batch or segments, or the oldest batch if its keys are unique.
-        deltas: what was committed after it.
+        deltas: what is pending beside it: committed after a base of one batch; of segments after those whose keys they have.
         deltas_win: no base row can be fresher than a delta row, by the batches' statistics.
     """
 
@@ -284,11 +284,11 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
 
 
 def _unreplaced(backend: Backend, found: BaseAndDeltas) -> DataFrame:
-    """The rows of base and deltas that no fresher row of the deltas replaces: one scan, and nothing is shuffled.
+    """The rows of base and deltas that no fresher row of their key replaces: all is scanned once, and nothing is shuffled.
 
-    Of the deltas, key, watermark and version are sent to where all is scanned. Where a base row may be fresher than a delta row, a
-    second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is there once in its batch,
-    so that of rows with one key just one is not older than another.
+    Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
+    fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is
+    there once in its batch, so that of rows with one key just one is not older than another.
     """
     definition = found.base.definition
     everything = attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches))
@@ -333,7 +333,7 @@ def _overlaid(
     """
     definition = overlay.base.definition
     base = scan(overlay.base).drop(VERSION)
-    deltas = _latest(spark, lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
+    deltas = _laid_over(spark, lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
     marks = _marks(deltas, overlay)
     fresher = FALSE
     if not overlay.deltas_win:

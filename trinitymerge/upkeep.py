@@ -35,8 +35,8 @@ class TableWithUpkeep(OpenedTable):
         it is (S38b): what has becomes one small batch, which reads lay over the base. So compaction costs what has changed.
 
         Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
-        another compaction, a restore or a purge. Tombstones of a table with a declared watermark stay for the table's
-        ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
+        another compaction, a restore, a purge or an alteration. Tombstones of a table with a declared watermark stay for the
+        table's ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
         until ``vacuum()``.
 
         A table of Iceberg's becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three

@@ -115,7 +115,7 @@ class SimulatedTable(ManagedBackend):
         self.files = machine
         self.path = PATH
         self.log = CommitLog(machine, PATH)
-        self._latest = None
+        self._newest = None
         self._ranges = KeptRanges(machine)
         self._whole = {}
 

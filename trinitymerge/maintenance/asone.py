@@ -43,7 +43,7 @@ def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:
             if why_not or not snapshot.batches:
                 return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
             try:
-                return _compacted(store, snapshot, forget, start)
+                return _compact(store, snapshot, forget, start)
             except ConcurrentCommitError:
                 continue
     skipped = f"others have committed meanwhile, {TRIES} times; here a compaction can go on top of nothing else"
@@ -62,7 +62,7 @@ def _why_not(store: Replacing, snapshot: Snapshot, forget: Forget) -> str:
     return "there is one base and nothing else"
 
 
-def _compacted(store: Replacing, snapshot: Snapshot, forget: Forget, start: float) -> CompactionResult:
+def _compact(store: Replacing, snapshot: Snapshot, forget: Forget, start: float) -> CompactionResult:
     definition = snapshot.definition
     with discarded_on_failure(store) as staged:
         written = rewrite(store, definition, snapshot.batches, forget)

@@ -1,7 +1,8 @@
 """What is done for a table without being asked: after a merge, as its properties say.
 
-Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. Whoever opens the
-table hands a merge ``paying.after_merge``, which calls :func:`looked_after`: merges know no maintenance themselves.
+Owns: the hint that maintenance would pay, and folding and compaction by a merge that finds too many batches. Calls
+that begin a merge hand it ``paying.after_merge`` (``feeding.py``), which calls :func:`looked_after`: merges know no maintenance
+themselves.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) ->
         return result
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
-        return _compacted(store, result, after)
-    return _folded(store, result, after) if isinstance(store, Maintained) else _hinted(result, after)
+        return _with_compaction(store, result, after)
+    return _with_fold(store, result, after) if isinstance(store, Maintained) else _hinted(result, after)
 
 
 def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
@@ -46,7 +47,7 @@ def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 
 
-def _compacted(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
+def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
         done = compacted(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
@@ -58,7 +59,7 @@ def _compacted(store: Replacing, result: MergeResult, after: Snapshot) -> MergeR
     return attrs.evolve(result, hint=f"compacted into version {done.version}", batches=batches)
 
 
-def _folded(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
+def _with_fold(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
     start, small = time.perf_counter(), batches_to_fold(after)
     if not small:
         return _hinted(result, after)

@@ -149,7 +149,7 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
             if snapshot.purged == before.purged:
                 raise
             break  # a purge has found its keys in what was to be committed, and removed that
-    why = "another compaction, restore or purge was committed meanwhile"
+    why = "another compaction, a restore, a purge or an alteration was committed meanwhile"
     return CompactionResult(version=snapshot.version, skipped=why)
 
 

@@ -40,7 +40,7 @@ def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
     """
     limit, size = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
     now = Batches.of(snapshot)
-    # A base of one batch may be small, too. Segments stay: they share no key with what is older than they are.
+    # A base of one batch, or of one segment, may be small, too. Of several segments none has a key of what is older than it.
     batches = now.pending if len(now.base) > 1 else now.batches
     if limit is None or sum(b.bytes < size and not b.base for b in batches) <= limit:
         return ()
@@ -68,13 +68,13 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
         replaces: as :func:`batches_to_fold` says.
 
     Returns:
-        The snapshot with the fold; None if others have replaced batches meanwhile, or a vacuum has taken the files: then
-        nothing was changed, and the next merge tries again.
+        The snapshot with the fold; None if others have replaced batches or the definition meanwhile, or a vacuum has taken the
+        files: then nothing was changed, and the next merge tries again.
     """
     start = time.perf_counter()
     try:
         with discarded_on_failure(backend) as staged:
-            commit = _folded(backend, snapshot, replaces, staged, start)
+            commit = _commit_of(backend, snapshot, replaces, staged, start)
             faults.fault("fold.staged")
             done = publish(backend, commit, snapshot, (OnlyAppends(),))
     except (ConcurrentCommitError, FilesVacuumedError):
@@ -83,7 +83,7 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
     return done
 
 
-def _folded(
+def _commit_of(
     backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
     """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""

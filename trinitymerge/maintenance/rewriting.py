@@ -28,7 +28,7 @@ from trinitymerge.storage.entries import Batch, now_ms
 from trinitymerge.tombstones import bare
 
 TARGET_FILE_BYTES = 64 << 20
-"""A new batch has about one file for so many bytes of the batches it replaces."""
+"""A new batch that stays whole has about one file for so many bytes of those it replaces; segments have files of their own."""
 
 UNSHUFFLED_BYTES, UNSHUFFLED_BATCHES = 16 << 20, 64
 """Up to this size one task reads, resolves and writes all of it, and nothing is shuffled: that needs no second stage."""
@@ -37,7 +37,7 @@ _MS_PER_HOUR = 3_600_000
 
 
 def wanted_files(batches: Sequence[Batch]) -> int:
-    """How many files the rows of some batches should be in."""
+    """How many files a batch that is made of some others, and stays whole, should have."""
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
@@ -200,7 +200,7 @@ def rewrite(
         replaces: batches of one snapshot, in commit order; whatever lies between them has none of these keys.
         forget: the tombstones to leave out.
         within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
-        files: about how many; by default as many as suit a batch that stays whole.
+        files: about how many. None, for a fold and where a table is compacted as one batch: by :func:`wanted_files`.
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]

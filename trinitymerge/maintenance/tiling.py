@@ -70,7 +70,7 @@ class Piece:
     Attributes:
         batches: whose rows they are.
         within: SQL over keys that is true of them.
-        files: about how many are written.
+        files: about how many are written: what is left is one.
         together: how many of them make a segment.
         is_base: nothing is older than these rows.
     """
@@ -214,7 +214,9 @@ class Tiling:
 def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: Forget) -> Work:
     """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
 
-    A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is.
+    A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is, unless too
+    much would be left in all, tombstones are overdue, it is small beside one that is written or lies between two, or nearly all
+    are written.
     """
     batches = Batches.of(snapshot)
     deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.current)
@@ -262,7 +264,7 @@ def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[in
 
 
 def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
-    """The places of neighbours that are rewritten together: with small ones beside them, and one between two of them.
+    """The places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
 
     Each run is a job that reads all that was committed since.
     """

@@ -257,7 +257,7 @@ class NotMatchedClause(_ClauseStart):
     """What ``whenNotMatched()`` returns: it takes exactly one insert (S21)."""
 
     def insertExpr(self, values: ExpressionMap) -> MergeBuilder:
-        """Inserts a row made from the map; columns not mentioned are null (S23).
+        """Inserts a row made from the map; columns not mentioned have their default, or are null (S23).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
@@ -268,8 +268,8 @@ class NotMatchedClause(_ClauseStart):
         """Inserts every target column from the source column of the same name (S23).
 
         Args:
-            exceptColumns: target columns to leave null.
-            columns: take only these, and the primary key; the others are null.
+            exceptColumns: target columns to leave out: they have their default, or are null.
+            columns: take only these, and the primary key.
         """
         return self._then(Insert(all_of_source("insertAll", exceptColumns, columns)), MergeBuilder)
 
@@ -291,7 +291,7 @@ class TargetOnlyClause(_ClauseStart):
         return self._then(Delete(), TargetActions)
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
-        """Inserts a row made from the map; columns not mentioned are null (S23).
+        """Inserts a row made from the map; columns not mentioned have their default, or are null (S23).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.

@@ -39,7 +39,7 @@ class HistoryInserts:
 
         Args:
             values: a map, or a list of pairs, from column of the other table to expression. It must assign the other table's
-                primary key, its watermark, and what cannot be null there; other columns are null.
+                primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
             table: a ``TrinityTable``, or the name of a Spark table.
 
         Raises:

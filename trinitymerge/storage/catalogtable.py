@@ -69,7 +69,7 @@ class CatalogBackend:
         self.path = ".".join(self.table.parts)
         self.columns = StructType()
         self._known: Facts | None = None
-        self._latest: Snapshot | None = None
+        self._newest: Snapshot | None = None
 
     # The table ------------------------------------------------------------------------------------------------------
 
@@ -170,13 +170,13 @@ class CatalogBackend:
             version=0, timestamp_ms=now_ms(), operation=operation, definition=definition, added=[others], user=user
         )
         try:
-            self._latest = self._as_now(self.log.create(commit))
+            self._newest = self._as_now(self.log.create(commit))
         except FileExistsError:
             raise ConcurrentCommitError(
                 f"Another writer has just made {self.path} a table of trinitymerge's. Open it again.", path=self.path
             ) from None
         telling.committed(self.path, commit)
-        return self._latest
+        return self._newest
 
     def _add_columns(self, definition: TableDefinition) -> None:
         try:
@@ -202,7 +202,7 @@ class CatalogBackend:
         """The newest snapshot; what others append is in all of them."""
         self._refreshed()
         try:
-            self._latest = self._as_now(self.log.newest(self._latest))
+            self._newest = self._as_now(self.log.newest(self._newest))
         except TableNotFoundError:
             raise TableNotFoundError(
                 f"{self.path} is a plain table, and none of trinitymerge's: it never was, or somebody has overwritten the whole "
@@ -210,7 +210,7 @@ class CatalogBackend:
                 "watermarkKey=..., tombstoneKey=....",
                 path=self.path,
             ) from None
-        return self._latest
+        return self._newest
 
     def _as_now(self, snapshot: Snapshot) -> Snapshot:
         """The same with the columns that the table has now, and with rows of others, of which there may be some at any time."""
@@ -354,9 +354,9 @@ class CatalogBackend:
         faults.fault("catalog.moved")
         after = self.log.commit(commit, before)
         faults.fault("catalog.committed")
-        self._latest = self._as_now(after)
+        self._newest = self._as_now(after)
         with telling.best_effort(self.path, f"tidying up after version {commit.version}"):
             for batch in commit.added:
                 files.forget(batch.id)
             self.table.refresh()  # for those who name it in this session
-        return self._latest
+        return self._newest

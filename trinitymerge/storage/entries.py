@@ -1,7 +1,7 @@
 """What a table's history is made of: batches, commits and snapshots (S7, S33).
 
 Owns: :class:`Commit`, :class:`Snapshot` and :class:`Beginning`, frozen data that checks itself, and their JSON; how, stands in
-``fields.py``, what a batch is in ``batches.py``. Knows nothing of files, of Spark, or of who writes when. Content is parsed as
+``fields.py``, what a batch is in ``batch.py``. Knows nothing of files, of Spark, or of who writes when. Content is parsed as
 data only; the names in it are checked, so that none can leave the table's directory.
 """
 
@@ -15,9 +15,9 @@ import attrs
 
 from trinitymerge.definition import TableDefinition
 from trinitymerge.storage.applying import InapplicableCommit, check_applies
-from trinitymerge.storage.batches import LOOSE as LOOSE
-from trinitymerge.storage.batches import SETTLED as SETTLED
-from trinitymerge.storage.batches import Batch as Batch
+from trinitymerge.storage.batch import LOOSE as LOOSE
+from trinitymerge.storage.batch import SETTLED as SETTLED
+from trinitymerge.storage.batch import Batch as Batch
 from trinitymerge.storage.clock import current_user as current_user
 from trinitymerge.storage.clock import now_ms as now_ms
 from trinitymerge.storage.fields import (

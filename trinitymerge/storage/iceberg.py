@@ -157,7 +157,7 @@ class IcebergBackend(IcebergVersions):
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
-        before = self._latest or self.snapshot()
+        before = self._newest or self.snapshot()
         written = self.put(int(before.checksum), rows, before.version + 1)
         batch_id = written.branch.partition("_")[2]
         link = self._only(written.link)
@@ -236,9 +236,9 @@ class IcebergBackend(IcebergVersions):
             raise self._crowded()
         for batch in commit.added:
             self._written.pop(batch.id, None)
-        self._latest = attrs.evolve(after, checksum=str(head))
-        self._note(self._latest, is_newest=True)
-        return self._latest
+        self._newest = attrs.evolve(after, checksum=str(head))
+        self._note(self._newest, is_newest=True)
+        return self._newest
 
     def _require_newest(self, commit: Commit, before: Snapshot, head: int | None) -> None:
         """Checks that a commit goes on top of the newest snapshot."""

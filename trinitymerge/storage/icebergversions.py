@@ -56,7 +56,7 @@ class IcebergVersions:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.table = spark, IcebergTable(spark, name)
         self.path = ".".join(self.table.parts)
-        self._latest: Snapshot | None = None
+        self._newest: Snapshot | None = None
         self.columns = StructType()
         self._links: dict[int, Link] = {}
         self._where: dict[str, int] = {}
@@ -110,11 +110,11 @@ class IcebergVersions:
         )
 
     def newest(self, head: int | None) -> Snapshot:
-        if self._latest is None or self._latest.checksum != str(head):
-            self._latest = self._at(head)
-            self._note(self._latest, is_newest=True)
-        self._latest = self._as_now(self._latest)
-        return self._latest
+        if self._newest is None or self._newest.checksum != str(head):
+            self._newest = self._at(head)
+            self._note(self._newest, is_newest=True)
+        self._newest = self._as_now(self._newest)
+        return self._newest
 
     def _at(self, head: int | None) -> Snapshot:
         """The table at a snapshot of Iceberg's."""
@@ -146,7 +146,7 @@ class IcebergVersions:
 
         Rows of others do not say when they came, so they are read from a snapshot that has the last of them, and none after it.
         """
-        newest = self._latest.checksum if self._latest else ""
+        newest = self._newest.checksum if self._newest else ""
         foreign = [b for b in snapshot.batches if b.foreign]
         for batch in (*(b for b in snapshot.batches if not b.foreign), *foreign[-1:]):
             if is_newest or str(self._where.get(batch.id)) != newest:
@@ -267,10 +267,10 @@ class IcebergVersions:
 
     def committed_at(self, version: int) -> int:
         """When a version was committed; of one that has been expired, when the oldest that is known was: it was not later."""
-        newest = self._latest.checksum if self._latest else ""
+        newest = self._newest.checksum if self._newest else ""
         if self._times is None or self._times[0] != newest:
             times = {c.version: self._time_of(c.link) for c in self.versions()}
-            self._times = (self._latest.checksum if self._latest else "", times)
+            self._times = (self._newest.checksum if self._newest else "", times)
         known = self._times[1]
         return known.get(version, known[min(known)])
 

@@ -61,7 +61,7 @@ class ManagedBackend(BatchDirectories):
         self.files: FileSystem = filesystem_for(spark, path)
         self.path = self.files.qualify(path)
         self.log = CommitLog(self.files, self.path)
-        self._latest: Snapshot | None = None
+        self._newest: Snapshot | None = None
         self._ranges = KeptRanges(self.files)
         self._whole: dict[str, frozenset[str]] = {}
 
@@ -99,22 +99,22 @@ class ManagedBackend(BatchDirectories):
             if batch.rows and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
         try:
-            self._latest = self.log.create(commit)
+            self._newest = self.log.create(commit)
         except FileExistsError:
             raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
         telling.committed(self.path, commit)
-        return self._latest
+        return self._newest
 
     def snapshot(self) -> Snapshot:
         """The newest snapshot, read incrementally."""
         try:
-            self._latest = self.log.newest(self._latest)
+            self._newest = self.log.newest(self._newest)
         except TableNotFoundError:
             raise TableNotFoundError(
                 f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create.",
                 path=self.path,
             ) from None
-        return self._latest
+        return self._newest
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The snapshot of a version."""
@@ -382,5 +382,5 @@ class ManagedBackend(BatchDirectories):
             if batch.id in before.gone or not is_whole:
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
-        self._latest = self.log.commit(commit, before)
-        return self._latest
+        self._newest = self.log.commit(commit, before)
+        return self._newest

@@ -145,7 +145,7 @@ class NotDelivered:
 
 @attrs.frozen
 class OnlyAppends:
-    """Nothing landed but new rows.
+    """Nothing landed but new rows, and what leaves rows and definition as they are.
 
     Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
     resolved without them.
@@ -164,7 +164,9 @@ class OnlyAppends:
             is_restore = (
                 commit.horizon is not None or commit.resets_horizon or any(b.version is not None for b in commit.added)
             )
-            if commit.removed or commit.definition or is_restore:
+            if commit.definition:
+                return f"version {commit.version} ({commit.operation}) has changed the definition"
+            if commit.removed or is_restore:
                 return f"version {commit.version} ({commit.operation}) has replaced what this commit would replace"
         return None
 

@@ -1,7 +1,7 @@
 """Where the range of a batch's keys is kept: in the batch's own directory, so that it goes when the rows go (S39).
 
 Owns: that file, one a batch. It holds values of keys, which a purge must be able to forget; so it is no part of the log. It is
-only ever a help: without it nothing is known, and nothing is skipped.
+only ever a help: without it nothing is known, nothing is skipped, and of a base of segments all is compacted anew.
 """
 
 from __future__ import annotations

@@ -27,36 +27,36 @@ InCatalogs: TypeAlias = IcebergBackend | CatalogBackend
 
 
 @attrs.frozen
-class Kind:
-    """A kind of tables that catalogs have.
+class CatalogFormat:
+    """How a catalog keeps tables.
 
     Attributes:
         store: its class.
-        formats: what ``using`` calls it.
+        names: what ``using`` calls it.
         made: a store, of a session, a name and the format.
         lacking: why it has no methods for looking after its files, and what to do instead; continues "its store".
     """
 
     store: type[InCatalogs]
-    formats: tuple[str, ...]
+    names: tuple[str, ...]
     made: Callable[[SparkSession, str, str], InCatalogs]
     lacking: str
 
 
-_ICEBERGS = Kind(
+_ICEBERGS = CatalogFormat(
     IcebergBackend,
     ("iceberg",),
     lambda spark, name, _: IcebergBackend(spark, name),
     "looks after its files itself. Use its own means for that.",
 )
-_PLAIN = Kind(
+_PLAIN = CatalogFormat(
     CatalogBackend,
     FORMATS,
     CatalogBackend,
     "keeps no record of its files, which others may change. Write toDF() to another table, or make a managed table of it "
     "with TrinityTable.convert.",
 )
-KINDS = (_ICEBERGS, _PLAIN)
+CATALOG_FORMATS = (_ICEBERGS, _PLAIN)
 """All of them. Tables that no catalog has are managed."""
 
 
@@ -76,10 +76,10 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         return store_of_name(spark, path.removeprefix(_NAMED))
     if using is None:
         return ManagedBackend(spark, path)
-    for kind in KINDS:
-        if using.lower() in kind.formats:
-            return kind.made(spark, path, using.lower())
-    known = ", ".join(f"'{name}'" for kind in KINDS for name in kind.formats)
+    for each in CATALOG_FORMATS:
+        if using.lower() in each.names:
+            return each.made(spark, path, using.lower())
+    known = ", ".join(f"'{name}'" for each in CATALOG_FORMATS for name in each.names)
     raise UnsupportedStorageError(
         f"There is no store for tables of the format '{using}'. Take one of {known}, or leave using out for a "
         "managed table at a path.",
@@ -89,7 +89,7 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
 
 def address_of(store: Backend) -> str:
     """What :func:`store_of` finds a store by in another session, or years later: text, which a session is not."""
-    return store.path if _kind(store) is None else f"{_NAMED}{store.path}"
+    return store.path if _format_of(store) is None else f"{_NAMED}{store.path}"
 
 
 def store_of_name(spark: SparkSession, name: str) -> InCatalogs:
@@ -104,14 +104,14 @@ def store_of_name(spark: SparkSession, name: str) -> InCatalogs:
     is_icebergs = table.parts[0] != SPARKS_OWN or (
         table.exists() and table.described().get("Provider", "").lower() == "iceberg"
     )
-    kind = _ICEBERGS if is_icebergs else _PLAIN
-    store = kind.made(spark, name, kind.formats[0])
+    found = _ICEBERGS if is_icebergs else _PLAIN
+    store = found.made(spark, name, found.names[0])
     store.require_table()
     return store
 
 
-def _kind(store: Backend) -> Kind | None:
-    return next((kind for kind in KINDS if isinstance(store, kind.store)), None)
+def _format_of(store: Backend) -> CatalogFormat | None:
+    return next((each for each in CATALOG_FORMATS if isinstance(store, each.store)), None)
 
 
 def time_travel(store: Backend, call: str) -> TimeTravel:
@@ -179,7 +179,7 @@ def lending(store: Backend, call: str) -> Lending:
 
 
 def _lacking(store: Backend) -> str:
-    kind = _kind(store)
+    kind = _format_of(store)
     return "has no methods for that." if kind is None else kind.lacking
 
 

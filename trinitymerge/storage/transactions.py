@@ -26,7 +26,7 @@ class MicroBatch:
     query_id: str | None = None
 
 
-def check_continues(batch: MicroBatch, snapshot: Snapshot, path: str) -> None:
+def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
     """Refuses a micro-batch of a stream that has started over: as a replay it would be dropped, rows and all (S36a).
 
     Raises:
@@ -37,11 +37,11 @@ def check_continues(batch: MicroBatch, snapshot: Snapshot, path: str) -> None:
     if writer is not None and batch.query_id is not None and writer != batch.query_id:
         what = (
             f"Micro-batch {batch.number} of stream '{batch.app_id}' comes from another streaming query (id "
-            f"{batch.query_id}) than those that {path} has committed under this appId so far (id {writer}, last number "
+            f"{batch.query_id}) than those that {table} has committed under this appId so far (id {writer}, last number "
             f"{last})"
         )
     elif last is not None and batch.number < last:
-        what = f"Micro-batch {batch.number} of stream '{batch.app_id}' came after {path} had committed number {last}"
+        what = f"Micro-batch {batch.number} of stream '{batch.app_id}' came after {table} had committed number {last}"
     else:
         return
     raise InvalidMergeError(

@@ -1,4 +1,4 @@
-"""What a step of a merge is: a SELECT over the one before it, that states what it needs and what it adds.
+"""What a step of a merge is: SELECTs over the step before it, mostly one, that state what they need and what they add.
 
 Owns: :class:`Select`, :class:`Step` and how steps are chained, run and written out. Which steps there are stands in
 ``pipeline.py``.

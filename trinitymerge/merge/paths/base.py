@@ -56,7 +56,8 @@ class Reads:
     """What of the target a merge has looked at (S35).
 
     Attributes:
-        keys: the keys that were looked up (:data:`trinitymerge.columns.KEY_TO_FIND`), if any were.
+        keys: those of the source, if they were looked up (:data:`trinitymerge.columns.KEY_TO_FIND`). A probe looks up keys of
+            the batch besides, which are compared with what lands by the batch itself.
         everything: all live rows.
     """
 
@@ -220,7 +221,7 @@ class Path(ABC):
         """How a target of some batches is read, in words that follow "reads"."""
 
     def looks_up(self, merge: Merge) -> bool:
-        """True if no row is read but those under keys of the source, so that batches may be skipped."""
+        """True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
         return False
 
     def doubt(self, verdict: Verdict) -> str:

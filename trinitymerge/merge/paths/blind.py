@@ -2,7 +2,8 @@
 
 Sound where the condition is equality on the whole primary key, nothing reads the target, and what each source row leads to is
 the same whether its key exists or not. The last may be a matter of the data: then the write job counts the rows for which it
-is not, and only if there are any they are looked up (``mixed.py``).
+is not. If there are any, its batch is thrown away, and the merge begins again on another path: on that of ``mixed.py``, which looks
+up these rows alone, or, where that is not sound, with a lookup of all keys.
 """
 
 from __future__ import annotations

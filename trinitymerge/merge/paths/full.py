@@ -1,4 +1,8 @@
-"""Full scan: every live target row beside the source rows it pairs with. Always sound."""
+"""Full scan: live target rows beside the source rows they pair with. Always sound.
+
+Every live row is read, unless rows without a pair do not count and the condition implies that pairs are equal in a key column:
+then only rows that equal some row of the source there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from trinitymerge.storage.backend import Batches
 
 
 class FullScan(Path):
-    """Reads all of the target."""
+    """Reads all of the target, or what can have a pair."""
 
     name: ClassVar[str] = "full scan"
 

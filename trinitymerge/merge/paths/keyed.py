@@ -1,7 +1,7 @@
-"""Keyed lookup: of the target only keys that occur in the source are read.
+"""Keyed lookup: of the target only keys that occur in the source are read, and those that rows come to otherwise (the probe).
 
 Sound where the merge condition implies equality on the whole primary key, and no clause looks for rows that exist only on the
-target.
+target; where the condition asks for more than the key, no clause for source rows without a pair may mention the target either.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _execute(plan: MergePlan) -> MergeResult:
             attempts.give_way(error, snapshot)
 
 
-def already_done(options: Options, snapshot: Snapshot, path: str) -> MergeResult | None:
+def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
     """The result of a merge whose transaction has been committed before (S36); None if there is something to do.
 
     Raises:
@@ -105,7 +105,7 @@ def already_done(options: Options, snapshot: Snapshot, path: str) -> MergeResult
     if options.transaction is None:
         return None
     if options.stream is not None:
-        check_continues(options.stream, snapshot, path)
+        check_continues(options.stream, snapshot, table)
     application, version = options.transaction
     last = snapshot.transactions.get(application)
     if last is None or last < version:
@@ -121,10 +121,10 @@ class _Attempt:
     Attributes:
         plan: the merge.
         path: how it reads its target.
-        found: the newest snapshot, which is committed upon.
-        snapshot: the same, with the columns that the merge adds.
+        snapshot: the newest, which is committed upon.
+        seen: the same, with the columns that the merge adds.
         seconds: time per phase.
-        owed: the rows for other tables, staged.
+        staged_owed: the rows for other tables.
         phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
@@ -132,21 +132,21 @@ class _Attempt:
 
     plan: MergePlan
     path: Path
-    found: Snapshot
     snapshot: Snapshot
+    seen: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
-    owed: list[StagedOwed] = attrs.field(factory=list)
+    staged_owed: list[StagedOwed] = attrs.field(factory=list)
     phase: str = "source"
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
-        with telling.if_slow(self.plan.backend.path, lambda: doing(self.plan, self.path, self.snapshot, self.phase)):
+        with telling.if_slow(self.plan.backend.path, lambda: doing(self.plan, self.path, self.seen, self.phase)):
             return self._run()
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend.path):
-            compiled = owed.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.snapshot))
+            compiled = owed.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.seen))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.backend.path, self.plan.definition.checks):
@@ -164,7 +164,7 @@ class _Attempt:
             raise
 
     def _discard(self, staged: Staged) -> None:
-        for one in (staged, *(b.staged for b in self.owed)):
+        for one in (staged, *(b.staged for b in self.staged_owed)):
             self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ class _Attempt:
     def _metrics_of_maintenance(self) -> dict[str, str]:
         """What earlier compactions and purges make worth counting."""
         metrics = {}
-        if self.snapshot.purged is not None:
+        if self.seen.purged is not None:
             metrics["purged"] = count_where(PURGED)
-        horizon = self.snapshot.horizon
+        horizon = self.seen.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
             metrics["below_horizon"] = count_where(f"{KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below}")
@@ -198,7 +198,7 @@ class _Attempt:
 
     def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
-            self.plan.backend.require_still_whole(self.snapshot.current)
+            self.plan.backend.require_still_whole(self.seen.current)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
@@ -217,7 +217,7 @@ class _Attempt:
         if self.plan.analysis.owing is not None:
             with self._timed("history"), merge_errors(self.plan.backend.path):
                 for one in owed.staged_owed(self.plan, compiled):
-                    self.owed.append(one)
+                    self.staged_owed.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -241,7 +241,7 @@ class _Attempt:
         """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
         if after.horizon is None:
             return 0
-        if after.horizon == self.snapshot.horizon:
+        if after.horizon == self.seen.horizon:
             return observed["below_horizon"] if "below_horizon" in observed.values else None
         return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
 
@@ -259,7 +259,7 @@ class _Attempt:
             refusals.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
-            latest = reader.latest(self.plan.backend, Batches.of(self.snapshot), stale)
+            latest = reader.latest(self.plan.backend, Batches.of(self.seen), stale)
             refusals.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
@@ -268,7 +268,7 @@ class _Attempt:
         allowed = self.plan.options.max_delete_fraction
         if allowed is None or not counts.deleted:
             return
-        live = reader.live(self.plan.backend, Batches.of(self.snapshot)).count()
+        live = reader.live(self.plan.backend, Batches.of(self.seen)).count()
         if counts.deleted > allowed * live:
             raise TooManyDeletesError(
                 f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
@@ -284,7 +284,7 @@ class _Attempt:
     ) -> MergeResult:
         blind, clauses = not compiled.knows_counts, len(self.plan.clauses)
         return MergeResult(
-            version=self.snapshot.version,
+            version=self.seen.version,
             rowsInserted=None if blind else counts.inserted,
             rowsUpdated=None if blind else counts.updated,
             rowsDeleted=None if blind else counts.deleted,
@@ -296,11 +296,11 @@ class _Attempt:
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
-            rowsHistory=sum(b.redo.rows for b in self.owed),
+            rowsHistory=sum(b.redo.rows for b in self.staged_owed),
         )
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
-        is_base = counts.unique and not self.snapshot.batches
+        is_base = counts.unique and not self.seen.batches
         return batch_of(staged, observed.values, self.plan.definition, unique_keys=counts.unique, base=is_base)
 
     def _nothing(
@@ -311,7 +311,7 @@ class _Attempt:
         dependence: Dependence | None = None,
     ) -> MergeResult:
         """The result of a merge without a batch; a transaction marker is recorded all the same (S37)."""
-        version = self.snapshot
+        version = self.seen
         if self.plan.options.transaction is not None or self.plan.options.extract is not None:
             version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
         clauses = len(self.plan.clauses)
@@ -342,21 +342,21 @@ class _Attempt:
         Raises:
             ConcurrentCommitError: it must be evaluated again.
         """
-        commit = self.found.next_commit(
+        commit = self.snapshot.next_commit(
             "MERGE",
             parameters=parameters_of(self.plan),
             added=batches,
             definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
-            redo=[b.redo for b in self.owed],
+            redo=[b.redo for b in self.staged_owed],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(self.plan.backend, commit, self.found, requirements(self.plan.options, dependence))
+        return publish(self.plan.backend, commit, self.snapshot, requirements(self.plan.options, dependence))
 
     # Around ---------------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def newest_of(store: Backend) -> Snapshot:
 
 @attrs.frozen
 class Options:
-    """What a merge is besides its clauses: what its user sets, what a feed says, and what whoever opened the table gives.
+    """What a merge is besides its clauses: what its user sets, what a feed says, and what the call that began it gives.
 
     Attributes:
         on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
@@ -67,8 +67,8 @@ class Options:
         is_sequenced: each row that is written must say when.
         ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
         rows_left_out: which rows of the source have been, in words; empty if none (S12a).
-        before_attempt: given by the opener: does what earlier merges have left to be done (S27), and gives the version that an
-            attempt is made on.
+        before_attempt: given by the call that begins the chain (``feeding.py``): does what earlier merges have left to be done
+            (S27), and gives the version that an attempt is made on.
     """
 
     on_stale: str = "skip"
@@ -145,9 +145,9 @@ class MergePlan:
 
         Returns:
             The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
-            target is not read) and ``_tm_clause`` (from 1). Where
-            the target must be read the source is evaluated now, once, and the rows are resolved when they are used.
-            Where only the run will tell whether it must be, the preview reads it.
+            target is not read) and ``_tm_clause`` (from 1). Where the target must be read, the source is evaluated now, once;
+            the target is read when the rows are used, but for merges that look up where their rows come to, which read it now.
+            Where only the run will tell whether it must be read, the preview reads it.
 
         Example:
             >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()

@@ -38,11 +38,13 @@ class Batch:
         watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
         watermark_max: likewise the largest.
         unique_keys: no two rows have the same primary key.
-        base: resolved and unique, and nothing was older: the first load, or the result of a compaction or of a fold of all.
+        base: resolved and unique, and nothing older is left beside it: the first load, or the result of a compaction or of a fold
+            of all.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
             A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
             replaces; a restore keeps the old one.
-        merges: how many merges its rows come from, for a batch that others were folded into (S38a).
+        merges: how many merges its rows come from, for a batch that others were folded into (S38a). What a compaction leaves
+            counts as one.
         tiling: the name of the base that it is a segment of (S38b). It has no key of another one, nor of any batch not newer.
         tombstones_since: when its first tombstone was committed, ms since the epoch; of an archive, its first version ended.
         archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a

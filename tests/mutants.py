@@ -191,6 +191,13 @@ MUTANTS = (
         ["test_merge.py::test_S11_force_writes_the_replaced_rows_watermark_and_wins"],
     ),
     Mutant(
+        "a batch is written that is bound to be thrown away (S31)",
+        "merge/paths/choice.py",
+        " and p not in verdict.in_vain)",
+        ")",
+        ["test_paths.py::test_what_a_clause_is_there_for_is_not_tried_blindly_first"],
+    ),
+    Mutant(
         "a late change writes the inserts beside it all the same (S21a)",
         "merge/compile/settling.py",
         "withheld = or_else(LATE, FALSE)",

@@ -379,27 +379,53 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
 
 
 def test_explain_says_where_blind_append_depends_on_the_rows(events, source, capsys):
-    merge = events.merge(source).whenMatched("op = 'D'").delete().whenMatched("op = 'U'").updateAll()
-    text = merge.build().explain()
+    text = changes(events, source).build().explain()
     assert "Path: blind append where no row depends on whether its key exists" in text
+
+
+VALUES = "writes values of the target row"
+ONLY_EXISTING = "changes only keys that exist"
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        (lambda clause: clause.updateExpr({"v": "source.v"}), VALUES),  # and keeps the tombstone column
+        (lambda clause: clause.updateExpr({"v": "target.v || source.v", "deleted": "false"}), VALUES),
+        (lambda clause: clause.updateAll(), ONLY_EXISTING),
+    ],
+)
+def test_what_a_clause_is_there_for_is_not_tried_blindly_first(spark, events, update, why):
+    """A batch that is written to be thrown away costs a job, and blind appends know no counts."""
+    rows = frame(spark, "id INT, ts INT, v STRING, op STRING", (2, 30, "", "D"), (6, 30, "new", "U"))
+    merge = update(copy_of(events, spark).merge(rows).whenMatched("op = 'U'")).whenMatched("op = 'D'").delete()
+    assert f"not blind append: clause 1 {why}" in merge.build().explain()
+    result = merge.execute()
+    assert (result.path, result.rowsUpdated, result.rowsDeleted) == ("keyed lookup", 1, 1)
 
 
 # Undecided rows -------------------------------------------------------------------------------------------------------
 
 
+def changes(table, source):
+    """A row without an ``op`` changes its key where it exists, and nothing else: only the target tells."""
+    merge = table.merge(source).whenMatched("op = 'D'").delete().whenMatched().updateAll()
+    return merge.whenNotMatched("op <> 'D'").insertAll()
+
+
 def test_merge_that_may_need_the_target_appends_blindly_when_its_rows_do_not(spark, events):
     def merge(table, *rows):
-        source = frame(spark, "id INT, ts INT, v STRING, op STRING", *rows)
-        return table.merge(source).whenMatched("op = 'D'").delete().whenMatched("op = 'U'").updateAll()
+        return changes(table, frame(spark, "id INT, ts INT, v STRING, op STRING", *rows))
 
-    deletes = [(2, 30, "", "D"), (99, 30, "", "D"), (5, 30, "", "nothing")]
+    deletes = [(2, 30, "", "D"), (99, 30, "", "D"), (5, 30, "", "U")]
     blind, keyed = copy_of(events, spark), copy_of(events, spark)
     assert merge(blind, *deletes).execute().path == "blind append"
     assert merge(keyed, *deletes)._on_path(KEYED).execute().path == "keyed lookup"
     assert live_rows(blind) == live_rows(keyed)
-    result = merge(blind, *deletes, (6, 30, "needs the target", "U")).execute()
+    result = merge(blind, *deletes, (6, 30, "needs the target", None), (98, 30, "and this", None)).execute()
     assert result.path == "blind append with keyed lookup"
     assert (6, 30, "needs the target", False) in live_rows(blind)
+    assert 98 not in {row[0] for row in live_rows(blind)}
 
 
 # The same table on every path (S31) -----------------------------------------------------------------------------------

@@ -231,7 +231,7 @@ SESSIONS = {
         "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1000",
         "spark.sql.adaptive.forceOptimizeSkewedJoin": "true",
-        "spark.sql.execution.rangeExchange.sampleSizePerPartition": "1",
+        "spark.sql.execution.rangeExchange.sampleSizePerPartition": "5",  # of one, all may end up in one segment
         "spark.sql.files.maxPartitionBytes": "500",
         "spark.sql.session.timeZone": "Asia/Kathmandu",
     },

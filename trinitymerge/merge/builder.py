@@ -209,7 +209,12 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
             InvalidMergeError, SchemaMismatchError: as ``build``, or a value that does not fit when the merge runs.
             NullKeyError, DuplicateKeyError, AmbiguousMergeError, StaleRowsError, TooManyDeletesError: the batch was
                 refused; nothing was written.
-            ConcurrentCommitError: other writers committed first, each time.
+            ConstraintError: rows break a rule of the table's (S45); nothing was written.
+            ConcurrentCommitError, FilesVacuumedError: other writers committed first, or took files, each time.
+            UnfinishedMergeError: what earlier merges owe to other tables cannot be written (S27).
+            StorageError: a file cannot be read or written.
+            OSError: the storage has failed during the commit and cannot say whether it took place (:meth:`withTransaction` makes
+                it safe to merge again).
         """
         return self.build().execute()
 

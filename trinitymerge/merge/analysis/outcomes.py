@@ -110,7 +110,7 @@ class _Columns:
     expressions: tuple[str | Column, ...]
 
 
-_Row: TypeAlias = tuple[tuple[str, ...], Any]
+_Row: TypeAlias = tuple[tuple[Any, ...], Any]
 """What a clause writes for a source row: for each column how it comes by its value, and the values given."""
 
 _ByRow: TypeAlias = dict[_Row, tuple[int, ...]]
@@ -154,7 +154,7 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> 
         return None
     if any(not isinstance(v, Given) and v.reads_target for v in others):
         return None
-    return tuple(type(v).__name__ for v in others), values if are_text else _Columns(values)
+    return tuple(Given if isinstance(v, Given) else v for v in others), values if are_text else _Columns(values)
 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:

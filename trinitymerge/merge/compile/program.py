@@ -150,7 +150,7 @@ class Program:
         return any(s.row.brings_tombstone(self.definition) for s in self.slots)
 
     @cached_property
-    def replaced(self) -> tuple[int, ...]:
+    def superseding(self) -> tuple[int, ...]:
         """The slots of rows that replace one, of which something is written into another table (S27)."""
         owing = self.analysis.owing
         clauses = owing.clauses if owing is not None else frozenset()

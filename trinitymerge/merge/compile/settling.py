@@ -256,7 +256,7 @@ def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """What goes out: whether each row is written, and what it means."""
     if not program.knows_target:
         return (Select.adding({EFFECT: cast(NULL, StringType()), KEEP: Sql(f"{SLOT} >= 0")}),)
-    passed_on = (*_PASSED_ON, SIDES) if program.replaced else _PASSED_ON
+    passed_on = (*_PASSED_ON, SIDES) if program.superseding else _PASSED_ON
     known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
         known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])

@@ -175,7 +175,7 @@ def _known_of(program: Program) -> dict[str, Sql]:
         known[LATE] = _late(program)
     if program.compared:
         known[UNCHANGED] = _unchanged(program)
-    if program.replaced:
+    if program.superseding:
         known[SIDES] = _sides(program)
     return known
 
@@ -184,7 +184,7 @@ def _sides(program: Program) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
     owing = program.analysis.owing
     assert owing is not None
-    return opaque(by_slot(dict.fromkeys(program.replaced, owing.scope.sides)))
+    return opaque(by_slot(dict.fromkeys(program.superseding, owing.scope.sides)))
 
 
 def _stands_for(program: Program) -> Sql:

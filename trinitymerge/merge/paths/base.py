@@ -40,6 +40,7 @@ class Verdict:
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
         why_not: the one reason against each path that is not sound.
+        in_vain: why a path that is sound is bound to be given up when the merge runs, as far as that can be foretold.
     """
 
     equalities: Equalities
@@ -49,6 +50,7 @@ class Verdict:
     recorded_deletes: RecordedDeletes
     needs_counts: str | None
     why_not: Mapping[Path, str] = attrs.field(factory=dict)
+    in_vain: Mapping[Path, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen(eq=False)
@@ -202,6 +204,15 @@ class Path(ABC):
             analysis: of the merge.
             verdict: on it so far: the reasons against the paths tried before are known.
         """
+
+    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Why the path, though sound, would be given up when the merge runs, in the same words; None if that is not known.
+
+        Args:
+            analysis: of the merge.
+            verdict: on it so far.
+        """
+        return None
 
     @abstractmethod
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:

@@ -16,7 +16,7 @@ from trinitymerge.merge.compile.program import Program, blind
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 from trinitymerge.merge.paths.mixed import MIXED
-from trinitymerge.merge.paths.soundness import why_not_unread
+from trinitymerge.merge.paths.soundness import why_not_unread, why_undecided
 from trinitymerge.storage.backend import Batches
 
 
@@ -28,6 +28,10 @@ class BlindAppend(Path):
     def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
         """Something depends on what the target holds."""
         return why_not_unread(analysis, verdict)
+
+    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """A clause is there for rows that depend on the target."""
+        return why_undecided(analysis, verdict.outcomes)
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """One, over the source alone."""

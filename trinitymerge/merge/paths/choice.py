@@ -1,4 +1,4 @@
-"""Which path a merge takes (S31).
+"""Which path a merge takes at first (S31).
 
 Owns: the list of paths, cheapest first, and the verdict on each of them.
 """
@@ -27,7 +27,7 @@ assert set(_JUDGED) == set(PATHS), "a path that is not judged would count as sou
 
 
 def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
-    """Decides which paths are sound.
+    """Decides which paths are sound, and which of these would be tried in vain.
 
     Args:
         analysis: the merge.
@@ -42,16 +42,18 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
         why = path.why_not(analysis, verdict)
         if why is not None:
             verdict = attrs.evolve(verdict, why_not={**verdict.why_not, path: why})
+        elif (vain := path.why_in_vain(analysis, verdict)) is not None:
+            verdict = attrs.evolve(verdict, in_vain={**verdict.in_vain, path: vain})
     return verdict
 
 
 def cheapest(verdict: Verdict) -> Path:
-    """The cheapest sound path that is a choice of its own."""
-    return next(p for p in PATHS if p.is_choice and p not in verdict.why_not)
+    """The cheapest sound path that is a choice of its own, and not bound to be given up."""
+    return next(p for p in PATHS if p.is_choice and p not in verdict.why_not and p not in verdict.in_vain)
 
 
 def cheaper(path: Path) -> tuple[Path, ...]:
-    """The paths that would have been chosen before one, had they been sound."""
+    """The paths that would have been chosen before one, had there been nothing against them."""
     return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
 
 

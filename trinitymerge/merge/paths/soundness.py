@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from trinitymerge.merge.analysis.understood import Analysis
+from trinitymerge.merge.analysis.outcomes import Outcomes
+from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Replaced
+from trinitymerge.merge.clauses import WhenMatched
 from trinitymerge.merge.paths.base import Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 
@@ -27,12 +29,28 @@ def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:
     return None
 
 
+def why_undecided(analysis: Analysis, outcomes: Outcomes) -> str | None:
+    """Why every row that one clause fires on depends on the target; None if there is no such clause.
+
+    An append without a look at the target would be thrown away as soon as the clause fires, which is what it is there for.
+    """
+    decided = {m for m, _ in outcomes.tombstones}.union(*(ms for ms, _ in outcomes.classes))
+    for position, plan in analysis.of_clause(WhenMatched):
+        if position not in decided:
+            return _why_no_outcome_of(position, plan) or f"clause {position + 1} changes only keys that exist"
+    return None
+
+
 def _why_no_outcome(analysis: Analysis) -> str:
-    for position, plan in enumerate(analysis.clauses):
-        for row in plan.rows:
-            lacking = [n for n, v in row.values.items() if isinstance(v, Replaced)]
-            if lacking:
-                return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
-            if not row.is_tombstone and row.reads_target:
-                return f"clause {position + 1} writes values of the target row"
-    return "what a source row means depends on whether its key exists"
+    reasons = (_why_no_outcome_of(position, plan) for position, plan in enumerate(analysis.clauses))
+    return next(filter(None, reasons), "what a source row means depends on whether its key exists")
+
+
+def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
+    for row in plan.rows:
+        lacking = [n for n, v in row.values.items() if isinstance(v, Replaced)]
+        if lacking:
+            return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
+        if not row.is_tombstone and row.reads_target:
+            return f"clause {position + 1} writes values of the target row"
+    return ""

@@ -246,7 +246,7 @@ class _Attempt:
         return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
 
     def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
-        """Refuses what must not be committed, in the order of the rules (S12, S25, S34)."""
+        """Refuses what must not be committed: single rows (S34), then keys that are taken (S25) or contradict (S12), and so on."""
         definition, clauses = self.plan.definition, self.plan.clauses
         rows = cache(partial(self.plan.backend.read_staged, staged))
         refusals.check_observed(definition, observed, rows, clauses)
@@ -337,7 +337,7 @@ class _Attempt:
         Args:
             batches: what is added.
             metrics: for the log.
-            dependence: what the merge was computed from; None if from nothing of the target.
+            dependence: what the merge was computed from; None if there was no source row.
 
         Raises:
             ConcurrentCommitError: it must be evaluated again.

@@ -24,7 +24,7 @@ def requirements(options: Options, dependence: Dependence | None) -> tuple[Requi
 
     Args:
         options: of the merge: its transaction marker, and the stream it is of, if any (S36, S36a).
-        dependence: what it was computed from; None if from nothing of the target.
+        dependence: what it was computed from; None if there was no source row to compute anything from.
     """
     asked: list[Requirement] = [SameDefinition()]
     if options.based_on is not None:

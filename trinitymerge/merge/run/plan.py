@@ -269,8 +269,9 @@ class MergePlan:
             return [f"  {line}" for line in sides.spared_by(self.backend, self.batches, once)]
 
     def _path_lines(self) -> list[str]:
-        chosen, why_not, batches = self.chosen, self.verdict.why_not, self.batches.batches
-        reasons = [(path, why_not.get(path, "another path was asked for")) for path in cheaper(chosen)]
+        chosen, batches = self.chosen, self.batches.batches
+        against = {**self.verdict.in_vain, **self.verdict.why_not}
+        reasons = [(path, against.get(path, "another path was asked for")) for path in cheaper(chosen)]
         merge = self._merge
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""

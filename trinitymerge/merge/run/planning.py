@@ -1,4 +1,4 @@
-"""From the clauses of a chain to a plan: what they mean, which paths are sound, and which one is tried first (S30, S31).
+"""From the clauses of a chain to a plan: what they mean, and which paths are sound (S30, S31).
 
 Owns: the order of these steps. Nothing runs but Spark's analyzer.
 """

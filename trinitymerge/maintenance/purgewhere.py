@@ -124,7 +124,7 @@ class _Search:
         def found(rows: DataFrame) -> DataFrame:
             return rows.filter(f"NOT ({_has_null(own)})").selectExpr(*keys_to_find(own)).distinct().localCheckpoint()
 
-        return self._look(own, self._readable, found)
+        return self._look(own, self._with_rows, found)
 
     def delete_without_keys(self) -> int:
         """Deletes what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
@@ -138,11 +138,11 @@ class _Search:
         def found(rows: DataFrame) -> list[str]:
             return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]
 
-        without = self._look(own, lambda: [i for i in self._readable() if i not in needed], found)
+        without = self._look(own, lambda: [i for i in self._with_rows() if i not in needed], found)
         dead = [i for i in self.backend.directories() if i not in needed and is_dead(self.backend, i)]
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
-    def _readable(self) -> list[str]:
+    def _with_rows(self) -> list[str]:
         """The directories that hold rows: of this version, of past ones, and of writers at work or dead.
 
         Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.

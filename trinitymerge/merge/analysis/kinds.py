@@ -1,8 +1,8 @@
 """The kinds of rows that a merge writes: a closed union (S9, S18, S21-S26).
 
 Owns: what each kind is, and all that is asked of it: the class variables and methods of :class:`WrittenRow`. Each but ``shown``
-and ``effects`` has a default that suits a row without a pre-image. A new kind is a class here, an entry in :data:`Kind`, and
-whoever makes it: another row's ``left_behind``, ``resolution.py`` or ``outcomes.py``.
+and ``effects`` has a default that suits a row at the key its source row stands beside, and without a pre-image. A new kind is a
+class here, an entry in :data:`Kind`, and whoever makes it: another row's ``left_behind``, ``resolution.py`` or ``outcomes.py``.
 
 What steps ask while rows are settled is answered in SQL over the columns there are by then; the rest is asked before.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trinitymerge.merge.analysis.outcomes import Outcomes
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Replaced
-from trinitymerge.merge.clauses import WhenMatched
+from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched
 from trinitymerge.merge.paths.base import Verdict
 from trinitymerge.merge.paths.keyed import KEYED
 
@@ -34,11 +34,17 @@ def why_undecided(analysis: Analysis, outcomes: Outcomes) -> str | None:
 
     An append without a look at the target would be thrown away as soon as the clause fires, which is what it is there for.
     """
-    decided = {m for m, _ in outcomes.tombstones}.union(*(ms for ms, _ in outcomes.classes))
+    alike = {position for positions in outcomes.classes for side in positions for position in side}
+    deletes = {m for m, _ in outcomes.tombstones}
+    always = next((n + 1 for n, plan in analysis.of_clause(WhenNotMatched) if plan.condition is None), None)
     for position, plan in analysis.of_clause(WhenMatched):
-        if position not in decided:
-            return _why_no_outcome_of(position, plan) or f"clause {position + 1} changes only keys that exist"
-    return None
+        if position in alike or (position in deletes and always is None):
+            continue
+        if position in deletes:
+            return f"clause {position + 1} deletes keys that exist, and clause {always} inserts the others"
+        return _why_no_outcome_of(position, plan) or f"clause {position + 1} changes only keys that exist"
+    inserts = (n for n, _ in analysis.of_clause(WhenNotMatched) if n not in alike)
+    return next((f"clause {n + 1} inserts only keys that do not exist" for n in inserts), None)
 
 
 def _why_no_outcome(analysis: Analysis) -> str:

@@ -24,7 +24,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.storage import faults
 from trinitymerge.storage.backend import Maintained, Replacing, TimeTravel
-from trinitymerge.storage.catalogtable import CatalogBackend
+from trinitymerge.storage.plain import PlainBackend
 from trinitymerge.storage.plaintable import why_not
 from trinitymerge.storage.stagedfiles import DIRECTORY, KEPT_MS
 
@@ -95,14 +95,14 @@ LIVE = [(1, 10, "a", False), (2, 10, "b", False), (3, 10, "c", False)]
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("check", CHECKS, ids=[c.__name__.removeprefix("check_") for c in CHECKS])
 def test_S33_the_store_keeps_its_part_of_the_contract(check, file_format, spark, name):
-    store = CatalogBackend(spark, name, file_format)
+    store = PlainBackend(spark, name, file_format)
     store.create(definition(file_format), None)
     if check in checks_of(store):
         check(store)
 
 
 def test_S16_what_the_store_can_do_is_what_it_has_methods_for(spark, name):
-    store = CatalogBackend(spark, name)
+    store = PlainBackend(spark, name)
     assert [isinstance(store, k) for k in (TimeTravel, Replacing, Maintained)] == [True, False, False]
 
 

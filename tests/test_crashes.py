@@ -27,7 +27,7 @@ import trinitymerge
 from trinitymerge import TableNotFoundError, TrinityTable, properties
 from trinitymerge.maintenance import folding
 from trinitymerge.properties import CHECKPOINT_INTERVAL
-from trinitymerge.storage import catalogtable, faults, iceberg
+from trinitymerge.storage import faults, iceberg, plain
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -459,7 +459,7 @@ def test_every_fault_point_of_the_package_is_a_case():
     placed = {point for text in sources for point in re.findall(r'faults\.fault\("(?!name")([^"]+)"\)', text)}
     elsewhere = {
         *iceberg.FAULT_POINTS,
-        *catalogtable.FAULT_POINTS,
+        *plain.FAULT_POINTS,
     }  # test_iceberg.py, test_catalog_tables.py kill there
     assert declared == placed == {step for steps in STEPS.values() for step in steps} | elsewhere
 

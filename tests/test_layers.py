@@ -352,7 +352,7 @@ def test_columns_are_used_by_those_they_are_declared_for():
             if found.name.startswith(f"{PACKAGE}.columns."):
                 used.get(found.name.rpartition(".")[2], set()).add(module)
     for name, column in declared.items():
-        entitled = {column.added_by, *column.read_by}
+        entitled = {*column.added_by, *column.read_by}
         assert used[name] == entitled, f"{name}: used by {sorted(used[name])}, declared for {sorted(entitled)}"
 
 

@@ -52,8 +52,8 @@ BATCH = column(
     "batch",
     "STRING",
     "the id of the row's batch: the name of its directory; in plain tables a column",
-    "storage.managed",
-    "elsewhere.dialects history.explanation storage.catalogcolumns storage.catalogtable storage.directories "
+    "storage.managed storage.plain",
+    "elsewhere.dialects history.explanation storage.catalogcolumns storage.directories "
     "storage.filecolumns maintenance.purge maintenance.purgewhere",
 )
 
@@ -71,9 +71,8 @@ VERSION = column(
     "version",
     "BIGINT",
     "the commit version the row counts as",
-    "storage.managed",
-    "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader "
-    "storage.catalogtable storage.icebergversions",
+    "storage.managed storage.plain storage.icebergversions",
+    "elsewhere.query history.changes history.explanation history.timeline maintenance.archiving maintenance.rewriting reader",
 )
 RANK = column(
     "rank",

@@ -20,13 +20,13 @@ class TechnicalColumn(Sql):
     Attributes:
         type: as SQL, or in words where it is that of another column.
         meaning: of its value in a row.
-        added_by: the module that adds it.
+        added_by: the modules that add it: one, or one for each kind of store.
         read_by: the other modules that may use it.
     """
 
     type: str
     meaning: str
-    added_by: str
+    added_by: tuple[str, ...]
     read_by: tuple[str, ...]
 
 
@@ -51,13 +51,14 @@ DECLARED: list[TechnicalColumn] = []
 
 def _declare(kind: type[_C], name: str, type: str, meaning: str, added_by: str, read_by: str) -> _C:
     column = kind(HIDDEN_PREFIX + name)
-    column.type, column.meaning, column.added_by, column.read_by = type, meaning, added_by, tuple(read_by.split())
+    column.type, column.meaning = type, meaning
+    column.added_by, column.read_by = tuple(added_by.split()), tuple(read_by.split())
     DECLARED.append(column)
     return column
 
 
 def column(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> TechnicalColumn:
-    """Declares a column; see :class:`TechnicalColumn`. The modules that read it are separated by blanks."""
+    """Declares a column; see :class:`TechnicalColumn`. Modules are separated by blanks."""
     return _declare(TechnicalColumn, name, type, meaning, added_by, read_by)
 
 

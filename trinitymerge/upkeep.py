@@ -60,7 +60,7 @@ class TableWithUpkeep(OpenedTable):
         """
         store = replacing(self._writable(), "compact()")
         paying.pay(store)
-        return compacting.compacted(store, full)
+        return compacting.compact_as_allowed(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).

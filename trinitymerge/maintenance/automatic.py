@@ -13,7 +13,7 @@ import time
 import attrs
 
 from trinitymerge.errors import counted
-from trinitymerge.maintenance.compacting import compacted
+from trinitymerge.maintenance.compacting import compact_as_allowed
 from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
@@ -49,7 +49,7 @@ def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
 
 def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
-        done = compacted(store)
+        done = compact_as_allowed(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(result, after)

@@ -11,7 +11,7 @@ from trinitymerge.storage.backend import Replacing
 from trinitymerge.storage.stores import maintained
 
 
-def compacted(store: Replacing, full: bool = False) -> CompactionResult:
+def compact_as_allowed(store: Replacing, full: bool = False) -> CompactionResult:
     """Compacts a table in the way that its store allows.
 
     Args:

@@ -190,16 +190,16 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
             return "the table has no rows"
         why_not = "" if full else _why_not(backend, snapshot, forget)
         return why_not or everything(snapshot, uuid.uuid4().hex, jvm.cores(backend.spark))
-    work, left = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
+    work, pending = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
     # What is pending is written again with the archives: a compaction replaces all that it has read.
     if is_due(snapshot):
-        return attrs.evolve(work, pieces=(Piece(left, is_base=False),) if left else ())
-    pending = sum(b.rows for b in left)
-    if not pending:
+        return attrs.evolve(work, pieces=(Piece(pending, is_base=False),) if pending else ())
+    rows = sum(b.rows for b in pending)
+    if not rows:
         return "there is one base and nothing else"
-    return f"{counted(pending)} beside {counted(len(tiling.segments), 'segment')} are few in each: compact(full=True) rewrites all"
+    return f"{counted(rows)} beside {counted(len(tiling.segments), 'segment')} are few in each: compact(full=True) rewrites all"
 
 
 @attrs.frozen

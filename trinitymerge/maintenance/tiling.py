@@ -72,7 +72,7 @@ class Piece:
         within: SQL over keys that is true of them.
         files: about how many are written: what is left is one.
         together: how many of them make a segment.
-        is_base: nothing is older than these rows.
+        is_base: nothing older than these rows is left of their keys.
     """
 
     batches: tuple[Batch, ...]

@@ -3,7 +3,8 @@
 Owns: :class:`Backend`, what every store must do; :class:`TimeTravel`, :class:`Adopting`, :class:`Lending`, :class:`Replacing` and
 :class:`Maintained`, what some can do besides; and the frozen data that crosses the border: :class:`Batches` (what a reader reads)
 and :class:`Staged` (what a writer wrote but nobody can see yet). Knows nothing of merges. ``tests/contract.py`` is the same
-contract as a test suite. What a store can do is what its class has methods for: ``stores.py`` asks, and chooses the store.
+contract as a test suite. What a store can do is what its class has methods for: ``stores.py`` chooses the
+store, and says no where one lacks what a call needs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Batches:
 
     @property
     def pending(self) -> tuple[Batch, ...]:
-        """The batches beside the base: what reading has to resolve."""
+        """The batches beside the base: what reading has to resolve. All of them, where no batch is a base."""
         base = {b.id for b in self.base}
         return tuple(b for b in self.batches if b.id not in base)
 

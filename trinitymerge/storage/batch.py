@@ -38,8 +38,8 @@ class Batch:
         watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None when unknown.
         watermark_max: likewise the largest.
         unique_keys: no two rows have the same primary key.
-        base: resolved and unique, and nothing older is left beside it: the first load, or the result of a compaction or of a fold
-            of all.
+        base: resolved and unique, and nothing older of its keys is left beside it: the first load, or the result of a compaction or
+            of a fold of all.
         version: the commit version its rows count as (S6). None in a commit means: that commit's own version.
             A compaction sets the version it has read, so that later commits win; a fold that of the newest batch it
             replaces; a restore keeps the old one.

@@ -1,4 +1,4 @@
-"""Federated tables: tables of Iceberg's, in its catalogs, as a store (S16).
+"""Tables of Iceberg's, in its catalogs, as a store (S16).
 
 Owns: what is kept where. Rows have the number of their commit in a hidden column. What the log of a managed table says of a commit,
 and of the table after it, stands in the summary of the Iceberg snapshot that it is. A batch is appended to a branch of its own that

@@ -1,7 +1,7 @@
 """What Spark's own catalog is asked and told about a table of Parquet or ORC files (S16).
 
 Owns: which of its tables can be merged into, where their rows are, and partitions, as Spark's SQL. What a table of this library
-makes of it stands in ``catalogtable.py``.
+makes of it stands in ``plain.py``.
 """
 
 from __future__ import annotations

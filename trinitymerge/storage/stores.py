@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage.backend import Backend, Lending, Maintained, Replacing, TimeTravel
 from trinitymerge.storage.catalogs import SPARKS_OWN, CatalogTable
-from trinitymerge.storage.catalogtable import CatalogBackend
 from trinitymerge.storage.iceberg import IcebergBackend
 from trinitymerge.storage.managed import ManagedBackend
+from trinitymerge.storage.plain import PlainBackend
 from trinitymerge.storage.plaintable import FORMATS
 
 _NAMED = "catalog:"
 
-InCatalogs: TypeAlias = IcebergBackend | CatalogBackend
+InCatalogs: TypeAlias = IcebergBackend | PlainBackend
 """The stores of tables that a catalog has, which their names stand for."""
 
 
@@ -50,9 +50,9 @@ _ICEBERGS = CatalogFormat(
     "looks after its files itself. Use its own means for that.",
 )
 _PLAIN = CatalogFormat(
-    CatalogBackend,
+    PlainBackend,
     FORMATS,
-    CatalogBackend,
+    PlainBackend,
     "keeps no record of its files, which others may change. Write toDF() to another table, or make a managed table of it "
     "with TrinityTable.convert.",
 )

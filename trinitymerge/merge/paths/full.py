@@ -1,7 +1,7 @@
 """Full scan: live target rows beside the source rows they pair with. Always sound.
 
-Every live row is read, unless rows without a pair do not count and the condition implies that pairs are equal in a key column:
-then only rows that equal some row of the source there.
+Every live row is read, unless target rows without a pair do not count, the condition implies that pairs are equal in a key
+column, and the source is small: then only rows that equal some row of the source there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FullScan(Path):
         return f"{rows}; a source of more than {sides.BROADCAST_ROWS:,} rows is sorted together with every live row"
 
     def looks_up(self, merge: Merge) -> bool:
-        """Where rows without a pair do not count, and pairs are equal in a key column."""
+        """Where target rows without a pair do not count, and pairs are equal in a key column."""
         is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
         return is_paired and bool(merge.verdict.equalities.keys)
 

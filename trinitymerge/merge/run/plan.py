@@ -98,6 +98,7 @@ class MergePlan:
     Attributes:
         path: the path that will be tried first.
         batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
+        _execute: what runs it. ``attempt.py``, which knows plans, is not imported here, but handed over.
         again: the same merge, planned for what the table is by then.
 
     Example:

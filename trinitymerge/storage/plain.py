@@ -61,7 +61,7 @@ OTHERS = "others"
 """The id of the batch that stands for all rows of other programs, those to come included."""
 
 
-class CatalogBackend:
+class PlainBackend:
     """A table of Spark's own catalog, which is a :class:`~trinitymerge.storage.backend.TimeTravel`."""
 
     def __init__(self, spark: SparkSession, name: str, file_format: str = "parquet") -> None:

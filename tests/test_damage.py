@@ -8,15 +8,19 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from helpers import assertRows
 from pyspark import SparkContext
+from pyspark.sql import functions as F
 from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 
-from trinitymerge import CorruptTableError, StorageError, TrinityTable
+from trinitymerge import CorruptTableError, JobFailedError, StorageError, TrinityTable
+from trinitymerge.spark_errors import failure_of
 from trinitymerge.storage import local
 
 COLUMNS = "id INT, v STRING"
@@ -60,6 +64,59 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root may mount a small filesystem")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_S34_a_job_without_memory_is_no_wrong_merge(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, COLUMNS), spark, [(1, "a")])
+    with pytest.raises(
+        JobFailedError, match=r"did not finish: Requested array size.*Nothing was written\. Run it again"
+    ):
+        table.upsert(spark.sql("SELECT 1 AS id, repeat('x', 2147483647) AS v")).execute()
+    check_unchanged(table, spark, [(1, "a")], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.classic("cancels jobs by the SparkContext")
+def test_S34_a_cancelled_job_is_no_wrong_merge(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, COLUMNS), spark, [(1, "a")])
+    context = spark.sparkContext
+
+    def cancel():
+        while not context.statusTracker().getActiveJobsIds():
+            time.sleep(0.05)
+        context.cancelAllJobs()
+
+    halves = spark.range(0, 1 << 50, 1, 2).groupBy((F.col("id") % 2).cast("int").alias("id"))
+    endless = halves.agg(F.max("id").cast("string").alias("v"))
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(JobFailedError, match=r"Job \d+ cancelled .*Nothing was written"):
+        table.upsert(endless).execute()
+    canceller.join()
+    check_unchanged(table, spark, [(1, "a")], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        (
+            "Job aborted due to stage failure: Task 1 in stage 1.0 failed 1 times, most recent failure: Lost task 1.0 in stage 1.0 "
+            "(TID 3) (10.0.0.2 executor 0): ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: "
+            "Command exited with code 137",
+            JobFailedError,
+        ),
+        ("(TID 3) (10.0.0.2 executor 0): java.lang.OutOfMemoryError: Java heap space\n\tat a.b.C", JobFailedError),
+        ("(TID 3) (10.0.0.2 executor 0): java.io.IOException: No space left on device\n\tat a.b.C", StorageError),
+        (
+            '<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = X\n\tdetails = "no memory"\n\t',
+            JobFailedError,
+        ),
+        ("[USER_RAISED_EXCEPTION] java.lang.OutOfMemoryError, says the user SQLSTATE: P0001", None),
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", None),
+    ],
+)
+def test_S34_what_failed_is_told_from_what_cannot_be_computed(text, failed):
+    assert failure_of(RuntimeError(text)) is failed
 
 
 @pytest.mark.slow

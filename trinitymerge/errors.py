@@ -36,7 +36,7 @@ class InvalidDefinitionError(TrinityMergeError, ValueError):
 
 
 class InvalidMergeError(TrinityMergeError, ValueError):
-    """A merge that can be refused before anything runs: clause order, names, conditions (S21-S23, S28, S30)."""
+    """A merge that means nothing: clause order, names, conditions, or values that cannot be computed (S21-S23, S28-S30)."""
 
 
 class SqlError(InvalidMergeError):
@@ -110,6 +110,10 @@ class UnfinishedMergeError(TrinityMergeError, RuntimeError):
 
 class StorageError(TrinityMergeError, OSError):
     """A file could not be read or written: a full disk, a missing permission, a file that is gone or rotten (S34)."""
+
+
+class JobFailedError(TrinityMergeError, RuntimeError):
+    """A Spark job did not finish: too little memory, lost executors, or it was cancelled (S34). The call was in order."""
 
 
 class UnsupportedStorageError(TrinityMergeError, NotImplementedError):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from trinitymerge.definition import HIDDEN_PREFIX
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import InvalidMergeError, JobFailedError, StorageError
 
 try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
     from pyspark.logger import PySparkLogger
@@ -69,9 +69,34 @@ _UNREADABLE = re.compile(
 """What Spark 4 says of a file that it cannot read; and Spark 3.5, which hands on what it meets before the first row as it is."""
 
 
+_UNFINISHED = re.compile(
+    r"ExecutorLostFailure \(|\(java\.lang\.OutOfMemoryError\)|\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]|\bJob \d+ cancelled "
+    r"|SparkContext was shut down|is bigger than spark\.driver\.maxResultSize"
+    r"|\[NOT_ENOUGH_MEMORY_TO_BUILD_BROADCAST_TABLE\]|\[UNABLE_TO_ACQUIRE_MEMORY\]"
+)
+"""What Spark says of jobs that it gave up, whatever they computed."""
+
+_CALL_LOST = re.compile(r"RPC that terminated with:.*?details = \"(.*?)\"\n", re.DOTALL)
+"""What Spark Connect says if its server could not even say what failed."""
+
+
 def is_sparks(error: BaseException) -> bool:
-    """Is an error Spark's. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
+    """True if Spark raised it. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+
+
+def failure_of(error: BaseException) -> type[StorageError] | type[JobFailedError] | None:
+    """What failed where the call is not at fault: a file, or a job. None where something could not be computed."""
+    if storage_failed(error):
+        return StorageError
+    return JobFailedError if _job_failed(str(error)) else None
+
+
+def _job_failed(text: str) -> bool:
+    causes = _FAILED_CLASS.findall(text)
+    return bool(
+        (causes and causes[-1].endswith("OutOfMemoryError")) or _UNFINISHED.search(text) or _CALL_LOST.search(text)
+    )
 
 
 def storage_failed(error: BaseException) -> bool:
@@ -86,7 +111,8 @@ def _is_of_storage(text: str) -> bool:
 
 def spark_text(error: BaseException) -> str:
     """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
-    whole = str(error)
+    lost = _CALL_LOST.search(str(error))
+    whole = lost[1] if lost else str(error)
     text = whole.split("JVM stacktrace")[0].strip()
     # Spark Connect says what went wrong with a file in the stack trace alone.
     text = ([text, *_CAUSE.findall(whole if _is_of_storage(whole) else text)][-1]).strip()

@@ -21,7 +21,7 @@ from trinitymerge.errors import StorageError, TableExistsError, UnsupportedStora
 from trinitymerge.expressions import case, is_not_null, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, handing_over, held
-from trinitymerge.spark_errors import is_sparks, spark_text
+from trinitymerge.spark_errors import failure_of, is_sparks, spark_text
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage import telling
 from trinitymerge.storage.backend import Batches, Maintained
@@ -169,7 +169,7 @@ def _naming_the_table(path: str, target: str) -> Iterator[None]:
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise StorageError(
+        raise (failure_of(error) or StorageError)(
             f"The live rows of {path} could not be written to {target}: {spark_text(error)} Nothing is left there. If a vacuum or "
             "purge has removed files meanwhile, open the table again and repeat the call.",
             path=target,

@@ -23,7 +23,7 @@ from trinitymerge.errors import ConstraintError, InvalidDefinitionError, Invalid
 from trinitymerge.expressions import count_where, empty_frame, is_null, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.sessions import is_connect
-from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text
+from trinitymerge.spark_errors import analysis_errors, failure_of, is_sparks, spark_text
 from trinitymerge.sqltext import Sql, as_sql, bare
 from trinitymerge.storage.backend import Backend, Batches
 
@@ -189,7 +189,8 @@ def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str)
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise InvalidDefinitionError(f"{where} cannot be computed: {spark_text(error)}", column=field.name) from None
+        failed = failure_of(error) or InvalidDefinitionError
+        raise failed(f"{where} cannot be computed: {spark_text(error)}", column=field.name) from None
 
 
 # Rows that are there --------------------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinitio
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise InvalidDefinitionError(
+        raise (failure_of(error) or InvalidDefinitionError)(
             f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {spark_text(error)} Nothing was altered."
         ) from None
     for i, (rule, sql) in enumerate(broken.items()):

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from trinitymerge import keyrange
 from trinitymerge.columns import KEY_ROWS
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, StorageError, counted
+from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, counted
 from trinitymerge.expressions import FALSE, TRUE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.observation import Gathering
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.spark_errors import is_sparks, spark_text, storage_failed
+from trinitymerge.spark_errors import failure_of, is_sparks, spark_text
 from trinitymerge.staging import batch_of, discarded_on_failure, stage
 from trinitymerge.statistics import watermark_metrics
 from trinitymerge.storage import faults, telling
@@ -151,7 +151,8 @@ def _naming_the_source(path: str) -> Iterator[None]:
     except Exception as error:
         if not is_sparks(error):
             raise
-        failed, what = (StorageError, "read or written") if storage_failed(error) else (InvalidMergeError, "evaluated")
+        failed = failure_of(error) or InvalidMergeError
+        what = "evaluated" if failed is InvalidMergeError else "read, or not written"
         raise failed(
             f"The source of convert() to {path} could not be {what}: {spark_text(error)} Nothing was written."
         ) from None

@@ -23,7 +23,7 @@ from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.reader import keys_to_find
 from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.spark_errors import analysis_errors, is_sparks, spark_text, storage_failed
+from trinitymerge.spark_errors import analysis_errors, failure_of, is_sparks, spark_text, storage_failed
 from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
 
@@ -175,7 +175,8 @@ class _Search:
                     raise StorageError(
                         f"A file of {self.backend.path} could not be read: {spark_text(error)}"
                     ) from None
-                raise InvalidMergeError(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
+                failed = failure_of(error) or InvalidMergeError
+                raise failed(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
 
 
 def _has_null(own: TableDefinition) -> str:

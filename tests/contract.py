@@ -14,6 +14,8 @@ from typing import Any, get_type_hints
 import attrs
 import pytest
 from helpers import assertRows
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tables import frame
 
@@ -88,6 +90,19 @@ def check_rows_count_as_the_version_that_committed_them(store: Backend) -> None:
     for n in range(1, 4):
         append(store, (1, n, f"v{n}"))
     assert rows_of(store, store.snapshot()) == [(1, "v1", 1), (1, "v2", 2), (1, "v3", 3)]
+
+
+def check_versions_are_told_either_way(store: Backend) -> None:
+    for n in (1, 2):
+        append(store, (n, 1, "a"))
+    rows, version = store.scan_and_version(Batches.of(store.snapshot()))
+    assert sorted(tuple(r) for r in rows.selectExpr("id", version).collect()) == [(1, 1), (2, 2)]
+
+
+def check_columns_that_batches_lack_are_null(store: Backend) -> None:
+    batches = Batches.of(append(store, (1, 1, "a")))
+    rows = store.scan(batches, [Field("later", "string")])
+    assert [tuple(r) for r in rows.select("id", "later").collect()] == [(1, None)]
 
 
 def check_a_version_is_committed_once(store: Backend) -> None:
@@ -226,6 +241,35 @@ def check_lost_files_are_named_not_read_over(store: Maintained) -> None:
         store.scan(Batches.of(after)).collect()
     with pytest.raises(CorruptTableError, match=lost.id):
         store.require_whole(after.batches)
+
+
+def check_a_job_does_not_read_over_files_that_it_lost(store: Maintained) -> None:
+    append(store, (1, 1, "a"))
+    after = append(store, (2, 1, "b"))
+    rows = store.scan(Batches.of(after))
+    store.remove(store.batch_path(after.batches[-1].id))
+
+    def read() -> None:
+        rows.collect()
+        store.require_still_whole(after.batches)
+
+    with pytest.raises((CorruptTableError, PySparkException, Py4JJavaError)):
+        read()
+
+
+def check_a_batch_is_divided_into_its_files(store: Maintained) -> None:
+    own = store.snapshot().definition
+    rows = store.spark.range(0, 9, 1, 3).selectExpr(
+        "CAST(id AS INT) AS id", "id AS ts", "'a' AS v", "false AS _tm_deleted"
+    )
+    staged = store.stage(rows, own)
+    parts = store.split(staged, 2)
+    assert [part.files for part in parts] == [2, 1]
+    assert set(store.directories()) == {part.id for part in parts}
+    found = [sorted(r["id"] for r in store.read_staged(part).collect()) for part in parts]
+    assert found == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
+    with pytest.raises(FilesVacuumedError):
+        store.split(staged, 2)
 
 
 def check_maintenance_sees_every_batch(store: Maintained) -> None:

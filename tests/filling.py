@@ -43,7 +43,7 @@ _CLAUSES = ["clause 1, whenMatched()", "clause 2, whenNotMatched()"]
 
 
 def is_plain(table: TrinityTable, rows: Sequence[tuple[Any, ...]]) -> bool:
-    """Can these be appended here: no null where none may be, one row per key, nothing that a merge would do besides."""
+    """True if these can be appended here: no null where none may be, one row per key, nothing that a merge would do besides."""
     store, own = table._backend, table.definition
     snapshot = store.snapshot()
     if not isinstance(store, ManagedBackend) or snapshot.purged or compact_after_batches(snapshot.properties):

@@ -392,7 +392,7 @@ def test_S46_rows_that_are_there_stay_and_later_inserts_follow(stock, spark):
         ("n", "3000000000", ["does not fit", "'3000000000'"]),
         ("n", "array(1)", ["array<int>", "Cast it explicitly"]),
         ("n", "ts + 1", ["column 'n'", "`ts`"]),
-        ("n", "rand()", ["another value each time"]),
+        ("n", "rand()", ["is not deterministic"]),
         ("n", "sum(1)", ["column 'n'"]),
         ("n", "(SELECT 1)", ["has a query in it"]),
         ("n", "element_at(array(1), 0)", ["cannot be computed"]),
@@ -485,7 +485,7 @@ def test_S46_the_interpreter_knows_defaults():
         [{"id": 2, "b": 3}], [WhenNotMatched(None, [Insert(Assignments({"id": source("id"), "b": source("b")}))])]
     )
     assert table.live() == [{"id": 1, "a": "x", "b": -2}, {"id": 2, "a": "x", "b": 3}]
-    with pytest.raises(ConstraintError, match=r"1 row.* break the constraint 'small'"):
+    with pytest.raises(ConstraintError, match="Constraint 'small' is broken by 1 row"):
         table.merge([{"id": 1, "b": 7}], [WhenMatched(None, [Update(Assignments({"b": source("b")}))])])
 
 

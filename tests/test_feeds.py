@@ -427,7 +427,7 @@ def test_H9_a_source_without_its_sequence_or_key_is_refused(spark, tmp_path, opt
 
 
 def test_H9_feeds_say_themselves_when(spark, people):
-    with pytest.raises(InvalidMergeError, match=r"takes no at\(\)"):
+    with pytest.raises(InvalidMergeError, match=r"do not call at\(\)"):
         people.applyChanges(frame(spark, PEOPLE, (1, 5, "a"))).at(7)
 
 

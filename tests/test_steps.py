@@ -173,6 +173,13 @@ def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
     assert "-- probe: what the written keys hold" in text
 
 
+@pytest.mark.parametrize("given", [str, F.expr])
+def test_the_condition_of_a_full_scan_can_be_read_as_SQL(given, table, spark):
+    source = frame(spark, SOURCE, (1, 2, "x", "1", False)).alias("B")
+    text = table.alias("A").merge(source, given("A.v = B.v")).whenMatched().delete().build().sql()
+    assert ("ON (A.v = B.v)" in text, "ON the_merge_condition" in text) == (given is str, given is not str)
+
+
 def test_SELECTs_that_read_what_another_computes_stay_apart(spark):
     rows = spark.sql("SELECT 1 AS `a b`, 2 AS c, 3 AS d")
     first = Select.setting(["a b", "c", "d"], {"c": Sql("c + 10"), "_tm_x": Sql("d")})

@@ -65,6 +65,10 @@ SEQUENCE = column(
     "storage.adopting storage.iceberg storage.icebergversions",
 )
 
+NOTHING = column(
+    "none", "INT", "no column of any table, where SQL must have one", "maintenance.constraining merge.analysis.hints"
+)
+
 # Reading --------------------------------------------------------------------------------------------------------------
 
 VERSION = column(

@@ -101,7 +101,7 @@ class ReadOnlyTableError(TrinityMergeError, PermissionError):
 
 
 class CorruptTableError(TrinityMergeError, OSError):
-    """A file of the table is missing, torn or foreign; the message names the file."""
+    """A file of the table is missing, cut short or foreign; the message names the file."""
 
 
 class UnfinishedMergeError(TrinityMergeError, RuntimeError):

@@ -132,7 +132,7 @@ def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
 
 
 def any_row(condition: Sql) -> Sql:
-    """Whether a condition is true in any of several rows, as an aggregate."""
+    """True if a condition is true in any of several rows, as an aggregate."""
     return Sql(f"max({condition})")
 
 

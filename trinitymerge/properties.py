@@ -73,7 +73,7 @@ def fold_after_batches(properties: Mapping[str, str]) -> int | None:
 
 
 def fold_bytes(properties: Mapping[str, str]) -> int:
-    """Smaller batches than this are small ones."""
+    """The size in bytes below which a batch counts as small."""
     return _positive(properties.get(FOLD_BYTES, str(_DEFAULT_FOLD_BYTES)))
 
 

@@ -18,6 +18,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import (
     NullKeyError,
     SchemaMismatchError,
+    counted,
     did_you_mean,
     how_to_convert,
     is_foreign_frame,
@@ -76,7 +77,7 @@ def require_no_null(found: DataFrame, call: str) -> None:
     nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
     if nulls:
         raise NullKeyError(
-            f"{nulls:,} of the keys given to {call} have a null or a value that is not of the key's type."
+            f"{counted(nulls, 'key')} given to {call} with a null or a value that is not of the key's type."
         )
 
 

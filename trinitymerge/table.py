@@ -195,7 +195,7 @@ class TrinityTable(CopiedTable):
         Raises:
             TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
             ValueError: ``timestampAsOf`` is no point in time, or is given beside ``versionAsOf``.
-            CorruptTableError: a file of its log is torn, foreign or missing.
+            CorruptTableError: a file of its log is cut short, foreign or missing.
             UnsupportedStorageError: its store keeps no past versions, and one was asked for.
 
         Example:

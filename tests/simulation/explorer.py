@@ -107,7 +107,7 @@ class Explorer:
         return after
 
     def _may(self, state: State, what: str) -> bool:
-        """Whether something has happened that excuses an error."""
+        """True if something has happened that excuses an error."""
         if what == "purge":
             return any(a.purges for a in self.scenario.acting)
         if what == "vacuum":

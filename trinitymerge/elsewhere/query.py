@@ -37,7 +37,7 @@ class Stored:
 
 @attrs.frozen
 class LiveRows:
-    """What the query is to give.
+    """The live rows that a query selects, and how they are stored.
 
     Attributes:
         definition: of the table.

@@ -38,7 +38,7 @@ class Span:
 
     @property
     def steps(self) -> list[Span]:
-        """One for each of these commits, with the state right before it."""
+        """One span for each commit of :attr:`changing`, with the state right before it."""
         found, snapshot, changing = [], self.before, {c.version for c in self.changing}
         for commit in self.commits:
             following = snapshot.apply(commit)

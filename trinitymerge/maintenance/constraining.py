@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.assignment import Storing, misfit, storing
+from trinitymerge.columns import NOTHING
 from trinitymerge.conditions import check_condition, is_deterministic
 from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
@@ -113,7 +114,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
     if _SUBQUERY.search(bare(default)):
         raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
-    one = spark.sql("SELECT 0 AS `_tm_none` FROM VALUES (0)")  # computed while the query is planned: no job runs
+    one = spark.sql(f"SELECT 0 AS {NOTHING} FROM VALUES (0)")  # computed while the query is planned: no job runs
     value = F.expr(as_sql(default))
     with _refused(column=field.name), analysis_errors(where):
         kind = one.select(value.alias("value")).schema.fields[0].dataType
@@ -140,7 +141,7 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
     """A default means the same whatever columns a merge has, and for all rows that it writes."""
     if not is_deterministic(one, F.expr(as_sql(default))):
         raise InvalidDefinitionError(
-            f"{where} is another value each time it is computed. Give such a value in what is merged.",
+            f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
             column=field.name,
         )
     _refuse_words(default, where, ())
@@ -159,7 +160,7 @@ def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text:
         other.conf.set(setting, str(spark.conf.get(setting)))
     try:
         with analysis_errors(where):
-            empty_frame(other, [*fields, Field("_tm_none", "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
+            empty_frame(other, [*fields, Field(NOTHING, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
     except InvalidMergeError as error:
         raise InvalidDefinitionError(
             f"{error} This session knows more than others do (a variable, or a temporary function), and they could not "

@@ -126,7 +126,7 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
         InvalidMergeError: there are none, or one is no expression; or the merge is a feed, which knows when its rows changed.
     """
     if call:
-        raise InvalidMergeError(f"{call} says itself when its rows changed, and takes no {method}().")
+        raise InvalidMergeError(f"{call} sets the watermark itself: do not call {method}() as well.")
     if not values or not all(isinstance(v, (str, Column, *_LITERALS)) for v in values):
         raise InvalidMergeError(
             f"{method} takes a value for each watermark column: SQL text, Columns or plain Python literals, got {values!r}."

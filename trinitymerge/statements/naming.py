@@ -65,7 +65,7 @@ class Names:
             raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
         for name, table in tables.items():
             if not isinstance(name, str) or not name:
-                raise InvalidMergeError(f"tables maps names to tables or paths, and has {name!r} for a name.")
+                raise InvalidMergeError(f"tables: names are strings that are not empty, got {name!r}.")
             if not isinstance(table, (TrinityTable, ExternalTable, str)) and not is_dataframe(table):
                 hint = how_to_convert(table) if is_foreign_frame(table) else ""
                 raise InvalidMergeError(

@@ -126,7 +126,7 @@ class Backend(Protocol):
 
         Raises:
             TableNotFoundError: no table here.
-            CorruptTableError: naming the file that is torn, foreign or missing.
+            CorruptTableError: naming the file that is cut short, foreign or missing.
         """
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
@@ -138,7 +138,7 @@ class Backend(Protocol):
         """
 
     def require_still_whole(self, batches: Sequence[Batch]) -> None:
-        """After a job has read batches: were all their files there, as far as that can have changed meanwhile.
+        """Checks, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
 
         Raises:
             CorruptTableError: naming the first batch that has lost some.
@@ -173,7 +173,7 @@ class Backend(Protocol):
         """The commits of versions ``first`` to ``last``, oldest first.
 
         Raises:
-            CorruptTableError: naming the entry that is torn, foreign or missing.
+            CorruptTableError: naming the entry that is cut short, foreign or missing.
         """
 
     def history(self) -> list[Commit]:

@@ -94,12 +94,12 @@ def reader_of(spark: SparkSession, file_format: str, schema: StructType | None =
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether Spark says by this error that a path it was told to read is not there."""
+    """True if Spark says by this error that a path it was told to read is not there."""
     return "PATH_NOT_FOUND" in str(error)
 
 
 def spark_finds(spark: SparkSession, path: str) -> bool:
-    """Whether a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
+    """True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
     try:
         analysed(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
     except Exception as error:

@@ -207,7 +207,7 @@ class IcebergTable(CatalogTable):
         return False
 
     def _once_seen(self, change: Callable[[], object]) -> None:
-        """Does something with a branch. What a catalog has in memory may be older than the branch, if threads share it."""
+        """Changes a branch, and tries again where what the catalog has in memory is older than the branch: threads share it."""
         for again in range(_TRIES):
             try:
                 change()

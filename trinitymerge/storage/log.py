@@ -69,7 +69,7 @@ class CommitLog:
 
         Raises:
             TableNotFoundError: no table here.
-            CorruptTableError: naming the file that is torn, garbled, foreign or missing.
+            CorruptTableError: naming the file that is cut short, garbled, foreign or missing.
             UnsupportedStorageError: written by a newer library.
         """
         if known is not None and self.files.is_current(known):
@@ -173,7 +173,7 @@ class CommitLog:
 
         Raises:
             TableNotFoundError: no table here.
-            CorruptTableError: naming the entry that is torn, garbled, foreign or missing.
+            CorruptTableError: naming the entry that is cut short, garbled, foreign or missing.
         """
         last = self.newest().version if last is None else last
         versions = self._entries(first, last)

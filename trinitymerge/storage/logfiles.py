@@ -76,7 +76,7 @@ class LogFiles:
             hint = Hint(data["version"], tuple(data["starts"]))
             believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
         except (OSError, *UNREADABLE):
-            return None  # lost, torn or foreign: it was only a hint
+            return None  # lost, cut short or foreign: it was only a hint
         return hint if believable else None
 
     def list_versions(self) -> tuple[list[int], list[int]]:
@@ -102,7 +102,7 @@ class LogFiles:
         """True if the entry a snapshot ends with is still there: not so if the table was dropped or replaced since.
 
         Raises:
-            CorruptTableError: the entry is torn or garbled.
+            CorruptTableError: the entry is cut short or garbled.
         """
         try:
             content = self.fs.read(self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version))

@@ -198,7 +198,7 @@ class ManagedBackend(BatchDirectories):
         except Exception as error:
             if not is_missing(error):
                 raise
-            missing = re.search(r"_tm_batch=[\w-]+", str(error))
+            missing = re.search(rf"{BATCH}=[\w-]+", str(error))
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
     def _places(self, ids: Sequence[str]) -> list[str]:

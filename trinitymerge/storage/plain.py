@@ -27,6 +27,7 @@ from trinitymerge.errors import (
     FilesVacuumedError,
     TableNotFoundError,
     UnsupportedStorageError,
+    counted,
 )
 from trinitymerge.expressions import (
     all_of,
@@ -190,9 +191,9 @@ class PlainBackend:
 
     def _forgotten(self, rows: int) -> CorruptTableError:
         return CorruptTableError(
-            f"{rows:,} rows of {self.path} say in {BATCH} that merges have written them, and the log of these merges is gone: "
-            f"somebody has overwritten the whole table, and {self.log.files.directory} with it. Put that directory back from a "
-            f"backup, or write the rows that shall live once more, with null in {BATCH}. Nothing was changed.",
+            f"The table {self.path} has {counted(rows)} that merges have written, as {BATCH} says, and the log of these is "
+            f"gone: somebody has overwritten the whole table, and {self.log.files.directory} with it. Put that directory back "
+            f"from a backup, or write the rows that shall live once more, with null in {BATCH}. Nothing was changed.",
             path=self.path,
         )
 

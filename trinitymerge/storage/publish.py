@@ -228,7 +228,7 @@ def publish(
         except VersionTaken as taken:
             landed = Landed.after(store, before)
             if landed.now.version < taken.version:
-                raise _conflict(store, landed, taken, "its log cannot be read up to there") from None
+                raise _conflict(store, landed, taken, "its log does not show that version yet") from None
             for requirement in requirements:
                 why = requirement.violation(landed)
                 if why is not None:

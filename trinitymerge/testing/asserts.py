@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from trinitymerge.errors import InvalidMergeError, TrinityMergeError
+from trinitymerge.errors import InvalidMergeError, TrinityMergeError, counted
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.interpreter import ModelTable
@@ -363,4 +363,4 @@ def _compare(given: list[Row] | TrinityMergeError, other: list[Row] | TrinityMer
 def _outcome_text(outcome: list[Row] | TrinityMergeError) -> str:
     if isinstance(outcome, TrinityMergeError):
         return f"refused ({type(outcome).__name__}: {outcome})"
-    return f"{len(outcome)} rows"
+    return counted(len(outcome))

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.errors import InvalidMergeError, counted, did_you_mean
 from trinitymerge.merge.clauses import (
     All,
     Assignments,
@@ -163,7 +163,7 @@ def assigned_watermark(definition: TableDefinition, at: Any) -> dict[str, Any]:
     values = () if at is None else at if isinstance(at, tuple) else (at,)
     if values and len(values) != len(definition.watermarkKey):
         raise InvalidMergeError(
-            f"at: the table's watermark has {len(definition.watermarkKey)} column(s), and {len(values)} value(s) are given."
+            f"at: {counted(len(values), 'value')} for a watermark of {counted(len(definition.watermarkKey), 'column')}."
         )
     return dict(zip(definition.watermarkKey, values, strict=False))
 

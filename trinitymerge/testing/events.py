@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import attrs
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, NullKeyError, did_you_mean
+from trinitymerge.errors import InvalidMergeError, NullKeyError, counted, did_you_mean
 from trinitymerge.merge.clauses import All, Clause, Delete, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.testing.checks import Names
 from trinitymerge.testing.expressions import Expr, Row
@@ -97,7 +97,8 @@ def check_feed(names: Names, feed: Feed) -> None:
         )
     if feed.sequenceBy is not None and len(_sequence(names, feed)) != len(definition.watermarkKey):
         raise InvalidMergeError(
-            f"sequenceBy: {len(_sequence(names, feed))} value(s) for a watermark of {len(definition.watermarkKey)} column(s)."
+            f"sequenceBy: {counted(len(_sequence(names, feed)), 'value')} for a watermark of "
+            f"{counted(len(definition.watermarkKey), 'column')}."
         )
     if feed.sequenceBy is None:
         _require(names, definition.watermarkKey, "sequenceBy")

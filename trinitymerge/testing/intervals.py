@@ -15,7 +15,14 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import HIDDEN_TOMBSTONE, Field, TableDefinition
-from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, TrinityMergeError, did_you_mean
+from trinitymerge.errors import (
+    DuplicateKeyError,
+    InvalidMergeError,
+    NullKeyError,
+    TrinityMergeError,
+    counted,
+    did_you_mean,
+)
 from trinitymerge.testing.changes import Key
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.values import order_key, order_keys, store, zero
@@ -133,7 +140,7 @@ def _find(fields: Iterable[Field], name: str, where: str) -> Field:
 def _refuse(intervals: list[_Interval], error: type[TrinityMergeError], what: str) -> None:
     if intervals:
         keys = [interval.key for interval in intervals]
-        raise error(f"{len(keys)} interval(s) {what}: {keys[:5]}. Mend them first.", keys=keys)
+        raise error(f"{counted(len(keys), 'interval')} {what}: {keys[:5]}. Mend them first.", keys=keys)
 
 
 def _interval(definition: TableDefinition, ends: _Ends, given: Mapping[str, Any]) -> _Interval:

@@ -18,6 +18,7 @@ from trinitymerge.errors import (
     NullKeyError,
     StaleRowsError,
     TooManyDeletesError,
+    counted,
 )
 from trinitymerge.merge.clauses import Clause, describe
 from trinitymerge.testing.changes import Change, Firing, Key
@@ -41,7 +42,7 @@ class Refusals:
         """S2, S34: no row is written with a null in its key."""
         if firings:
             raise NullKeyError(
-                f"{len(firings)} row(s) would be written with a null in the primary key "
+                f"{counted(len(firings))} would be written with a null in the primary key "
                 f"{self._key_names}, first by {self._clause_text(firings[0])}. "
                 "Filter such source rows out, or give the key a value."
             )
@@ -53,7 +54,7 @@ class Refusals:
             if rows:
                 keys = [self.rules.key(row) for row in rows]
                 raise ConstraintError(
-                    f"{len(rows)} row(s) break the constraint '{name}': {self._key_names} = {keys[:5]}.",
+                    f"Constraint '{name}' is broken by {counted(len(rows))}: {self._key_names} = {keys[:5]}.",
                     constraint=name,
                     keys=keys,
                 )
@@ -103,7 +104,7 @@ class Refusals:
         if stale:
             keys = [self.rules.key(change.row) for change in stale]
             raise StaleRowsError(
-                f"{len(stale)} row(s) are older than what they would replace: {self._key_names} = {keys[:5]}.",
+                f"Older than what would be replaced: {counted(len(stale))}, {self._key_names} = {keys[:5]}.",
                 keys=keys,
             )
 

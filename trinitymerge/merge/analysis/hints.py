@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from trinitymerge.columns import NOTHING
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.names import name_parts
 from trinitymerge.spark_errors import quiet
@@ -18,7 +19,6 @@ from trinitymerge.spark_errors import quiet
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")
 _BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
-_NOBODY = "_tm_nobody"
 
 
 def hint(error: BaseException, value: object, target: Target, source: Source | None) -> str:
@@ -61,8 +61,8 @@ def _alias_of(df: DataFrame) -> str | None:
     """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
     try:
         with quiet():
-            df.select(f"`{_NOBODY}`.`{_NOBODY}`").schema  # noqa: B018
+            df.select(f"`{NOTHING}`.`{NOTHING}`").schema  # noqa: B018
     except AnalysisException as error:
         aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
-        return next((a.replace("``", "`") for a in aliases if a != _NOBODY), None)
+        return next((a.replace("``", "`") for a in aliases if a != NOTHING), None)
     return None

@@ -108,8 +108,8 @@ class Inspector:
         for where, expression in expressions:
             if not self._is_deterministic([expression]):
                 raise InvalidMergeError(
-                    f"{where} is not deterministic: it may be another one each time it is computed, so rows could be paired, "
-                    "or written, by one answer and counted by another. Write the source to a file or a table with a column "
+                    f"{where} is not deterministic: it may be another one each time it is computed, so rows could be paired "
+                    "or written by one value and counted by another. Write the source to a file or a table with a column "
                     "for it first, and use that column."
                 )
 

@@ -116,7 +116,7 @@ def _written_key(program: Program, row: WrittenRow) -> list[Given]:
 
 
 def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
-    """Whether no part of the key is null, as SQL or a Column."""
+    """True if no part of the key is null, as SQL or a Column."""
     texts = [as_sql(key) for key in keys if isinstance(key, str)]
     if len(texts) == len(keys):
         return all_of(map(is_not_null, texts))

@@ -234,7 +234,7 @@ def paired_program(
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
-    """Whether a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
+    """True if a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
     if analysis.source is None:
         return FALSE
     if match is None:

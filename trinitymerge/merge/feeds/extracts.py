@@ -92,7 +92,8 @@ class Extract:
         moment = watermark_of(Gathering(watermark_metrics(own, TRUE)).of(row), "max", own)
         if moment is None or in_order(moment, own) is None:
             raise InvalidMergeError(
-                f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} have no order in the log."
+                f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} cannot be compared in the log. "
+                "Use a watermark column of type TIMESTAMP, DATE or BIGINT."
             )
         exact = is_case_sensitive(source.sparkSession)
         optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}

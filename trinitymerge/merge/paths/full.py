@@ -13,6 +13,7 @@ from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Reads, Verdict
+from trinitymerge.sqltext import as_sql
 from trinitymerge.storage.backend import Batches
 
 
@@ -28,7 +29,9 @@ class FullScan(Path):
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """One, over all pairs, and the rows without one that a clause may fire on."""
         kind = _join_of(merge).replace("_", " ").upper()
-        text = f"SELECT * FROM live_target {kind} JOIN source ON the_merge_condition"
+        condition = merge.analysis.condition
+        on = as_sql(condition) if isinstance(condition, str) else "the_merge_condition"
+        text = f"SELECT * FROM live_target {kind} JOIN source ON {on}"
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
         return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
 

@@ -181,7 +181,8 @@ class MergePlan:
         """The merge as SQL, step by step: for reading, not for running elsewhere.
 
         Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
-        in words, and so are conditions and values given as Columns.
+        in words, and so are conditions and values given as Columns. What is left out after the last step (updates that change
+        nothing, S22b; rows of purged keys, S39a) is not in it.
 
         Returns:
             The text; where the merge has two parts, both, one after the other.

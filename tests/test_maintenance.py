@@ -786,7 +786,7 @@ def test_purge_takes_keys_of_any_type(spark, tmp_path, schema, keys, stored, pur
         ([(1, 2)], SchemaMismatchError, r"has 2 values; a key is \(id\)"),
         ([{"name": 1}], SchemaMismatchError, "has no 'id'"),
         (["x"], SchemaMismatchError, "not of the key's type"),
-        ([None], NullKeyError, "have a null"),
+        ([None], NullKeyError, "1 key with a null"),
     ],
 )
 def test_purge_refuses_what_is_no_key(spark, tmp_path, keys, error, match):

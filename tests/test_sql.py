@@ -422,7 +422,7 @@ def test_tables_that_do_not_exist_are_refused_where_they_are_named(spark, events
     [
         (["events"], "got list"),
         ({"events": 3}, "got int for 'events'"),
-        ({3: "path"}, "3 for a name"),
+        ({3: "path"}, "got 3"),
     ],
 )
 def test_tables_are_names_of_tables(spark, tables, words):

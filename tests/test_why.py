@@ -154,7 +154,7 @@ def test_S42_an_event_that_was_delivered_twice_in_one_batch_is_told_as_such(spar
         ("ann", SchemaMismatchError, "keys given to why are not of the key's type"),
         ((1, 2), SchemaMismatchError, r"given to why has 2 values; a key is \(id\)"),
         ({"name": 1}, SchemaMismatchError, "given to why has no 'id'"),
-        (None, NullKeyError, "given to why have a null"),
+        (None, NullKeyError, "why was given 1 key with a null"),
     ],
 )
 def test_S42_what_is_no_key_is_refused(spark, tmp_path, key, error, match):

@@ -77,7 +77,7 @@ def require_no_null(found: DataFrame, call: str) -> None:
     nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
     if nulls:
         raise NullKeyError(
-            f"{counted(nulls, 'key')} given to {call} with a null or a value that is not of the key's type."
+            f"{call} was given {counted(nulls, 'key')} with a null or a value that is not of the key's type."
         )
 
 

@@ -365,7 +365,7 @@ def test_only_columns_makes_up_names_of_columns():
 
 # Size -----------------------------------------------------------------------------------------------------------------
 
-LONGEST_FILE, LONGEST_FUNCTION = 400, 40
+LONGEST_FILE, LONGEST_FUNCTION = 1000, 80
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / PACKAGE).rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))

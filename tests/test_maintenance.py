@@ -24,15 +24,16 @@ from trinitymerge import (
     SchemaMismatchError,
     TableNotFoundError,
     TrinityTable,
+    sending,
 )
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import FilesVacuumedError
-from trinitymerge.maintenance import retention, rewriting
+from trinitymerge.maintenance import compaction, retention, rewriting
 from trinitymerge.maintenance.folding import fold
 from trinitymerge.merge.paths.choice import BLIND, KEYED
 from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Commit, Snapshot, now_ms
+from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.forgotten import Purged
 
 HOUR_MS = 3_600_000
@@ -487,7 +488,8 @@ def test_past_versions_cannot_be_maintained(spark, tmp_path, call):
 # Health ---------------------------------------------------------------------------------------------------------------
 
 
-def test_health_counts_and_says_what_to_do(spark, tmp_path):
+def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "LEFT_ROWS", 4)
     table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
     assert table.health().action == "nothing"
     fill(table, spark, [(i, 20, None, i < 2) for i in range(5)])
@@ -495,8 +497,9 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path):
     assert (health.liveRows, health.storedRows, health.tombstones) == (6, 13, 2)
     assert (health.batches, health.pendingBatches, health.reclaimableBytes) == (2, 1, 0)
     assert health.readAmplification == pytest.approx(13 / 6)
-    assert (health.action, health.reason) == ("compact()", "5 rows are pending beside a base of 8")
     size = sum(b.bytes for b in table._snapshot().batches[1:])
+    told = f"5 rows ({size / 1000:.1f} KB) are pending beside a base of 8"
+    assert (health.action, health.reason) == ("compact()", told)
     assert (health.pendingRows, health.pendingBytes) == (5, size)
     told = f"each read resolving 5 rows ({size / 1000:.1f} KB), and reading 5 rows that newer ones replace"
     assert f"compact() saves     {told}\n" in str(health)
@@ -606,14 +609,94 @@ def test_s38_below_an_untold_horizon_nothing_is_claimed(spark, tmp_path):
     assert table.upsert(spark.sql("SELECT 2 AS id, 1D AS w")).execute().rowsBelowHorizon is None
 
 
-def test_a_merge_says_when_compaction_would_pay(spark, tmp_path):
+def batches_of(base: list[tuple[int, int]], pending: list[tuple[int, int]], **facts) -> Batches:
+    """Batches of so many rows and bytes each."""
+    definition = TableDefinition.of([Field("id", "long")], "id")
+    kinds = [(True, size) for size in base] + [(False, size) for size in pending]
+    made = [
+        Batch(
+            **{
+                "id": f"b{n}",
+                "version": n,
+                "rows": r,
+                "bytes": b,
+                "base": is_base,
+                "tombstones": 0,
+                "files": 1,
+                "unique_keys": True,
+                **facts,
+            }
+        )
+        for n, (is_base, (r, b)) in enumerate(kinds)
+    ]
+    return Batches(definition, tuple(made))
+
+
+FLOOR, MB32, MILLIONS = 100_000, 32 << 20, 10**7
+
+
+@pytest.mark.parametrize(
+    ("base", "pending", "why"),
+    [
+        ([(2, 999)], [(2, 999)], ""),
+        ([(2, 999)], [(FLOOR, MB32)], ""),
+        ([(2, 999)], [(FLOOR + 1, 999)], "100,001 rows (999 bytes) are pending beside a base of 2"),
+        ([(2, 999)], [(FLOOR - 1, 999), (2, 1)], "100,001 rows (1.0 KB) are pending beside a base of 2"),
+        ([(2, 999)], [(1, MB32 + 1)], "1 row (33.6 MB) is pending beside a base of 2"),
+        ([(5 * FLOOR, 9)], [(FLOOR, MB32 + 1)], ""),
+        ([(5 * FLOOR, 9)], [(FLOOR + 1, 9)], "100,001 rows (9 bytes) are pending beside a base of 500,000"),
+        ([(5 * FLOOR + 5, 9)], [(FLOOR + 1, 9)], ""),
+        ([(MILLIONS, 9)], [(1_000_000, 9)], ""),
+        (
+            [(MILLIONS, 9)],
+            [(1_000_001, 9)],
+            "1,000,001 rows (9 bytes) are pending beside a base of 10,000,000, too many to be sent, so each read shuffles "
+            "the table",
+        ),
+        ([(MILLIONS, 9)], [(1, 9)] * 50, ""),
+        ([(MILLIONS, 9)], [(1, 9)] * 51, "51 batches are pending"),
+        ([], [(FLOOR + 1, MB32 + 1)], ""),
+        ([], [(FLOOR + 1, 9), (FLOOR + 1, 9)], "100,001 rows (9 bytes) are pending beside a base of 100,001"),
+        ([], [], ""),
+    ],
+)
+def test_a_compaction_pays_by_what_reads_gain(spark, monkeypatch, base, pending, why):
+    """Not below a floor, and above it by the share of the base that is pending, or if reads shuffle the table for it."""
+    monkeypatch.setattr(sending, "_gigabytes", lambda spark: 1.0)
+    assert compaction.why_compact(spark, batches_of(base, pending)) == why
+
+
+def test_rows_that_a_read_must_resolve_though_nothing_else_is_there_make_a_compaction_pay(spark):
+    told = compaction.why_compact(spark, batches_of([], [(FLOOR + 1, 9)], unique_keys=False))
+    assert told == "100,001 rows (9 bytes) are pending beside a base of 0"
+
+
+def test_micro_batches_into_a_small_table_are_given_no_advice(spark, tmp_path, caplog):
     table = new_table(spark, tmp_path)
+    with caplog.at_level("INFO", "trinitymerge"):
+        rows = spark.createDataFrame([(i, 10, "a", False) for i in range(2)], EVENTS)
+        results = [table.upsert(rows).execute() for _ in range(6)]
+    assert [r.hint for r in results] == [""] * 6
+    assert "would pay" not in caplog.text
+    assert table.health().action == "nothing"
+
+
+def test_a_merge_says_once_for_a_base_that_a_compaction_would_pay(spark, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(compaction, "LEFT_ROWS", 2)
+    table, other = new_table(spark, tmp_path), new_table(spark, tmp_path / "other")
     rows = spark.createDataFrame([(i, 10, "a", False) for i in range(4)], EVENTS)
-    assert table.upsert(rows).execute().hint == ""
-    assert table.upsert(rows.filter("id < 2")).execute().hint == ""
-    result = table.upsert(rows.filter("id < 1")).execute()
-    assert result.hint == "compact() would pay: 3 rows are pending beside a base of 4"
-    assert str(result).endswith(result.hint)
+    with caplog.at_level("INFO", "trinitymerge"):
+        results = [table.upsert(part).execute() for part in (rows, rows.filter("id < 2"), *[rows.filter("id < 1")] * 3)]
+        assert [r.hint.split(" (")[0] for r in results] == ["", "", "compact() would pay: 3 rows", "", ""]
+        assert str(results[2]).endswith(results[2].hint)
+        assert caplog.text.count("compact() would pay") == 1
+        assert f"{table.path}: {results[2].hint}" in caplog.messages
+        assert table.health().action == "compact()"
+        table.compact()
+        assert table.upsert(rows.filter("id < 3")).execute().hint.startswith("compact() would pay")
+        hints = [other.upsert(rows).execute().hint for _ in range(3)]
+        assert [bool(hint) for hint in hints] == [False, True, False]
+        assert caplog.text.count("compact() would pay") == 3
 
 
 def test_a_merge_compacts_when_the_table_asks_for_it(spark, tmp_path):

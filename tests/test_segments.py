@@ -119,7 +119,7 @@ def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark
 
 def test_S38b_many_changes_are_not_left_however_thinly_they_are_spread(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(tiling, "_PAYS", 0.5)
-    monkeypatch.setattr(tiling, "_LEFT_ROWS", 5)
+    monkeypatch.setattr(tiling, "LEFT_ROWS", 5)
     monkeypatch.setattr(tiling, "_MOST_LEFT_ROWS", 5)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(id, 3) for id in range(0, 600, 50)])

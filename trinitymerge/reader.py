@@ -241,9 +241,7 @@ class BaseAndDeltas:
     @classmethod
     def of(cls, batches: Batches, spark: SparkSession) -> BaseAndDeltas | None:
         """Those of a table's batches, or None where full resolution is better or the only way."""
-        base = batches.base or tuple(b for b in batches.batches[:1] if b.unique_keys)
-        ids = {b.id for b in base}
-        deltas = tuple(b for b in batches.batches if b.id not in ids)
+        base, deltas = batches.resting, batches.waiting
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
             return None

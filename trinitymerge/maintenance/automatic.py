@@ -18,10 +18,13 @@ from trinitymerge.maintenance.compaction import why_compact
 from trinitymerge.maintenance.folding import batches_to_fold, fold
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.properties import compact_after_batches
+from trinitymerge.storage import telling
 from trinitymerge.storage.backend import Backend, Batches, Maintained, Replacing
 from trinitymerge.storage.entries import Snapshot
 
 _logger = logging.getLogger(__name__)
+_advised: dict[str, tuple[str, ...]] = {}
+"""By the path of a table the base that a compaction was advised for."""
 
 
 def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
@@ -37,14 +40,25 @@ def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) ->
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
         return _with_compaction(store, result, after)
-    return _with_fold(store, result, after) if isinstance(store, Maintained) else _hinted(result, after)
+    return _with_fold(store, result, after) if isinstance(store, Maintained) else _hinted(store, result, after)
 
 
-def _hinted(result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
+def _hinted(store: Backend, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
     """The result with what was done besides, and what would pay next."""
-    why = why_compact(Batches.of(after))
-    hints = [*done, *([f"compact() would pay: {why}"] if why else [])]
+    hints = filter(None, (*done, _advice(store, Batches.of(after))))
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
+
+
+def _advice(store: Backend, batches: Batches) -> str:
+    """That a compaction would pay, once in a process for a table and its base; the log of Python says so, too."""
+    why = why_compact(store.spark, batches)
+    base = tuple(b.id for b in batches.base)
+    if not why or _advised.get(store.path) == base:
+        return ""
+    _advised[store.path] = base
+    advice = f"compact() would pay: {why}"
+    telling.done(store.path, advice)
+    return advice
 
 
 def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
@@ -52,9 +66,9 @@ def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> 
         done = compact_as_allowed(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
-        return _hinted(result, after)
+        return _hinted(store, result, after)
     if done.skipped:
-        return _hinted(result, after)
+        return _hinted(store, result, after)
     batches = len(store.snapshot().batches)
     return attrs.evolve(result, hint=f"compacted into version {done.version}", batches=batches)
 
@@ -62,13 +76,15 @@ def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> 
 def _with_fold(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
     start, small = time.perf_counter(), batches_to_fold(after)
     if not small:
-        return _hinted(result, after)
+        return _hinted(store, result, after)
     try:
         folded = fold(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: folding batches after version %d failed: %s", store.path, result.version, error)
-        return _hinted(result, after)
+        return _hinted(store, result, after)
     result = attrs.evolve(result, seconds={**result.seconds, "fold": time.perf_counter() - start})
     if folded is None:
-        return _hinted(result, after)
-    return _hinted(result, folded, f"folded {counted(len(small), 'batch', 'batches')} into version {folded.version}")
+        return _hinted(store, result, after)
+    return _hinted(
+        store, result, folded, f"folded {counted(len(small), 'batch', 'batches')} into version {folded.version}"
+    )

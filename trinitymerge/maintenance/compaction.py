@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any
 
 import attrs
+from pyspark.sql import SparkSession
 
 from trinitymerge import jvm
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
 from trinitymerge.expressions import any_of
 from trinitymerge.maintenance.archiving import Archived, beside_compaction, is_due
 from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Forget, dated, rewrite, wanted_files
-from trinitymerge.maintenance.tiling import Piece, Tiling, Work, as_segments, everything, what_pays
+from trinitymerge.maintenance.tiling import LEFT_ROWS, Piece, Tiling, Work, as_segments, everything, what_pays
+from trinitymerge.sending import may_be_sent
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.staging import discarded_on_failure
 from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
@@ -34,10 +36,13 @@ FAULT_POINTS = ("compact.staged", "compact.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
 
 PENDING_BATCHES = 50
-"""With more batches than this beside the base, compaction pays."""
+"""With more batches than this beside the base, a compaction pays: each read opens their files."""
 
-DELTA_SHARE = 0.5
-"""With more rows beside the base than this share of the base's, compaction pays."""
+FEW_BYTES = 32 << 20
+"""Up to :data:`LEFT_ROWS` pending rows, in so many bytes, no compaction pays: a read resolves them in about 0.3 seconds."""
+
+PENDING_SHARE = 0.2
+"""With more pending rows than this share of the base's, a compaction takes as long as some seven reads gain by it."""
 
 
 @attrs.frozen
@@ -87,16 +92,29 @@ class CompactionResult:
 # When it pays ---------------------------------------------------------------------------------------------------------
 
 
-def why_compact(batches: Batches) -> str:
-    """Why compaction would pay, from the log's statistics alone; an empty string if it would not."""
-    waiting = batches.pending
+def why_compact(spark: SparkSession, batches: Batches) -> str:
+    """Why a compaction pays, from the log's statistics alone; an empty string if it does not.
+
+    A read gains by a compaction what it does for pending rows: it opens their files, sends their keys, and reads the rows that they
+    replace. ``docs/scale.md`` has the model, and the measurements behind its numbers.
+
+    Args:
+        spark: the session, whose memory limits how many rows a read sends.
+        batches: of the table.
+    """
+    if batches.are_resolved:
+        return ""
+    base, waiting = batches.resting, batches.waiting
+    rows, size = sum(b.rows for b in waiting), sum(b.bytes for b in waiting)
     if len(waiting) > PENDING_BATCHES:
         return f"{len(waiting):,} batches are pending"
-    base_rows = sum(b.rows for b in batches.base)
-    waiting_rows = sum(b.rows for b in waiting)
-    if waiting and len(batches.batches) > 1 and waiting_rows > DELTA_SHARE * base_rows:
-        return f"{waiting_rows:,} rows are pending beside a base of {base_rows:,}"
-    return ""
+    if rows <= LEFT_ROWS and size <= FEW_BYTES:
+        return ""
+    base_rows = sum(b.rows for b in base)
+    beside = f"{counted(rows)} ({sized(size)}) {'is' if rows == 1 else 'are'} pending beside a base of {base_rows:,}"
+    if rows > PENDING_SHARE * base_rows:
+        return beside
+    return "" if may_be_sent(spark, rows) else f"{beside}, too many to be sent, so each read shuffles the table"
 
 
 def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:

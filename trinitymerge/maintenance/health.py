@@ -14,9 +14,6 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot
 
-_AMPLIFICATION_PAYS = 1.5
-_PENDING_SHARE = 0.05
-"""Of the stored rows. What else a compaction would read again are tombstones that stay, and the little that it has left (S38b)."""
 _RECLAIMABLE_SHARE = 0.5
 
 
@@ -110,7 +107,7 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
     amplification = stored / live if live else float(stored or 1)
-    action, reason = _debts(snapshot) or _advice(to_read, amplification, size, reclaimable)
+    action, reason = _debts(snapshot) or _advice(backend, to_read, size, reclaimable)
     return TableHealth(
         version=snapshot.version,
         liveRows=live,
@@ -146,13 +143,10 @@ def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
     return "any write", f"{counted(rows)} for {first.table} are still to be written there"
 
 
-def _advice(batches: Batches, amplification: float, size: int, reclaimable: int) -> tuple[str, str]:
-    why = why_compact(batches)
+def _advice(backend: Maintained, batches: Batches, size: int, reclaimable: int) -> tuple[str, str]:
+    why = why_compact(backend.spark, batches)
     if why:
         return "compact()", why
-    pending = sum(b.rows for b in batches.pending)
-    if amplification > _AMPLIFICATION_PAYS and pending > _PENDING_SHARE * sum(b.rows for b in batches.batches):
-        return "compact()", f"{amplification:.1f} rows are stored for each live one"
     if reclaimable > _RECLAIMABLE_SHARE * size:
         return "vacuum()", f"{sized(reclaimable)} are not needed by this version"
     return "nothing", "reads are cheap and little space is wasted"

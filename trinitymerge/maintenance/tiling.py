@@ -44,7 +44,7 @@ from trinitymerge.storage.entries import Batch, Snapshot
 _PAYS = 0.01
 """A segment is rewritten for at least so many changed rows per row of its own."""
 
-_LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
+LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
 """Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
 
 _NEARLY_ALL = 0.75
@@ -258,7 +258,7 @@ def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[in
     alone = len(tiling.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
-    if left > max(_LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in tiling.segments))):
+    if left > max(LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in tiling.segments))):
         dirty = {i for i, n in changed.items() if n}
     return dirty | {i for i, b in enumerate(tiling.segments) if forget.pays(b, 0 if alone else 1)}
 

@@ -50,7 +50,7 @@ class MergeResult:
             mentions (S22a).
         columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
         skipped: why nothing was committed, or an empty string.
-        hint: what would pay next, or what was done besides; usually empty.
+        hint: what was done besides, and that ``compact()`` would pay, once in a process for a table and its base; usually empty.
         seconds: time per phase.
         batches: batches a reader now resolves.
 

@@ -56,6 +56,17 @@ class Batches:
         return tuple(b for b in self.batches if b.id not in base)
 
     @property
+    def resting(self) -> tuple[Batch, ...]:
+        """The base, or the oldest batch if its keys are unique: what reading lays the other batches over."""
+        return self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
+
+    @property
+    def waiting(self) -> tuple[Batch, ...]:
+        """The batches that are laid over that."""
+        resting = {b.id for b in self.resting}
+        return tuple(b for b in self.batches if b.id not in resting)
+
+    @property
     def are_resolved(self) -> bool:
         """True if no two rows have the same key."""
         if len(self.batches) <= 1:

@@ -255,8 +255,7 @@ def run_in(spark: SparkSession, days: int, path: str, work_dir: Path) -> bool:
     told.select("batch", "op", *SHOWN).show(40, truncate=False)
 
     print("Every day's merge, in words:\n")
-    daily_merge(table, delivered.filter("batch = 1").drop("batch")).build().explain()
-    print()
+    print(daily_merge(table, delivered.filter("batch = 1").drop("batch")).build().explain(), end="\n\n")
     for day in range(1, days + 1):
         events = delivered.filter(F.col("batch") == day).drop("batch")
         with steps.step(f"merge the events delivered on {day} February"):

@@ -8,6 +8,7 @@ import pytest
 from tables import directory_of, new_table
 
 from trinitymerge import Field, InvalidDefinitionError, TableDefinition, TrinityTable
+from trinitymerge.constraints import Check
 from trinitymerge.ddl import column_of, fields_of
 from trinitymerge.definition import HIDDEN_TOMBSTONE, TombstoneForm
 
@@ -35,6 +36,41 @@ NESTED = [
 
 def define(*args, fields=FIELDS, **kwargs):
     return TableDefinition.of(fields, *args, **kwargs)
+
+
+def test_a_definition_prints_as_a_table_of_columns():
+    fields = [
+        Field("id", "long", metadata={"comment": "of the\n shop"}),
+        Field("ts", "timestamp"),
+        Field("state", "string"),
+        Field("n", "integer", nullable=False, default="1 + 1"),
+    ]
+    definition = TableDefinition.of(
+        fields,
+        "id",
+        "ts",
+        "state",
+        "gone",
+        "orc",
+        {"owner": "me"},
+        "orders",
+        True,
+        checks=[Check("some", "n > 0", ["n"])],
+    )
+    assert str(definition).splitlines() == [
+        "  column  type       nullable  key          default  comment",
+        "  id      bigint     no        primary key           of the shop",
+        "  ts      timestamp  yes       watermark",
+        "  state   string     yes       tombstone",
+        "  n       int        no                     1 + 1",
+        "",
+        "comment: orders",
+        "tombstone value: gone",
+        "history: every version of a row is kept",
+        "check some: n > 0",
+        "files: orc",
+        "owner: me",
+    ]
 
 
 # Keys (S1, S2, S3) ----------------------------------------------------------------------------------------------------

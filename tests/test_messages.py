@@ -177,7 +177,11 @@ def test_explain_says_what_a_shorthand_stands_for(events, source):
 
 
 def test_a_table_shows_path_version_and_keys_in_one_line(spark, events, tmp_path):
-    assert repr(events) == f"TrinityTable({events.path}; version 1; primary key id; watermark ts; tombstone deleted)"
+    assert (
+        str(events)
+        == repr(events)
+        == f"TrinityTable({events.path}; version 1; primary key id; watermark ts; tombstone deleted)"
+    )
     past = TrinityTable.forPath(spark, events.path, versionAsOf=0)
     assert (
         repr(past)

@@ -156,8 +156,8 @@ def test_results_are_shown_as_tables_and_nothing_in_them_is_taken_for_html(spark
         properties={"<i>": "1"},
     )
     cells = shown(table.definition)
-    assert cells[:5] == ["column", "type", "nullable", "default", "key"]
-    assert cells[5:10] == ["<b>id", "int", "False", "", "primary key"]
+    assert cells[:6] == ["column", "type", "nullable", "key", "default", "comment"]
+    assert cells[6:12] == ["<b>id", "int", "no", "primary key", "", ""]
     assert {"<script>", "<i>", "v&", "watermark", "parquet"} <= set(cells)
     source = spark.sql("SELECT 1 AS `<b>id`, 'x' AS `v&`, 5 AS ts, '<u>' AS `<u>more`")
     plan = table.merge(source).whenMatched("source.ts < 7").updateAll().whenNotMatched().insertAll().build()

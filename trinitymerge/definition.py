@@ -16,7 +16,7 @@ import attrs
 
 from trinitymerge import notebook
 from trinitymerge.constraints import Check, checks_of
-from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean, in_columns
 from trinitymerge.field import Field as Field
 from trinitymerge.field import check_name, check_type
 
@@ -28,6 +28,8 @@ HIDDEN_PREFIX = "_tm_"
 
 HIDDEN_TOMBSTONE = "_tm_deleted"
 """The boolean tombstone of tables that declare none (S5)."""
+
+_HEADS = ("column", "type", "nullable", "key", "default", "comment")
 
 _NOT_A_KEY = re.compile(r"^(float|double)\Z")
 
@@ -70,6 +72,12 @@ class TableDefinition:
         >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
         >>> d.primaryKey, d.watermarkKey, d.tombstone_column
         (('id',), (), '_tm_deleted')
+        >>> print(d)
+          column  type    nullable  key          default  comment
+          id      bigint  no        primary key
+          v       string  yes
+        <BLANKLINE>
+        files: parquet
     """
 
     fields: tuple[Field, ...]
@@ -277,21 +285,40 @@ class TableDefinition:
         """The stored field called ``name``, exactly as spelled in the definition."""
         return next(f for f in self.stored_fields if f.name == name)
 
+    def __str__(self) -> str:
+        """The columns, one a line; below them what else the table is."""
+        facts = "\n".join(f"{name}: {text}" for name, text in self._facts())
+        return f"{in_columns(_HEADS, self._columns())}\n\n{facts}"
+
     def _repr_html_(self) -> str:
+        return notebook.grid(_HEADS, self._columns()) + notebook.pairs(self._facts())
+
+    def _columns(self) -> list[tuple[str, ...]]:
         roles = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
-        columns = [
-            (f.name, f.text, f.nullable, f.default or "", [r for r, names in roles.items() if f.name in names])
+        key_of = {name: role for role, names in roles.items() for name in names}
+        return [
+            (
+                f.name,
+                f.text,
+                "yes" if f.nullable else "no",
+                key_of.get(f.name, ""),
+                f.default or "",
+                " ".join((f.comment or "").split()),
+            )
             for f in self.fields
         ]
-        facts = {
-            "fileFormat": self.fileFormat,
-            "history": self.history,
-            "comment": self.comment or "",
-            **{check.name: f"CHECK ({check.condition})" for check in self.checks},
-            **self.properties,
-        }
-        heads = ("column", "type", "nullable", "default", "key")
-        return notebook.grid(heads, columns) + notebook.pairs(facts.items())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a table is besides its columns, as name and text; what it has not is left out."""
+        deleted = self.tombstoneStringValue
+        return [
+            *([("comment", self.comment)] if self.comment else []),
+            *([("tombstone value", deleted)] if deleted is not None else []),
+            *([("history", "every version of a row is kept")] if self.history else []),
+            *((f"check {check.name}", check.condition) for check in self.checks),
+            ("files", self.fileFormat),
+            *sorted(self.properties.items()),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The definition as the log stores it (S7)."""

@@ -155,7 +155,7 @@ class ExternalTable:
         """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""
         if any(keys):
             raise InvalidDefinitionError(
-                f"convert(): {self} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and the "
+                f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and the "
                 "other keys out; or open it with the keys you mean."
             )
         return self._keys
@@ -176,8 +176,8 @@ class ExternalTable:
         rows = _looked_up(self._spark, self._source) if isinstance(self._source, str) else self._source
         if rows.isStreaming:
             raise InvalidDefinitionError(
-                f"{self} cannot be read: it is a stream, and which row is the freshest is known of rows that are all there. Read "
-                "it with spark.read; or merge each of its micro-batches into a managed table: "
+                f"{self._what} cannot be read: it is a stream, and which row is the freshest is known of rows that are all there. "
+                "Read it with spark.read; or merge each of its micro-batches into a managed table: "
                 "stream.writeStream.foreachBatch(table.foreachBatch(...))."
             )
         return rows
@@ -188,19 +188,20 @@ class ExternalTable:
         try:
             yield
         except InvalidDefinitionError as error:
-            raise InvalidDefinitionError(f"{self}: {error}", **error.facts) from None
+            raise InvalidDefinitionError(f"{self._what}: {error}", **error.facts) from None
 
     # Showing -------------------------------------------------------------------------------------------------------
 
-    def __str__(self) -> str:
+    @property
+    def _what(self) -> str:
         return f"ExternalTable({self._source if isinstance(self._source, str) else 'a DataFrame'})"
 
     def __repr__(self) -> str:
         """One line: what it is over, and its keys; a notebook that shows it must not fail because it is gone."""
         try:
-            return f"{str(self)[:-1]}; {'; '.join(keys_in_words(self.definition))})"
+            return f"{self._what[:-1]}; {'; '.join(keys_in_words(self.definition))})"
         except (TrinityMergeError, PySparkException) as error:
-            return f"{str(self)[:-1]}: {type(error).__name__})"
+            return f"{self._what[:-1]}: {type(error).__name__})"
 
     # What it cannot do ---------------------------------------------------------------------------------------------
 
@@ -222,13 +223,14 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
     remedy = "Make a managed table of it, TrinityTable.convert(spark, table, path), and use that."
     if call in WRITES:
         return ReadOnlyTableError(
-            f"{call}() is not possible for {table}: an external table can only be read, because others write its rows. {remedy}",
+            f"{call}() is not possible for {table._what}: an external table can only be read, because others write its rows. "
+            f"{remedy}",
             call=call,
         )
     called, kind = (call, _NoAttributeError) if call in _PROPERTIES else (f"{call}()", UnsupportedStorageError)
     return kind(
-        f"{called} is not possible for {table}: this library keeps no commits and no files of an external table, and knows only "
-        f"the rows it has now. {remedy}",
+        f"{called} is not possible for {table._what}: this library keeps no commits and no files of an external table, and knows "
+        f"only the rows it has now. {remedy}",
         call=call,
     )
 

@@ -1,12 +1,27 @@
-"""How results show in notebooks: plain tables, of which nothing is taken for HTML that is not ours.
+"""How results show in notebooks and interactive sessions: as text, and as plain tables, of which nothing is taken for HTML.
 
-Owns: those tables. What stands in them is the business of whoever is shown.
+Owns: those tables and that text. What stands in them is the business of whoever is shown.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+
+
+class Text(str):
+    r"""Text of several lines, which an interactive session shows as ``print`` does.
+
+    Example:
+        >>> Text("reads\n  nothing")
+        reads
+          nothing
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def pairs(facts: Iterable[tuple[str, object]]) -> str:

@@ -329,10 +329,6 @@ class TrinityTable(CopiedTable):
 
     # Showing --------------------------------------------------------------------------------------------------------
 
-    def __str__(self) -> str:
-        at = "" if self._pinned is None else f", version {self._pinned}"
-        return f"TrinityTable({self.path}{at})"
-
     def __repr__(self) -> str:
         """One line: path, version and keys."""
         return opening.shown(self.path, self._snapshot, is_past=self._pinned is not None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import attrs
 from pyspark.sql import Column, DataFrame
 
+from trinitymerge import notebook
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.arguments import ExpressionMap, all_of_source, assignments_of, condition_of
 from trinitymerge.merge.clauses import (
@@ -195,8 +196,8 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """The rows the merge would append; writes nothing. See ``MergePlan.preview``."""
         return self.build().preview()
 
-    def explain(self, evaluate: bool = False) -> str:
-        """Prints what the merge will do, on which path and why. See ``MergePlan.explain``."""
+    def explain(self, evaluate: bool = False) -> notebook.Text:
+        """What the merge will do, on which path and why, as text. See ``MergePlan.explain``."""
         return self.build().explain(evaluate)
 
     def execute(self) -> MergeResult:

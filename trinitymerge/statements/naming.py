@@ -155,7 +155,7 @@ class Names:
             if found is None:
                 continue  # Spark knows it, or will say that it does not
             found = TrinityTable.forPath(self.spark, found) if isinstance(found, str) else found
-            what = str(found) if isinstance(found, TrinityTable) else id(found)
+            what = (found.path, found._pinned) if isinstance(found, TrinityTable) else id(found)
             key = (what, reference.version, reference.timestamp)
             if key not in self._known:
                 self._known[key] = len(self._frames)

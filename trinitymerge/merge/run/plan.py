@@ -177,7 +177,7 @@ class MergePlan:
             compiled = attrs.evolve(compiled, rows=rows)
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
 
-    def sql(self) -> str:
+    def sql(self) -> notebook.Text:
         """The merge as SQL, step by step: for reading, not for running elsewhere.
 
         Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
@@ -194,20 +194,20 @@ class MergePlan:
         """
         tombstones = any(b.tombstones for b in self.backend.snapshot().current)
         parts = self.chosen.programs(self._merge, tombstones)
-        return "\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts)
+        return notebook.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
 
-    def explain(self, evaluate: bool = False) -> str:
-        """Prints, in words and in order, what will happen to which rows, and which path was chosen and why.
+    def explain(self, evaluate: bool = False) -> notebook.Text:
+        """What will happen to which rows, in words and in order, and which path was chosen and why.
 
         Args:
             evaluate: also evaluates the source, once, and says which batches and how many bytes hold none of its keys and so
                 will not be read. Nothing runs otherwise.
 
         Returns:
-            The text it printed.
+            The text. It prints nothing; a notebook or an interactive session shows the value of its last line.
 
         Example:
-            >>> text = orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
+            >>> orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
             Merge into 'target' (orders), one append batch
               1. whenMatched(): delete the target row
             Path: keyed lookup
@@ -217,9 +217,7 @@ class MergePlan:
         """
         looked_into = self._evaluated_lines() if evaluate else []
         lines = [self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines(), *looked_into]
-        text = "\n".join(lines)
-        print(text)
-        return text
+        return notebook.Text("\n".join(lines))
 
     def _repr_html_(self) -> str:
         clauses, source = self._clause_lines(), self._source_lines()

@@ -84,7 +84,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
         "metrics": _metrics(own, rows),
         "user": current_user(),
     }
-    commit = before.next_commit("MERGE", added=(batch,), **how)
+    commit = before.next_commit("UPSERT", added=(batch,), **how)
     publish(store, commit, before, ())
 
 

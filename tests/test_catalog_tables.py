@@ -155,7 +155,7 @@ def test_S40_past_versions(events, spark):
     versions = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in range(3)]
     assert [len(rows) for rows in versions] == [0, 4, 3]
     assert live_rows(TrinityTable.forName(spark, events.path, timestampAsOf="2100-01-01")) == versions[2]
-    assert [r["operation"] for r in events.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+    assert [r["operation"] for r in events.history().collect()] == ["UPSERT", "UPSERT", "CREATE"]
     with pytest.raises(TableNotFoundError, match="has no version 7; it has versions 0 to 2"):
         TrinityTable.forName(spark, events.path, versionAsOf=7)
 

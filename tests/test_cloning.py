@@ -147,7 +147,7 @@ def test_S40a_the_log_of_a_clone_begins_with_it(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, *[[(n, n, "a", False)] for n in range(1, 5)])
     clone = fill(clone_of(table), spark, [(9, 9, "z", False)])
     rows = clone.history().select("version", "operation", "batchesAdded", "rowsAdded").collect()
-    assert [tuple(r) for r in rows] == [(5, "MERGE", 1, 1), (4, "CLONE", 4, 4)]
+    assert [tuple(r) for r in rows] == [(5, "UPSERT", 1, 1), (4, "CLONE", 4, 4)]
     assert [f.name for f in sorted((directory_of(clone) / "_trinity_log").glob("0*"))] == [
         "00000000000000000000.json",
         "00000000000000000005.json",

@@ -53,7 +53,7 @@ def test_S7b_tombstones_keep_late_rows_away_and_merges_go_on(spark, tmp_path):
     assert (result.rowsUpdated, result.version) == (1, 3)
     assert table.compact().rows == 3
     rows = table.history().select("version", "operation").collect()
-    assert [tuple(r) for r in rows] == [(4, "COMPACT"), (3, "MERGE"), (2, "MERGE"), (1, "CONVERT")]
+    assert [tuple(r) for r in rows] == [(4, "COMPACT"), (3, "UPSERT"), (2, "UPSERT"), (1, "CONVERT")]
     made = json.loads(table.history().filter("version = 1").first()["parameters"])
     assert made == {"sourceColumns": ["id", "ts", "v", "deleted"]}
     assertRows(table.changes(0).select("id", "_change_type"), [(1, "insert"), (2, "insert")])

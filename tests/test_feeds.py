@@ -176,6 +176,33 @@ def test_H11_S22_an_extract_may_lack_a_field_that_came_later(spark, tmp_path, hi
         table.snapshot(spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s"), at=5).execute()
 
 
+def test_H11_S37_what_is_said_of_an_extract_that_writes_nothing_is_true(spark, people):
+    """It makes a version that keeps its moment; once that is kept there is nothing to commit."""
+    extract = frame(spark, "id INT, v STRING", (1, "a"))
+    people.snapshot(extract, at=1).execute()
+    kept = people.snapshot(extract, at=2).execute()
+    assert (kept.version, kept.skipped, kept.kept) == (2, "nothing has changed", "the moment of the extract")
+    assert (
+        str(kept) == "version 2: no row was written, nothing has changed; the version keeps the moment of the extract"
+    )
+    for at in (1, 2):
+        again = people.snapshot(extract, at=at).execute()
+        assert str(again) == "version 2: nothing committed, nothing has changed"
+    assert people.version == 2
+    more = people.snapshot(frame(spark, "id INT, v STRING", (1, "a"), (9, "z")), at=3)
+    more.execute()
+    people.purge([9])
+    purged = people.snapshot(frame(spark, "id INT, v STRING", (1, "a"), (9, "z")), at=4).execute()
+    assert (purged.version, purged.skipped) == (people.version, "every row is of a purged key")
+    assert "the version keeps the moment of the extract" in str(purged)
+    marked = people.snapshot(extract, at=4).withTransaction("job", 1).execute()
+    assert (marked.version, marked.kept) == (people.version, "transaction 1 of 'job'")
+    assert "keeps transaction 1 of 'job'" in str(marked)
+    assert str(people.upsert(people.toDF().filter("id = 77")).execute()).endswith(
+        "nothing committed, the source is empty"
+    )
+
+
 def test_H11_maxDeleteFraction_guards_a_broken_extract(spark, people):
     people.snapshot(frame(spark, "id INT, v STRING", *[(i, "a") for i in range(10)]), at=1).execute()
     with pytest.raises(Exception, match="more than the allowed share"):

@@ -139,12 +139,12 @@ def test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows(spa
 
 def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_path):
     table = fill(new_table(spark, tmp_path, properties=AFTER_TWO), spark, *ALL_KINDS[:3])
-    assert operations(table) == ["MERGE"] * 3
+    assert operations(table) == ["UPSERT"] * 3
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 5, 1)
     assert result.seconds["fold"] > 0
     assert result.hint == "folded 4 batches into version 5"
-    assert operations(table) == [*["MERGE"] * 4, "FOLD"]
+    assert operations(table) == [*["UPSERT"] * 4, "FOLD"]
     assert live_rows(table) == LIVE
 
 
@@ -261,7 +261,7 @@ def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tm
 
     monkeypatch.setattr(faults, "fault", hook)
     assert table.updateWhere("v = 'b'", {"v": "'c'", "ts": "40"}).execute().version == 6
-    assert operations(table)[-2:] == ["FOLD", "MERGE"]
+    assert operations(table)[-2:] == ["FOLD", "UPDATE"]
     assert visits.count("validate.done") == 1, "it was evaluated once"
     assert live_rows(table) == [(1, 40, "c", False), (3, 10, "tie", False)]
 

@@ -409,7 +409,7 @@ def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_pa
     assert [process.exitcode for process in processes] == [0, 0]
     assert live_rows(table) == [(0, 6), (1, 6)]
     assertRows(past.toDF(), [(i, n) for i in (0, 1) for n in range(6)])
-    assert sum(b.rows for c in past._backend.history() for b in c.added if c.operation == "MERGE") == 12
+    assert sum(b.rows for c in past._backend.history() for b in c.added if c.operation == "UPSERT") == 12
     assert table._snapshot().redo == ()
 
 

@@ -157,7 +157,7 @@ def test_S40_past_versions_are_icebergs_snapshots(events, spark):
     versions = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in range(3)]
     assert [len(rows) for rows in versions] == [0, 4, 3]
     assert live_rows(TrinityTable.forName(spark, events.path, timestampAsOf="2100-01-01")) == versions[2]
-    assert [r["operation"] for r in events.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+    assert [r["operation"] for r in events.history().collect()] == ["UPSERT", "UPSERT", "CREATE"]
     with pytest.raises(TableNotFoundError, match="has no version 7; it has versions 0 to 2"):
         TrinityTable.forName(spark, events.path, versionAsOf=7)
     events.compact()
@@ -424,7 +424,7 @@ def test_S16_what_others_delete_update_and_rewrite_is_a_version(events, spark):
     assert events.compact().rows == 3
     assert live_rows(events) == [(1, 30, "z", False), (3, 10, "upd", False)]
     assert [r["operation"] for r in events.history().collect()] == [
-        *("COMPACT", "MERGE", "REWRITE", "OVERWRITE", "OVERWRITE", "MERGE", "MERGE", "CREATE")
+        *("COMPACT", "UPSERT", "REWRITE", "OVERWRITE", "OVERWRITE", "UPSERT", "UPSERT", "CREATE")
     ]
 
 

@@ -81,7 +81,7 @@ def test_S36_markers_survive_when_snapshots_between_others_expire(events, spark)
     assert [r["operation"] for r in events.history().collect()] == []
     assert upsert(events, spark, (50, 2, "y", False)).version == events.version
     assert (50, 2, "y", False) in live_rows(events)
-    assert [r["operation"] for r in events.history().collect()] == ["MERGE"]
+    assert [r["operation"] for r in events.history().collect()] == ["UPSERT"]
 
 
 def test_S40_versions_of_others_that_cannot_be_told_any_more_are_not_listed(events, spark):

@@ -35,11 +35,11 @@ def test_each_commit_is_one_line(spark, tmp_path, lines):
     merge_into(table, spark, [(1, 10, "secret-1", False), (2, 10, "secret-2", False)])
     (merged,) = lines()
     assert re.fullmatch(
-        r".*: version 1 is committed: MERGE by blind append, rowsAppended=2, rowsSource=2, [\d.]+ s", merged
+        r".*: version 1 is committed: UPSERT by blind append, rowsAppended=2, rowsSource=2, [\d.]+ s", merged
     )
     table.deleteWhere("v = 'secret-2'").execute()
     (deleted,) = lines()
-    assert "version 2 is committed: MERGE by full scan, rowsInserted=0, rowsUpdated=0, rowsDeleted=1" in deleted
+    assert "version 2 is committed: DELETE by full scan, rowsInserted=0, rowsUpdated=0, rowsDeleted=1" in deleted
     assert "secret" not in created + merged + deleted
 
 
@@ -70,7 +70,7 @@ def test_a_fold_is_a_line_beside_its_merge(spark, tmp_path, lines):
         merge_into(table, spark, [(i, 10, "a", False)])
     lines()
     merge_into(table, spark, [(2, 10, "a", False)])
-    assert [re.search(r"MERGE|FOLD", line)[0] for line in lines()] == ["MERGE", "FOLD"]
+    assert [re.search(r"UPSERT|FOLD", line)[0] for line in lines()] == ["UPSERT", "FOLD"]
 
 
 def test_what_is_slow_says_what_it_does(spark, tmp_path, lines, monkeypatch):

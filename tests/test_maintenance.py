@@ -75,7 +75,7 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
     assert (base.watermark_min, base.watermark_max) == ((10,), (20,))
     fill(table, spark, [(1, 19, "late", False), (3, 19, "late", False)])
     assert live_rows(table) == before
-    assert table.history().first()["operation"] == "MERGE"
+    assert table.history().first()["operation"] == "UPSERT"
     assert str(result).startswith("version 4: 3 batches became one base of 4 rows; 4 rows removed")
 
 
@@ -705,7 +705,7 @@ def test_a_merge_compacts_when_the_table_asks_for_it(spark, tmp_path):
     results = [table.upsert(rows).execute() for _ in range(4)]
     assert [r.hint for r in results][3] == "compacted into version 5"
     assert (results[3].version, table.version, len(table._snapshot().batches)) == (4, 5, 1)
-    assert [r["operation"] for r in table.history().collect()] == ["COMPACT", *["MERGE"] * 4, "CREATE"]
+    assert [r["operation"] for r in table.history().collect()] == ["COMPACT", *["UPSERT"] * 4, "CREATE"]
 
 
 def test_a_failed_automatic_compaction_fails_no_merge(spark, tmp_path, at_point, caplog):

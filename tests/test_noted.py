@@ -72,13 +72,43 @@ def test_S36b_history_says_what_was_asked_and_where_it_came_from(table, spark):
         "comment": "ticket <17>",
     }
     table.deleteWhere("v = 'secret' OR id = 1").execute()
-    assert noted(table) == {"clauses": ['clause 1, whenNotMatchedAndExistsOnlyOnTarget("v = ? OR id = ?")']}
+    assert noted(table) == {"call": 'deleteWhere("v = ? OR id = ?")'}
     table.upsert(source.drop("op")).execute()
     assert "condition" not in noted(table)
     table.applyChanges(source.drop("op")).withComment("a feed").execute()
     assert noted(table) == {"call": "applyChanges()", "comment": "a feed"}
     for file in (directory_of(table) / "_trinity_log").iterdir():
         assert b"secret" not in file.read_bytes()
+
+
+def test_S36b_the_operation_is_the_call(table, spark):
+    source = frame(spark, ROWS, (1, 20, "x", False))
+    calls = [
+        (table.upsert(source, columns=["v"]), "UPSERT", "upsert(columns: v)"),
+        (table.insert(frame(spark, ROWS, (7, 20, "x", False))), "INSERT", "insert()"),
+        (table.update(source), "UPDATE", "update()"),
+        (table.updateWhere("v = 'secret' OR id = 2", {"v": "'secret'"}), "UPDATE", 'updateWhere("v = ? OR id = ?")'),
+        (table.updateWhere(None, {"v": "'secret'"}), "UPDATE", "updateWhere()"),
+        (table.delete(source), "DELETE", "delete()"),
+        (table.deleteWhere(F.col("v") == "nobody").withTransaction("a", 1), "DELETE", "deleteWhere(a Column)"),
+        (table.applyChanges(source.withColumn("ts", F.lit(30))), "APPLY CHANGES", "applyChanges()"),
+        (table.snapshot(source.drop("ts", "deleted"), at=40), "SNAPSHOT", "snapshot(at=40)"),
+        (table.upsert(source).whenNotMatchedBySource("target.v = 'secret'").delete(), "MERGE", None),
+    ]
+    for merge, operation, call in calls:
+        merge.execute()
+        assert (table.history().first()["operation"], noted(table).get("call")) == (operation, call)
+    for file in (directory_of(table) / "_trinity_log").iterdir():
+        assert b"secret" not in file.read_bytes()
+
+
+def test_a_purge_counts_in_the_history(table, spark):
+    fill(table, spark, [(1, 20, "again", False)])
+    result = table.purge([1])
+    row = table.history().first()
+    assert (row["operation"], json.loads(row["parameters"])) == ("PURGE", {"keys": 1})
+    assert row["metrics"] == {"rowsRemoved": "2", "filesRewritten": "2"}
+    assert (result.rowsRemoved, result.filesRewritten) == (2, 2)
 
 
 @pytest.mark.parametrize("text", [None, "", 17])

@@ -95,7 +95,7 @@ def test_a_table_can_be_kept_in_a_plain_store_and_is_not_looked_after(plain, spa
     assert (result.version, result.hint) == (2, "")
     opened = TrinityTable.forPath(spark, plain.path)
     assert [tuple(r) for r in opened.toDF().collect()] == [(1, "b")]
-    assert [r["operation"] for r in opened.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+    assert [r["operation"] for r in opened.history().collect()] == ["UPSERT", "UPSERT", "CREATE"]
     assert TrinityTable.isTrinityTable(spark, plain.path)
     assert "version 2" in repr(opened)
 

@@ -128,9 +128,14 @@ def test_S40_past_versions_are_read_only_and_stay_where_they_are(spark, travelle
 
 def test_history_has_one_row_per_commit_newest_first(travelled):
     rows = travelled.history().collect()
-    assert [(row.version, row.operation) for row in rows] == [(3, "MERGE"), (2, "MERGE"), (1, "MERGE"), (0, "CREATE")]
+    assert [(row.version, row.operation) for row in rows] == [
+        (3, "DELETE"),
+        (2, "INSERT"),
+        (1, "UPSERT"),
+        (0, "CREATE"),
+    ]
     deleted = rows[0]
-    assert json.loads(deleted.parameters)["clauses"] == ['clause 1, whenNotMatchedAndExistsOnlyOnTarget("id < ?")']
+    assert json.loads(deleted.parameters) == {"call": 'deleteWhere("id < ?")'}
     assert (deleted.metrics["rowsDeleted"], deleted.metrics["rowsAppended"]) == ("2", "2")
     assert (deleted.batchesAdded, deleted.batchesRemoved, deleted.rowsAdded) == (1, 0, 2)
     assert deleted.bytesAdded > 0

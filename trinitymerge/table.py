@@ -284,9 +284,17 @@ class TrinityTable(CopiedTable):
             Columns ``version``, ``timestamp``, ``operation``, ``parameters`` (JSON), ``metrics``, ``user``,
             ``durationMs``, ``batchesAdded``, ``batchesRemoved``, ``rowsAdded``, ``bytesAdded``.
 
+            ``operation`` of a merge is its call: ``UPSERT``, ``INSERT``, ``UPDATE``, ``DELETE``, ``APPLY CHANGES``, ``SNAPSHOT``;
+            ``MERGE`` where the user has given clauses. ``parameters.call`` is the call with its arguments (S36b).
+
         Example:
             >>> [r["operation"] for r in orders.history().collect()]
-            ['MERGE', 'CREATE']
+            ['UPSERT', 'CREATE']
+            >>> orders.deleteWhere("amount < 6").execute().version
+            2
+            >>> deletes = orders.history().filter("operation = 'DELETE'")
+            >>> deletes.selectExpr("version", "get_json_object(parameters, '$.call') AS call", "metrics.rowsDeleted").collect()
+            [Row(version=2, call='deleteWhere("amount < ?")', rowsDeleted='1')]
         """
         commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
         return opening.history_frame(self._backend.spark, commits)

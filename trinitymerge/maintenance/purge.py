@@ -145,6 +145,14 @@ class _Purge:
             self.discard_all()
             self.definition, self.examined, self.rewritten = definition, set(), {}
 
+    def counts(self, before: Snapshot) -> dict[str, int]:
+        """What becomes of a version: rows that are gone, and files that held a key."""
+        replaced = [(b, self.rewritten[b.id]) for b in before.batches if b.id in self.rewritten]
+        return {
+            "rowsRemoved": sum(b.rows - (0 if new is None else new.rows) for b, new in replaced),
+            "filesRewritten": sum(b.files for b, _ in replaced),
+        }
+
     def drop_replaced(self, snapshot: Snapshot) -> None:
         """Forgets replacements of batches that others have removed from the table meanwhile."""
         here = {b.id for b in snapshot.batches}
@@ -213,12 +221,10 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
     faults.fault("purge.committed")
     deleted = _delete_holding(work, after)
     doubtful = _verify(work)
-    replaced = [b for b in before.batches if b.id in work.rewritten]
     return PurgeResult(
         version=after.version,
         keys=count,
-        rowsRemoved=sum(b.rows for b in before.batches) - sum(b.rows for b in after.batches),
-        filesRewritten=sum(b.files for b in replaced),
+        **work.counts(before),
         filesDeleted=deleted,
         unverified=doubtful,
         seconds=time.perf_counter() - start,
@@ -250,6 +256,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
             removed=list(work.rewritten),
             purged=_markers(work, snapshot),
             gone=work.gone(snapshot),
+            metrics=work.counts(snapshot),
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
         )

@@ -30,7 +30,7 @@ class MergeResult:
     """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
 
     Attributes:
-        version: the version that the merge has made; the unchanged one if nothing was committed. A fold or compaction after it
+        version: the version that the merge has made; the unchanged one if it has made none. A fold or compaction after it
             makes another.
         rowsInserted: keys that became live.
         rowsUpdated: live keys whose row was replaced; a moved key is one update.
@@ -49,7 +49,9 @@ class MergeResult:
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
         columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
-        skipped: why nothing was committed, or an empty string.
+        skipped: why no row was committed, or an empty string.
+        kept: what a version without rows keeps of the merge: the number of a transaction (S36), the moment of an extract (H11);
+            otherwise empty.
         hint: what was done besides, and that ``compact()`` would pay, once in a process for a table and its base; usually empty.
         seconds: time per phase.
         batches: batches a reader now resolves.
@@ -76,6 +78,7 @@ class MergeResult:
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
     skipped: str = ""
+    kept: str = ""
     hint: str = attrs.field(default="", eq=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
     batches: int = attrs.field(default=0, eq=False)
@@ -83,9 +86,10 @@ class MergeResult:
     def __str__(self) -> str:
         ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
         if self.skipped:
-            return "\n  ".join(
-                [f"version {self.version}: nothing committed, {self.skipped}", *([ignored] if ignored else [])]
-            )
+            what = f"nothing committed, {self.skipped}"
+            if self.kept:
+                what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
+            return "\n  ".join([f"version {self.version}: {what}", *([ignored] if ignored else [])])
         known = [
             f"{count:,} {word}"
             for count, word in (

@@ -66,7 +66,7 @@ class Commit:
     Attributes:
         version: 0 for the creation, then one more each time.
         timestamp_ms: when it was committed, milliseconds since the epoch; grows with every version.
-        operation, parameters: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, ``"FOLD"``, ...; and of what, for people.
+        operation, parameters: ``"CREATE"``, ``"MERGE"``, ``"UPSERT"``, ``"COMPACT"``, ``"FOLD"``, ...; and of what, for people.
         definition: the table's definition, if this commit changes it.
         added: batches that become part of the table.
         removed: ids of batches that cease to be.

@@ -31,7 +31,7 @@ from trinitymerge.merge.run import owed, refusals
 from trinitymerge.merge.run.conflicts import Dependence, require_unchanged, requirements
 from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.following import planned_again
-from trinitymerge.merge.run.noted import doing, parameters_of
+from trinitymerge.merge.run.noted import doing, operation_of, parameters_of
 from trinitymerge.merge.run.observed import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -310,9 +310,9 @@ class _Attempt:
         observed: Observed | None = None,
         dependence: Dependence | None = None,
     ) -> MergeResult:
-        """The result of a merge without a batch; a transaction marker is recorded all the same (S37)."""
-        version = self.seen
-        if self.plan.options.transaction is not None or self.plan.options.extract is not None:
+        """The result of a merge without a batch; a transaction marker and the moment of an extract are kept all the same."""
+        version, kept = self.seen, self._kept_without_rows()
+        if kept:
             version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
         clauses = len(self.plan.clauses)
         per_clause = observed.per_clause(clauses) if observed else (0,) * clauses
@@ -323,11 +323,22 @@ class _Attempt:
             perClause=per_clause,
             path=self.path.name,
             skipped=why,
+            kept=kept,
             rowsPurged=observed["purged"] if observed else 0,
             rowsUnchanged=observed["unchanged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
         )
+
+    def _kept_without_rows(self) -> str:
+        """What the table has to keep of a merge although no row is written (S36, H11), in words; empty if nothing."""
+        options, kept = self.plan.options, []
+        if options.transaction is not None:
+            application, number = options.transaction
+            kept.append(f"transaction {number} of '{application}'")
+        if options.extract is not None and options.extract not in self.seen.extracts:
+            kept.append("the moment of the extract")
+        return " and ".join(kept)
 
     def _publish_commit(
         self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: Dependence | None
@@ -343,7 +354,7 @@ class _Attempt:
             ConcurrentCommitError: it must be evaluated again.
         """
         commit = self.snapshot.next_commit(
-            "MERGE",
+            operation_of(self.plan),
             parameters=parameters_of(self.plan),
             added=batches,
             definition=self.plan.definition if self.plan.columns_added and batches else None,

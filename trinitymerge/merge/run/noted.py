@@ -1,7 +1,7 @@
-"""What logs say of a merge, for people: its clauses, its condition, and where its rows come from (S36b).
+"""What logs say of a merge, for people: its operation, its clauses, its condition, and where its rows come from (S36b).
 
-Owns: what stands in the parameters of a commit, and taking values out of the user's text. A log is never rewritten, so nothing
-may get into it that a purge would have to take out again.
+Owns: how a merge is called in ``history()``, what stands in the parameters of a commit, and taking values out of the user's text.
+A log is never rewritten, so nothing may get into it that a purge would have to take out again.
 """
 
 from __future__ import annotations
@@ -23,17 +23,44 @@ _TOKEN = re.compile(
 )
 
 
+_OPERATIONS = {
+    "upsert": "UPSERT",
+    "insert": "INSERT",
+    "update": "UPDATE",
+    "updateWhere": "UPDATE",
+    "delete": "DELETE",
+    "deleteWhere": "DELETE",
+    "applyChanges": "APPLY CHANGES",
+    "snapshot": "SNAPSHOT",
+}
+"""By the name of the call that a merge is: what ``history()`` calls it. All others are ``MERGE``."""
+
+
+def operation_of(plan: MergePlan) -> str:
+    """What ``history()`` calls a merge: the call that its clauses stand for, or ``MERGE`` if the user has given some."""
+    return _OPERATIONS.get(_call_of(plan).partition("(")[0], "MERGE")
+
+
+def _call_of(plan: MergePlan) -> str:
+    """The one call that all clauses stand for, without values; empty if there is none."""
+    if plan.options.call:
+        return plan.options.call
+    calls = {c.call for c in plan.clauses}
+    call = (calls.pop() if len(calls) == 1 else None) or ""
+    condition = plan.clauses[0].condition
+    return call if condition is None or not call else f"{call.partition('(')[0]}({without_values(condition)})"
+
+
 def parameters_of(plan: MergePlan) -> dict[str, Any]:
     """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
-    options, analysis = plan.options, plan.analysis
-    if options.call:
-        asked: dict[str, Any] = {"call": options.call}
-    else:
+    options, analysis, call = plan.options, plan.analysis, _call_of(plan)
+    asked: dict[str, Any] = {"call": call}
+    if not call:
         asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.clauses, 1)]}
-        if analysis.source is not None:
-            is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
-            asked |= {"condition": without_values(analysis.condition)} if is_own else {}
-            asked["sourceColumns"] = analysis.source.schema.names
+    if analysis.source is not None and not options.call:
+        is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
+        asked |= {"condition": without_values(analysis.condition)} if is_own else {}
+        asked["sourceColumns"] = analysis.source.schema.names
     return {**asked, **({"comment": options.comment} if options.comment else {})}
 
 

@@ -213,6 +213,7 @@ CALLS = {
     "export": (1, lambda t, c: t.export(f"{t.path}-exported")),
     "clone": (0, lambda t, c: t.clone(f"{t.path}-clone")),
     "history": (0, lambda t, c: t.history()),
+    "detail": (0, lambda t, c: t.detail()),
     "health": (1, lambda t, c: t.health()),
     "alter": (0, lambda t, c: t.alter().addColumn("n", "INT").execute()),
     "alter with a constraint": (1, lambda t, c: t.alter().addCheck("positive", "id >= 0").execute()),

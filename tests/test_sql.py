@@ -332,6 +332,63 @@ def test_history_is_described(spark, events):
     assertRows(sql(spark, "DESCRIBE HISTORY e;", {"e": events}), events.history())
 
 
+def test_a_table_is_described_as_spark_describes_its_own(spark, tmp_path):
+    ddl = "id INT NOT NULL COMMENT 'of the shop', v VARCHAR(5) DEFAULT 'a', s STRUCT<x: BIGINT, y: ARRAY<DATE>>, d DECIMAL(10,2)"
+    table = new_table(spark, tmp_path, ddl, primaryKey="id", comment="things", properties={"owner": "me"}, history=True)
+    table.alter().addCheck("short", "length(v) < 5").execute()
+    plain = ddl.replace("NOT NULL ", "").replace("DEFAULT 'a'", "")
+    spark.sql(f"CREATE TABLE described ({plain}) USING parquet")
+    try:
+        own = [tuple(r) for r in spark.sql("DESCRIBE described").collect()]
+    finally:
+        spark.sql("DROP TABLE described")
+    shown = sql(spark, "DESCRIBE t", {"t": table})
+    assert shown.columns == ["col_name", "data_type", "comment"]
+    assert [tuple(r) for r in shown.collect()] == own
+    extended = [tuple(r) for r in sql(spark, "DESC TABLE EXTENDED t", {"t": table}).collect()]
+    assert extended[:6] == [*own, ("", "", ""), ("# Detailed Table Information", "", "")]
+    assert [row[:2] for row in extended[6:]] == [
+        ("location", table.path),
+        ("version", "1"),
+        ("not null", "id"),
+        ("primary key", "id"),
+        ("comment", "things"),
+        ("history", "every version of a row is kept"),
+        ("check short", "length(v) < 5"),
+        ("files", "parquet"),
+        ("owner", "me"),
+        ("v: default", "'a'"),
+    ]
+
+
+def test_details_of_a_table_are_one_row(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, "id INT, b INT, ts INT", primaryKey=["id", "b"], watermarkKey="ts", comment="things"
+    )
+    table.alter().addCheck("some", "b > 0").setProperty("owner", "me").execute()
+    table.insert(spark.sql("SELECT 1 AS id, 2 AS b, 3 AS ts")).execute()
+    (row,) = sql(spark, "DESCRIBE DETAIL t", {"t": table}).collect()
+    batches = table._snapshot().batches
+    assert row.asDict() == {
+        "format": "parquet",
+        "location": table.path,
+        "description": "things",
+        "version": 2,
+        "lastModified": table.history().first()["timestamp"],
+        "primaryKey": ["id", "b"],
+        "watermarkKey": ["ts"],
+        "tombstoneKey": None,
+        "history": False,
+        "checks": {"some": "b > 0"},
+        "properties": {"owner": "me"},
+        "numBatches": 1,
+        "numFiles": batches[0].files,
+        "storedRows": 1,
+        "sizeInBytes": batches[0].bytes,
+    }
+    assert TrinityTable.forPath(spark, table.path, versionAsOf=0).detail().first()["checks"] == {}
+
+
 # Alterations ----------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from trinitymerge.statements.forms import (
     AlterTable,
     Column,
     DeleteFrom,
-    DescribeHistory,
+    Describe,
     Reference,
     UpdateTable,
 )
@@ -188,8 +188,18 @@ SIMPLE = {
     "UPDATE orders AS o SET o.a = o.a + 1, b = NULL WHERE o.a < 3": UpdateTable(
         ORDERS, "o", Assignments({"o.a": "o.a + 1", "b": "NULL"}), "o.a < 3"
     ),
-    "DESCRIBE HISTORY orders": DescribeHistory(ORDERS),
-    "DESC HISTORY trinity.`/a b`": DescribeHistory(Reference(("trinity", "/a b"))),
+    "DESCRIBE HISTORY orders": Describe(ORDERS, "HISTORY"),
+    "DESC HISTORY trinity.`/a b`": Describe(Reference(("trinity", "/a b")), "HISTORY"),
+    "describe detail orders;": Describe(ORDERS, "DETAIL"),
+    "DESCRIBE orders": Describe(ORDERS),
+    "DESC TABLE orders": Describe(ORDERS),
+    "DESCRIBE TABLE EXTENDED orders": Describe(ORDERS, "EXTENDED"),
+    "DESC FORMATTED trinity.`/a b`": Describe(Reference(("trinity", "/a b")), "EXTENDED"),
+    "DESCRIBE detail": Describe(Reference(("detail",))),
+    "DESCRIBE history.detail": Describe(Reference(("history", "detail"))),
+    "DESCRIBE extended": Describe(Reference(("extended",))),
+    "DESCRIBE TABLE table": Describe(Reference(("table",))),
+    "DESCRIBE query": Describe(Reference(("query",))),
 }
 
 
@@ -353,7 +363,11 @@ REFUSED = [
     ("VACUUM t", "VACUUM", r"vacuum\(\)"),
     ("RESTORE TABLE t TO VERSION AS OF 1", "RESTORE", r"restore\(version\)"),
     ("EXPLAIN SELECT 1", "EXPLAIN", r"build\(\)\.explain\(\)"),
-    ("DESCRIBE t", "DESCRIBE", "DESCRIBE HISTORY"),
+    ("DESCRIBE FUNCTION f", "DESCRIBE", "DESCRIBE HISTORY"),
+    ("DESC QUERY SELECT 1", "DESC", "DESCRIBE HISTORY"),
+    ("DESCRIBE t price", "price", "whole table"),
+    ("DESCRIBE DETAIL t VERSION AS OF 1", "VERSION", "Past versions"),
+    ("DESCRIBE t, u", ",", "DESCRIBE is complete"),
     ("DESCRIBE HISTORY t LIMIT 1", "LIMIT", "limit"),
     ("SHOW TABLES", "SHOW", "no statement about a table"),
     ("BEGIN", "BEGIN", "one atomic commit"),

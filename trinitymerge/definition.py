@@ -77,6 +77,7 @@ class TableDefinition:
           id      bigint  no        primary key
           v       string  yes
         <BLANKLINE>
+        primary key: id
         files: parquet
     """
 
@@ -272,6 +273,12 @@ class TableDefinition:
         return "the tombstone key" if name == self.tombstoneKey else ""
 
     @property
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """The key columns, by what they are to the table; a role that no column has is left out."""
+        keys = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
+        return {role: names for role, names in keys.items() if names}
+
+    @property
     def is_rearranged(self) -> bool:
         """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
         return bool(self.retired) or any(f.physical is not None or f.earlier for f in self.fields)
@@ -287,15 +294,14 @@ class TableDefinition:
 
     def __str__(self) -> str:
         """The columns, one a line; below them what else the table is."""
-        facts = "\n".join(f"{name}: {text}" for name, text in self._facts())
+        facts = "\n".join(f"{name}: {text}" for name, text in self.facts())
         return f"{in_columns(_HEADS, self._columns())}\n\n{facts}"
 
     def _repr_html_(self) -> str:
-        return notebook.grid(_HEADS, self._columns()) + notebook.pairs(self._facts())
+        return notebook.grid(_HEADS, self._columns()) + notebook.pairs(self.facts())
 
     def _columns(self) -> list[tuple[str, ...]]:
-        roles = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
-        key_of = {name: role for role, names in roles.items() for name in names}
+        key_of = {name: role for role, names in self.roles.items() for name in names}
         return [
             (
                 f.name,
@@ -308,10 +314,11 @@ class TableDefinition:
             for f in self.fields
         ]
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
         """What a table is besides its columns, as name and text; what it has not is left out."""
         deleted = self.tombstoneStringValue
         return [
+            *((role, ", ".join(names)) for role, names in self.roles.items()),
             *([("comment", self.comment)] if self.comment else []),
             *([("tombstone value", deleted)] if deleted is not None else []),
             *([("history", "every version of a row is kept")] if self.history else []),

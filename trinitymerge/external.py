@@ -62,6 +62,7 @@ ASKS_ITS_LOG = frozenset(
         "changes",
         "changesSince",
         "clone",
+        "detail",
         "export",
         "health",
         "history",
@@ -155,8 +156,8 @@ class ExternalTable:
         """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""
         if any(keys):
             raise InvalidDefinitionError(
-                f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and the "
-                "other keys out; or open it with the keys you mean."
+                f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and "
+                "the other keys out; or open it with the keys you mean."
             )
         return self._keys
 

@@ -62,6 +62,32 @@ _HISTORY = (
 )
 
 
+_DETAIL = (
+    StructType()
+    .add("format", types.StringType())
+    .add("location", types.StringType())
+    .add("description", types.StringType())
+    .add("version", types.LongType())
+    .add("lastModified", types.LongType())
+    .add("primaryKey", types.ArrayType(types.StringType()))
+    .add("watermarkKey", types.ArrayType(types.StringType()))
+    .add("tombstoneKey", types.StringType())
+    .add("history", types.BooleanType())
+    .add("checks", types.MapType(types.StringType(), types.StringType()))
+    .add("properties", types.MapType(types.StringType(), types.StringType()))
+    .add("numBatches", types.LongType())
+    .add("numFiles", types.LongType())
+    .add("storedRows", types.LongType())
+    .add("sizeInBytes", types.LongType())
+)
+_DESCRIBED = (
+    StructType()
+    .add("col_name", types.StringType())
+    .add("data_type", types.StringType())
+    .add("comment", types.StringType())
+)
+
+
 # Definitions ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,9 +240,14 @@ def pinned(
 
 def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
     """One row per commit. Times travel as numbers: as naive datetimes they would be what this machine's zone makes of them."""
-    rows = spark.createDataFrame([_history_row(c) for c in commits], _HISTORY)
-    in_time = "timestamp_millis(`timestamp`) AS `timestamp`"
-    return rows.selectExpr(*[in_time if n == "timestamp" else quote(n) for n in _HISTORY.names])
+    return _with_time(spark.createDataFrame([_history_row(c) for c in commits], _HISTORY), "timestamp")
+
+
+def _with_time(rows: DataFrame, name: str) -> DataFrame:
+    """Rows in which a column with milliseconds since the epoch has become a timestamp."""
+    return rows.selectExpr(
+        *[f"timestamp_millis({quote(n)}) AS {quote(n)}" if n == name else quote(n) for n in rows.columns]
+    )
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:
@@ -235,6 +266,42 @@ def _history_row(commit: Commit) -> tuple[Any, ...]:
     )
 
 
+# Describing -----------------------------------------------------------------------------------------------------------
+
+
+def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFrame:
+    """One row: what a table is, and how large, from its log."""
+    now, batches = snapshot.definition, snapshot.batches
+    row = (
+        now.fileFormat,
+        path,
+        now.comment,
+        snapshot.version,
+        snapshot.timestamp_ms,
+        list(now.primaryKey),
+        list(now.watermarkKey),
+        now.tombstoneKey,
+        now.history,
+        {check.name: check.condition for check in now.checks},
+        dict(now.properties),
+        len(batches),
+        *(sum(getattr(b, n) for b in batches) for n in ("files", "rows", "bytes")),
+    )
+    return _with_time(spark.createDataFrame([row], _DETAIL), "lastModified")
+
+
+def described(spark: SparkSession, path: str, snapshot: Snapshot, extended: bool) -> DataFrame:
+    """The columns, as ``DESCRIBE`` of Spark shows them; extended, also what else a table is."""
+    now = snapshot.definition
+    rows = [(f.name, f.text, f.comment) for f in now.fields]
+    if extended:
+        fields = [(f"{f.name}: default", f.default, "") for f in now.fields if f.default]
+        required = ", ".join(f.name for f in now.fields if not f.nullable)
+        facts = [("location", path), ("version", f"{snapshot.version}"), ("not null", required), *now.facts()]
+        rows += [("", "", ""), ("# Detailed Table Information", "", ""), *((n, t, "") for n, t in facts), *fields]
+    return spark.createDataFrame(rows, _DESCRIBED)
+
+
 # Showing --------------------------------------------------------------------------------------------------------------
 
 
@@ -250,8 +317,7 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
 
 def keys_in_words(keys: TableDefinition) -> list[str]:
     """The columns that have a role, by role."""
-    roles = {"primary key": keys.primaryKey, "watermark": keys.watermarkKey, "tombstone": (keys.tombstoneKey or "",)}
-    return [f"{role} {', '.join(names)}" for role, names in roles.items() if any(names)]
+    return [f"{role} {', '.join(names)}" for role, names in keys.roles.items()]
 
 
 # Sources --------------------------------------------------------------------------------------------------------------

@@ -299,6 +299,20 @@ class TrinityTable(CopiedTable):
         commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
         return opening.history_frame(self._backend.spark, commits)
 
+    def detail(self) -> DataFrame:
+        """What the table is and how large, as one row, from its log.
+
+        Returns:
+            Columns ``format`` (of its files), ``location``, ``description``, ``version``, ``lastModified``, ``primaryKey``,
+            ``watermarkKey``, ``tombstoneKey``, ``history``, ``checks``, ``properties``, ``numBatches``, ``numFiles``,
+            ``storedRows`` (replaced rows and tombstones included) and ``sizeInBytes``.
+
+        Example:
+            >>> orders.detail().select("format", "version", "primaryKey", "storedRows").collect()
+            [Row(format='parquet', version=1, primaryKey=['order_id'], storedRows=2)]
+        """
+        return opening.detail_frame(self._backend.spark, self.path, self._snapshot())
+
     # Streaming ------------------------------------------------------------------------------------------------------
 
     def foreachBatch(

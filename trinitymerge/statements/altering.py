@@ -1,4 +1,4 @@
-"""``ALTER TABLE``, ``COMMENT ON TABLE`` and ``DESCRIBE HISTORY``, read.
+"""``ALTER TABLE``, ``COMMENT ON TABLE`` and ``DESCRIBE``, read.
 
 Owns: their grammar, which is Spark's, and which calls of an alteration they are. Whether there is such a call is asked when the
 statement runs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trinitymerge.statements.cursor import Cursor, at_comma, either
-from trinitymerge.statements.forms import AlterCall, AlterTable, DescribeHistory
+from trinitymerge.statements.forms import AlterCall, AlterTable, Describe
 from trinitymerge.statements.queries import reference_at
 from trinitymerge.statements.refused import refuse_rest, refuse_statement
 
@@ -24,6 +24,7 @@ _OTHERS = {
     "REPLACE COLUMNS": "it would drop columns nobody named. DROP COLUMN and ADD COLUMN say which are meant.",
     "CLUSTER BY": "files are sorted by primary key.",
 }
+_NO_TABLES = ("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "CATALOG", "PROCEDURE")
 _BEHIND_TYPES = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "COLLATE")
 _AT_THE_END = (
     "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
@@ -66,23 +67,35 @@ def comment_at(cursor: Cursor) -> AlterTable:
     return AlterTable(target, (AlterCall("setComment", (comment,), at=place),))
 
 
-def describe_at(cursor: Cursor) -> DescribeHistory:
-    """Reads the question for a table's history.
+def describe_at(cursor: Cursor) -> Describe:
+    """Reads the question what a table is.
 
     Raises:
-        SqlError: it is another question.
+        SqlError: it cannot be read, or is about something else.
     """
-    cursor.take()
-    if not cursor.accept("HISTORY"):
+    statement, what = cursor.take().value.upper(), ""
+    if cursor.word() in _NO_TABLES and _is_named_next(cursor):
         cursor.at -= 1
         refuse_statement(cursor)
+    if cursor.word() in ("HISTORY", "DETAIL") and _is_named_next(cursor):
+        what = cursor.take().value.upper()
+    else:
+        _ = _is_named_next(cursor) and cursor.accept("TABLE")
+        if cursor.word() in ("EXTENDED", "FORMATTED") and _is_named_next(cursor):
+            cursor.take()
+            what = "EXTENDED"
     target = reference_at(cursor)
     if cursor.sees("LIMIT"):
-        raise cursor.error(
-            "DESCRIBE HISTORY takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n)."
-        )
-    refuse_rest(cursor, "DESCRIBE HISTORY")
-    return DescribeHistory(target)
+        raise cursor.error(f"{statement} takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n).")
+    if cursor.word() or cursor.token().kind == "name":
+        raise cursor.error(f"{statement} is about a whole table. Filter what it gives: .filter(\"col_name = '...'\").")
+    refuse_rest(cursor, statement)
+    return Describe(target, what)
+
+
+def _is_named_next(cursor: Cursor) -> bool:
+    """True if a name follows the next word, which therefore is none."""
+    return cursor.token(1).kind in ("word", "name")
 
 
 # Columns --------------------------------------------------------------------------------------------------------------

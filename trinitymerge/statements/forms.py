@@ -174,10 +174,16 @@ class AlterTable:
 
 
 @attrs.frozen
-class DescribeHistory:
-    """``DESCRIBE HISTORY``."""
+class Describe:
+    """``DESCRIBE``.
+
+    Attributes:
+        target: the table.
+        what: ``"HISTORY"``, ``"DETAIL"``, ``"EXTENDED"``, or empty for the columns alone.
+    """
 
     target: Reference
+    what: str = ""
 
 
 @attrs.frozen
@@ -187,4 +193,4 @@ class Select:
     query: Query
 
 
-Statement: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto | AlterTable | DescribeHistory | Select
+Statement: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto | AlterTable | Describe | Select

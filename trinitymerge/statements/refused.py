@@ -19,8 +19,7 @@ STATEMENTS = {
     "VACUUM": "say table.vacuum().",
     "RESTORE": "say table.restore(version).",
     "EXPLAIN": "a merge is explained by the chain, build().explain(), and a query by the DataFrame that it gives, .explain().",
-    "DESCRIBE": "DESCRIBE HISTORY shows the versions; the columns stand in table.definition and toDF().printSchema(), and what "
-    "the table consists of in table.health().",
+    "DESCRIBE": "DESCRIBE [TABLE] [EXTENDED] t, DESCRIBE DETAIL t and DESCRIBE HISTORY t are what there is.",
     "COMMENT": "COMMENT ON TABLE t IS '...' is what there is; ALTER TABLE t ALTER COLUMN c COMMENT '...' is for columns.",
     "COPY": "read the files with spark.read, and INSERT INTO or MERGE what they hold.",
     "BEGIN": "each statement is one atomic commit, and there are no transactions of several. One MERGE can do much.",
@@ -29,7 +28,7 @@ STATEMENTS = {
 STATEMENTS["DESC"] = STATEMENTS["DESCRIBE"]
 
 KNOWN = (
-    "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, ALTER TABLE, COMMENT ON TABLE, DESCRIBE HISTORY, SELECT, WITH and VALUES are "
+    "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, ALTER TABLE, COMMENT ON TABLE, DESCRIBE, SELECT, WITH and VALUES are "
     "known here; spark.sql runs what concerns no TrinityTable."
 )
 

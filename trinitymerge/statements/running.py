@@ -19,11 +19,12 @@ from trinitymerge.maintenance.altering import AlterResult
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
+from trinitymerge.opening import described
 from trinitymerge.statements.forms import (
     AlterTable,
     Column,
     DeleteFrom,
-    DescribeHistory,
+    Describe,
     InsertInto,
     MergeInto,
     Select,
@@ -48,9 +49,9 @@ def sql(
 
     ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` and ``INSERT INTO`` are merges, with the clauses that the chain would have and
     expressions as they are written; ``ALTER TABLE`` and ``COMMENT ON TABLE`` are ``table.alter()``; ``DESCRIBE HISTORY`` is
-    ``table.history()``. Queries, and the sources of merges and inserts, may name tables, at the newest version or at another
-    (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF '...'``), beside whatever Spark knows by name. What each statement can do, and
-    what is refused, stands in docs/sql.md.
+    ``table.history()``, ``DESCRIBE DETAIL`` is ``table.detail()``, and ``DESCRIBE`` shows the columns. Queries, and the sources of
+    merges and inserts, may name tables, at the newest version or at another (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF
+    '...'``), beside whatever Spark knows by name. What each statement can do, and what is refused, stands in docs/sql.md.
 
     Needs the package SQLGlot: ``pip install 'trinitymerge[sql]'``.
 
@@ -87,8 +88,8 @@ def sql(
     names = Names.of(spark, text, {} if tables is None else tables)
     if isinstance(statement, Select):
         return names.rows(statement.query)
-    if isinstance(statement, DescribeHistory):
-        return names.target(statement.target).history()
+    if isinstance(statement, Describe):
+        return _described(names.target(statement.target), statement.what)
     if isinstance(statement, AlterTable):
         return _altered(names, statement)
     with names.views(getattr(statement, "inner", ())) as edited:
@@ -96,6 +97,14 @@ def sql(
         with placed(edited, getattr(found, "clauses", ()), getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
         return plan.execute()
+
+
+def _described(table: TrinityTable, what: str) -> DataFrame:
+    if what == "HISTORY":
+        return table.history()
+    if what == "DETAIL":
+        return table.detail()
+    return described(table._backend.spark, table._backend.path, table._snapshot(), what == "EXTENDED")
 
 
 # Merges ---------------------------------------------------------------------------------------------------------------

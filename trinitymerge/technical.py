@@ -20,14 +20,10 @@ class TechnicalColumn(Sql):
     Attributes:
         type: as SQL, or in words where it is that of another column.
         meaning: of its value in a row.
-        added_by: the modules that add it: one, or one for each kind of store.
-        read_by: the other modules that may use it.
     """
 
     type: str
     meaning: str
-    added_by: tuple[str, ...]
-    read_by: tuple[str, ...]
 
 
 class ColumnFamily(TechnicalColumn):
@@ -49,22 +45,21 @@ DECLARED: list[TechnicalColumn] = []
 """All of them, in the order in which a row meets them."""
 
 
-def _declare(kind: type[_C], name: str, type: str, meaning: str, added_by: str, read_by: str) -> _C:
+def _declare(kind: type[_C], name: str, type: str, meaning: str) -> _C:
     column = kind(HIDDEN_PREFIX + name)
     column.type, column.meaning = type, meaning
-    column.added_by, column.read_by = tuple(added_by.split()), tuple(read_by.split())
     DECLARED.append(column)
     return column
 
 
-def column(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> TechnicalColumn:
-    """Declares a column; see :class:`TechnicalColumn`. Modules are separated by blanks."""
-    return _declare(TechnicalColumn, name, type, meaning, added_by, read_by)
+def column(name: str, type: str, meaning: str) -> TechnicalColumn:
+    """Declare a column; see :class:`TechnicalColumn`."""
+    return _declare(TechnicalColumn, name, type, meaning)
 
 
-def family(name: str, type: str, meaning: str, added_by: str, read_by: str = "") -> ColumnFamily:
-    """Declares a family of columns, likewise."""
-    return _declare(ColumnFamily, name, type, meaning, added_by, read_by)
+def family(name: str, type: str, meaning: str) -> ColumnFamily:
+    """Declare a family of columns; see :class:`ColumnFamily`."""
+    return _declare(ColumnFamily, name, type, meaning)
 
 
 # Names in SQL ---------------------------------------------------------------------------------------------------------

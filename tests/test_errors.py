@@ -246,7 +246,12 @@ def test_unqualified_name_that_both_sides_have(merge, orders, source):
 
 
 def test_source_without_the_primary_key_and_no_condition(orders, source):
-    with refused(InvalidMergeError, "pairs rows by the primary key", "source has no column 'id'", "pass a condition"):
+    with refused(
+        InvalidMergeError,
+        "pairs rows by the primary key",
+        "Column 'id' is missing in the source; it has ",
+        "pass a condition",
+    ):
         orders.upsert(source.withColumnRenamed("id", "order_id")).build()
 
 
@@ -335,7 +340,12 @@ def test_insert_into_a_struct_field(merge):
 
 
 def test_updateAll_with_a_missing_source_column(merge):
-    words = ("clause 1, whenMatched()", "updateAll", "has no s", "Source columns: id, amount", "exceptColumns")
+    words = (
+        "clause 1, whenMatched()",
+        "updateAll",
+        "Column 's' is missing in the source; it has 'id', 'amount', ",
+        "exceptColumns",
+    )
     with refused(InvalidMergeError, *words) as caught:
         merge.whenMatched().updateAll().build()
     assert caught.value.columns == ["s"]
@@ -476,7 +486,7 @@ def test_path_below_a_file(spark, tmp_path):
 def test_createIfNotExists_with_another_definition(spark, orders):
     with refused(TableExistsError, "another definition", "primaryKey is ('id',), not ('n',)", "forPath"):
         TrinityTable.createIfNotExists(spark, orders.path, ORDERS, primaryKey="n", watermarkKey="ts")
-    with refused(TableExistsError, "its column ts is", "not date"):
+    with refused(TableExistsError, "its column 'ts' is", "not date"):
         TrinityTable.createIfNotExists(spark, orders.path, "id INT, ts DATE", primaryKey="id", watermarkKey="ts")
 
 

@@ -13,6 +13,7 @@ from trinitymerge import (
     MergeResult,
     NullKeyError,
     SchemaMismatchError,
+    TrinityMergeError,
     TrinityTable,
 )
 
@@ -156,7 +157,11 @@ def test_where_shorthands_speak_of_themselves(events, no_clauses):
 
 
 def test_shorthands_with_a_source_speak_of_themselves(spark, events, source):
-    with refused(InvalidMergeError, "upsert() takes every column from the source, which has no v.", "use merge() with"):
+    with refused(
+        InvalidMergeError,
+        "upsert() takes every column from the source. Column 'v' is missing in the source; it has ",
+        "use merge() with",
+    ):
         events.upsert(source.drop("v")).build()
     for call in ("upsert", "update", "delete"):
         with refused(InvalidMergeError, f"{call}() pairs rows by the primary key", "pass a condition to merge()"):
@@ -171,6 +176,76 @@ def test_shorthands_with_a_source_speak_of_themselves(spark, events, source):
 def test_explain_says_what_a_shorthand_stands_for(events, source):
     text = events.upsert(source).build().explain()
     assert "  1. whenMatched(): update all columns from the source\n  2. whenNotMatched(): insert all" in text
+
+
+LACKING = {
+    "upsert() takes every column from the source. Column 'v' is missing in the source; it has 'id', 'ts', 'w', 'deleted'.": (
+        lambda t, s: t.upsert(s.withColumnRenamed("v", "w")).build()
+    ),
+    "insert() takes every column from the source. Columns 'id', 'v' are missing in the source; it has 'ts', 'deleted'.": (
+        lambda t, s: t.insert(s.drop("id", "v")).build()
+    ),
+    "Columns 'id', 'v' are missing in the source; it has 'ts', 'deleted'.": (
+        lambda t, s: t.snapshot(s.drop("id", "v"), at=1).build()
+    ),
+    "update() pairs rows by the primary key. Column 'id' is missing in the source; it has 'ts', 'v', 'deleted'.": (
+        lambda t, s: t.update(s.drop("id")).build()
+    ),
+    "applyChanges() takes every column from the source. Column 'v' is missing in the source; it has 'id', 'ts'.": (
+        lambda t, s: t.applyChanges(s.drop("v", "deleted"), applyAsDeletes="id < 0").build()
+    ),
+    "applyChanges(): Column 'ts' is missing in the source; it has 'id', 'v', 'deleted'. Add it, or name another by sequenceBy=.": (
+        lambda t, s: t.applyChanges(s.drop("ts")).build()
+    ),
+    "applyChanges(): Column 'w' is missing in the source; it has 'id', 'ts', 'v', 'deleted'.": (
+        lambda t, s: t.applyChanges(s, exceptColumns=["w"]).build()
+    ),
+    "fromIntervals(): Column 'since' is missing in the source; it has 'id', 'ts', 'v', 'deleted'.": (
+        lambda t, s: TrinityTable.fromIntervals(
+            s.sparkSession, f"{t.path}2", s, primaryKey="id", validFrom="since", validTo="v"
+        )
+    ),
+    "primaryKey: Column 'idd' is missing in the schema; it has 'id', 'v'. Did you mean 'id'?": (
+        lambda t, s: TrinityTable.create(s.sparkSession, f"{t.path}2", "id INT, v INT", primaryKey="idd")
+    ),
+    "watermarkKey: Column 'at' is missing in the schema; it has 'id', 'ts', 'v', 'deleted'.": (
+        lambda t, s: TrinityTable.convert(s.sparkSession, s, f"{t.path}2", primaryKey="id", watermarkKey="at")
+    ),
+    "has another definition: it lacks column 'more'; it has 'id', 'ts', 'v', 'deleted'. ": (
+        lambda t, s: TrinityTable.createIfNotExists(
+            s.sparkSession, t.path, f"{EVENTS}, more INT", "id", "ts", "deleted"
+        )
+    ),
+    "has another definition: its column 'v' is string, not int. ": (
+        lambda t, s: TrinityTable.createIfNotExists(
+            s.sparkSession, t.path, "id INT, ts INT, v INT, deleted BOOLEAN", "id", "ts", "deleted"
+        )
+    ),
+    "purge: Column 'id' is missing in the DataFrame of keys; it has 'ts'.": lambda t, s: t.purge(s.select("ts")),
+    "purge: Column 'id' is missing in a key; it has 'ts'.": lambda t, s: t.purge([{"ts": 1}]),
+}
+
+
+@pytest.mark.parametrize(("words", "call"), LACKING.items(), ids=LACKING)
+def test_a_column_that_is_missing_is_named_with_those_that_are_there(events, source, words, call):
+    with refused(TrinityMergeError, words):
+        call(events, source)
+
+
+@pytest.mark.parametrize("given", [(5, "6"), ((5, "6"),), ([5, "6"],)], ids=["values", "tuple", "list"])
+def test_H2a_at_takes_a_composite_watermark_as_values_or_as_a_tuple(spark, tmp_path, given):
+    table = new_table(spark, tmp_path, "id INT, a INT, b INT", watermarkKey=["a", "b"], history=True)
+    table.insert(spark.sql("SELECT 1 AS id, 1 AS a, 1 AS b")).execute()
+    assert table.deleteWhere("id = 1").at(*given).execute().rowsDeleted == 1
+    assert [tuple(r) for r in table.versions().select("a", "validTo").collect()] == [(1, 5)]
+    for wrong, words in (
+        ((), "got ()"),
+        (((),), "got ()"),
+        (((1, [2]),), "a tuple of them"),
+        ((1,), "was given 1 value"),
+    ):
+        with refused(InvalidMergeError, words):
+            table.deleteWhere("id = 1").at(*wrong).build()
 
 
 # What is shown --------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_S42_an_event_that_was_delivered_twice_in_one_batch_is_told_as_such(spar
     [
         ("ann", SchemaMismatchError, "keys given to why are not of the key's type"),
         ((1, 2), SchemaMismatchError, r"given to why has 2 values; a key is \(id\)"),
-        ({"name": 1}, SchemaMismatchError, "given to why has no 'id'"),
+        ({"name": 1}, SchemaMismatchError, "Column 'id' is missing in a key; it has 'name'"),
         (None, NullKeyError, "why was given 1 key with a null"),
     ],
 )

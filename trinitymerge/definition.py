@@ -16,7 +16,7 @@ import attrs
 
 from trinitymerge import notebook
 from trinitymerge.constraints import Check, checks_of
-from trinitymerge.errors import InvalidDefinitionError, did_you_mean, in_columns
+from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, missing
 from trinitymerge.field import Field as Field
 from trinitymerge.field import check_name, check_type
 
@@ -380,8 +380,8 @@ class _Finder:
         found = self._by_name.get(str(name).lower())
         if found is None:
             raise InvalidDefinitionError(
-                f"{role} names '{name}', which is not a column of the schema."
-                + did_you_mean(str(name), self._by_name.values()),
+                f"{role}: {missing([str(name)], 'the schema', self._by_name.values())}"
+                + closest(str(name), self._by_name.values()),
                 column=name,
             )
         return found

@@ -201,6 +201,21 @@ def how_to_convert(value: Any) -> str:
     )
 
 
+def missing(names: Sequence[str], where: str, there: Iterable[str]) -> str:
+    """A sentence that says which columns something lacks, and what it has.
+
+    Example:
+        >>> missing(["value"], "the source", ["key", "val"])
+        "Column 'value' is missing in the source; it has 'key', 'val'."
+        >>> missing(["a", "b"], "the source", [])
+        "Columns 'a', 'b' are missing in the source; it has none."
+    """
+    lacking, known = ", ".join(f"'{n}'" for n in names), list(there)
+    has = ", ".join(f"'{n}'" for n in known[:20]) + (", ..." if len(known) > 20 else "")
+    what = f"Column {lacking} is" if len(names) == 1 else f"Columns {lacking} are"
+    return f"{what} missing in {where}; it has {has or 'none'}."
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence suggesting the nearest known name, or listing what exists.
 
@@ -216,7 +231,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         " Did you mean 'amount'? Known: id, amount."
     """
     known = list(known)
-    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
-    hint = next((f" Did you mean '{k}'?" for k in known if close and k.lower() == close[0]), "")
     listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"{hint} Known: {listed}." if known else hint
+    return f"{closest(name, known)} Known: {listed}." if known else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The same without the list.
+
+    Example:
+        >>> closest("amuont", ["id", "amount"]), closest("x", ["id"])
+        (" Did you mean 'amount'?", '')
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
+    return next((f" Did you mean '{k}'?" for k in known if close and k.lower() == close[0]), "")

@@ -17,6 +17,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.sqltext import Sql
 
+MADE = {"trinitymerge.made": True}
+"""The metadata of columns that a call adds to its user's source."""
+
 TRUE, FALSE, NULL = Sql("true"), Sql("false"), Sql("NULL")
 
 _FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)\Z")
@@ -61,6 +64,11 @@ def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | No
     if case_sensitive:
         return next((n for n in names if n == name), None)
     return next((n for n in names if n.lower() == name.lower()), None)
+
+
+def not_made(schema: StructType) -> list[str]:
+    """The names of a source's columns but for those that a call has added (:data:`MADE`)."""
+    return [f.name for f in schema.fields if not MADE.keys() & f.metadata.keys()]
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:

@@ -169,11 +169,11 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
     for field in wanted.fields:
         theirs = own.get(field.name)
         if theirs is None:
-            return f"it has no column {field.name}; its columns are {', '.join(own)}"
+            return f"it lacks column '{field.name}'; it has {', '.join(map(repr, own))}"
         kinds = (theirs.type, *(e.type for e in theirs.earlier))
         if not any(contains(kind, field.type) for kind in kinds) or theirs.nullable < field.nullable:
             not_null = "" if theirs.nullable else " NOT NULL"
-            return f"its column {field.name} is {theirs.text}{not_null}, not {field.text}"
+            return f"its column '{field.name}' is {theirs.text}{not_null}, not {field.text}"
     return ""
 
 

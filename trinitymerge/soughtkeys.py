@@ -19,10 +19,10 @@ from trinitymerge.errors import (
     NullKeyError,
     SchemaMismatchError,
     counted,
-    did_you_mean,
     how_to_convert,
     is_foreign_frame,
     kind_of,
+    missing,
 )
 from trinitymerge.expressions import (
     declared_length,
@@ -90,9 +90,7 @@ def _misfit(call: str, error: BaseException) -> SchemaMismatchError:
 def _column_of(given: DataFrame, key: str, call: str) -> str:
     name = find_name(key, given.columns, is_case_sensitive(given.sparkSession))
     if name is None:
-        raise SchemaMismatchError(
-            f"The keys given to {call} have no column '{key}'.{did_you_mean(key, given.columns)}", column=key
-        )
+        raise SchemaMismatchError(f"{call}: {missing([key], 'the DataFrame of keys', given.columns)}", column=key)
     return quote(name)
 
 
@@ -122,9 +120,9 @@ def _row_of(key: Any, names: Sequence[str], call: str) -> tuple[Any, ...]:
     if isinstance(key, Row):
         key = key.asDict()
     if isinstance(key, Mapping):
-        missing = [n for n in names if n not in key]
-        if missing:
-            raise SchemaMismatchError(f"A key given to {call} has no '{missing[0]}'; a key is ({', '.join(names)}).")
+        lacking = [n for n in names if n not in key]
+        if lacking:
+            raise SchemaMismatchError(f"{call}: {missing(lacking, 'a key', key)}")
         return tuple(key[n] for n in names)
     values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(names):

@@ -115,6 +115,9 @@ class TableWithUpkeep(OpenedTable):
         keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
         rows, and conditions of merges without the values in them (S36b).
 
+        No call lets a purged key in again. To do so, make a new table of the live rows: ``TrinityTable.convert(spark,
+        table.toDF(), path, primaryKey=...)``.
+
         Args:
             keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
                 several columns). At most 100,000.

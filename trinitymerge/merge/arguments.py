@@ -119,7 +119,7 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
 
     Args:
         method: that they were given to.
-        values: one for each column.
+        values: one for each column, or a tuple or list of them.
         call: of the feed that the merge is, if it is one.
 
     Raises:
@@ -127,9 +127,12 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
     """
     if call:
         raise InvalidMergeError(f"{call} sets the watermark itself: do not call {method}() as well.")
+    if len(values) == 1 and isinstance(values[0], (tuple, list)):
+        values = tuple(values[0])
     if not values or not all(isinstance(v, (str, Column, *_LITERALS)) for v in values):
         raise InvalidMergeError(
-            f"{method} takes a value for each watermark column: SQL text, Columns or plain Python literals, got {values!r}."
+            f"{method}() takes a value for each watermark column, or a tuple of them: SQL text, Columns or plain Python literals, "
+            f"got {values!r}."
         )
     return tuple(values)
 

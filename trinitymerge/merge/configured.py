@@ -51,7 +51,7 @@ class ConfiguredMerge(Generic[_Merge]):
         """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
 
         Args:
-            watermark: a value for each watermark column: SQL text, a Column, or a plain Python literal.
+            watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
 
         Example:
             >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted

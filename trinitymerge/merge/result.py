@@ -25,6 +25,9 @@ def _counts(values: Iterable[int | None]) -> tuple[int | None, ...]:
     return tuple(values)
 
 
+_FOR_GOOD = "purge() is for good, but a new table takes such keys: TrinityTable.convert(spark, table.toDF(), path, primaryKey=...)"
+
+
 @attrs.frozen
 class MergeResult:
     """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
@@ -43,7 +46,7 @@ class MergeResult:
             nothing had to run.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
-        rowsPurged: rows left out because their key was purged.
+        rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
         rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
@@ -85,11 +88,12 @@ class MergeResult:
 
     def __str__(self) -> str:
         ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
+        purged = f"{counted(self.rowsPurged)} of purged keys left out; {_FOR_GOOD}" if self.rowsPurged else ""
         if self.skipped:
             what = f"nothing committed, {self.skipped}"
             if self.kept:
                 what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
-            return "\n  ".join([f"version {self.version}: {what}", *([ignored] if ignored else [])])
+            return "\n  ".join(filter(None, (f"version {self.version}: {what}", purged, ignored)))
         known = [
             f"{count:,} {word}"
             for count, word in (
@@ -109,7 +113,7 @@ class MergeResult:
             f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"
             if self.rowsBelowHorizon
             else "",
-            f"{counted(self.rowsPurged)} of purged keys left out" if self.rowsPurged else "",
+            purged,
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
             f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,

@@ -15,8 +15,15 @@ from trinitymerge.assignment import Storing, storing
 from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.constraints import about
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, TrinityMergeError, did_you_mean, in_columns
-from trinitymerge.expressions import find_name, physical_type
+from trinitymerge.errors import (
+    InvalidMergeError,
+    SchemaMismatchError,
+    TrinityMergeError,
+    did_you_mean,
+    in_columns,
+    missing,
+)
+from trinitymerge.expressions import find_name, not_made, physical_type
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.structs import can_be_completed, completed
 from trinitymerge.merge.analysis.values import Given
@@ -125,14 +132,15 @@ class ByName:
         return field.may_be_left_out or (self.follows_source and field.name not in self.definition.primaryKey)
 
     def _lacks(self, names: Sequence[str], clause: BlamedClause) -> TrinityMergeError:
+        them = "it" if len(names) == 1 else "them"
         remedy = (
-            f"Add them, or use merge() with {clause.action}All(exceptColumns=[...])."
+            f"Add {them}, or use merge() with {clause.action}All(exceptColumns=[...])."
             if clause.clauses[clause.position].call
-            else f"Add them, name them in exceptColumns, or use {clause.action}Expr."
+            else f"Add {them}, name {them} in exceptColumns, or use {clause.action}Expr."
         )
         return InvalidMergeError(
-            f"{clause.where} takes every column from the source, which has no {', '.join(names)}. Source columns: "
-            f"{', '.join(self.source.schema.names)}. {remedy}",
+            f"{clause.where} takes every column from the source. "
+            f"{missing(names, 'the source', not_made(self.source.schema))} {remedy}",
             clause=clause.position + 1,
             columns=list(names),
         )

@@ -9,8 +9,8 @@ from pyspark.sql.types import StringType
 
 from trinitymerge.columns import SOURCE_COPY
 from trinitymerge.definition import Field
-from trinitymerge.errors import InvalidMergeError, did_you_mean
-from trinitymerge.expressions import all_of, cast, declared_length, equals
+from trinitymerge.errors import InvalidMergeError, missing
+from trinitymerge.expressions import all_of, cast, declared_length, equals, not_made
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.sqltext import Sql
 
@@ -31,9 +31,9 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
         i = source.index(key)
         if i is None:
             raise InvalidMergeError(
-                f"{call or 'The merge has no condition, so it'} pairs rows by the primary key, but the source "
-                f"has no column '{key}'.{did_you_mean(key, source.schema.names)} Rename the source's column or "
-                f"pass a condition{' to merge()' if call else ''}."
+                f"{call or 'The merge has no condition, so it'} pairs rows by the primary key. "
+                f"{missing([key], 'the source', not_made(source.schema))} Rename the source's column, or pass a "
+                f"condition{' to merge()' if call else ''}."
             )
         pairs.append(equals(target.column(key), _as_char(SOURCE_COPY(i), target.definition.field(key))))
     return all_of(pairs)

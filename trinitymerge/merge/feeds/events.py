@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import InvalidMergeError, NullKeyError, counted, did_you_mean
+from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, missing
 from trinitymerge.expressions import (
+    MADE,
     any_of,
     find_name,
     is_case_sensitive,
@@ -179,7 +180,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
-            *[value.alias(flag) for value, flag in zip(said, flags, strict=True)],
+            *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],
         )
         texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
         exact = is_case_sensitive(source.sparkSession)
@@ -198,17 +199,20 @@ class _Columns:
     @classmethod
     def of(cls, source: DataFrame, own: TableDefinition, feed: Feed) -> _Columns:
         exact, names = is_case_sensitive(source.sparkSession), source.columns
+        found = {name: find_name(name, own.names, exact) for name in names}
         wanted = names if feed.columns is None else _known(feed.columns, names, exact)
-        left_out = {*_known(feed.except_columns, [*names, *own.names], exact), *(n for n in names if n not in wanted)}
+        left_out = {
+            *_known(feed.except_columns, [*names, *(n for n in own.names if n not in found.values())], exact),
+            *(n for n in names if n not in wanted),
+        }
         always = {*own.primaryKey, *own.watermarkKey}
         replaced = own.watermarkKey if feed.sequence_by is not None else ()
-        found = {name: find_name(name, own.names, exact) for name in names}
         needed = (*own.primaryKey, *(own.watermarkKey if feed.sequence_by is None else ()))
         lacking = [n for n in needed if n not in found.values()]
         if lacking:
-            remedy = " Add it, or say sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
+            remedy = " Add it, or name another by sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
             raise InvalidMergeError(
-                f"{CALL}: the source has no column '{lacking[0]}'.{did_you_mean(lacking[0], names) or remedy}",
+                f"{CALL}: {missing(lacking, 'the source', names)}{remedy}",
                 columns=lacking,
             )
         kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
@@ -225,10 +229,10 @@ def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]
         InvalidMergeError: there is no such column.
     """
     found = [(name, find_name(name, among, exact)) for name in given]
-    missing = [name for name, column in found if column is None]
-    if missing:
+    unknown = [name for name, column in found if column is None]
+    if unknown:
         raise InvalidMergeError(
-            f"{CALL}: there is no column '{missing[0]}'.{did_you_mean(missing[0], among)}", columns=missing
+            f"{CALL}: {missing(unknown, 'the source', among)}{closest(unknown[0], among)}", columns=unknown
         )
     return [column for _, column in found if column is not None]
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.columns import KEY_TO_FIND
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.expressions import (
     FALSE,
     TRUE,
@@ -100,8 +100,7 @@ class Extract:
         lacking = [n for n in own.names if n not in optional and find_name(n, source.columns, exact) is None]
         if lacking:
             raise InvalidMergeError(
-                f"{CALL} takes every column from the source, which has no {', '.join(lacking)}. Source columns: "
-                f"{', '.join(source.columns)}.",
+                f"{CALL} takes every column from the source. {missing(lacking, 'the source', source.columns)}",
                 columns=lacking,
             )
         return cls(source, own, at, moment, deletes)

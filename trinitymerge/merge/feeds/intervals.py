@@ -19,8 +19,9 @@ from trinitymerge.errors import (
     InvalidMergeError,
     NullKeyError,
     TrinityMergeError,
+    closest,
     counted,
-    did_you_mean,
+    missing,
 )
 from trinitymerge.expressions import (
     FALSE,
@@ -106,7 +107,7 @@ def _column(source: DataFrame, name: str) -> str:
     found = find_name(name, source.columns, is_case_sensitive(source.sparkSession))
     if found is None:
         raise InvalidMergeError(
-            f"{CALL}: the source has no column '{name}'.{did_you_mean(name, source.columns)}", column=name
+            f"{CALL}: {missing([name], 'the source', source.columns)}{closest(name, source.columns)}", column=name
         )
     return found
 

@@ -126,7 +126,7 @@ class CopiedTable(FedTable):
         rows = opening.check_source(spark, rows, path)
         definition = opening.definition_of(
             spark,
-            rows.schema,
+            opening.declaring_nothing(rows.schema),
             *keys,
             fileFormat,
             properties,
@@ -197,7 +197,16 @@ class CopiedTable(FedTable):
             found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
             events, flag = found.events()
         definition = opening.definition_of(
-            spark, found.schema, found.key, found.begin, None, None, fileFormat, properties, comment, True
+            spark,
+            opening.declaring_nothing(found.schema),
+            found.key,
+            found.begin,
+            None,
+            None,
+            fileFormat,
+            properties,
+            comment,
+            True,
         )
         table = cls(store_of(spark, path))
         table._backend.create(definition, current_user())

@@ -1,14 +1,32 @@
 """Constraints as SQL over rows that are written, or are there (S45).
 
-Owns: :func:`violation`. What is said of rows that break one is the business of whoever finds them.
+Owns: :func:`violation` and :func:`holds_null`. What is said of rows that break one is the business of whoever finds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
 from trinitymerge.constraints import Check
-from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import FALSE, case, is_tombstone, not_
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.expressions import (
+    FALSE,
+    all_of,
+    any_of,
+    case,
+    is_not_null,
+    is_null,
+    is_tombstone,
+    not_,
+    or_else,
+    quote,
+)
+from trinitymerge.nullability import never_null, with_never_null
 from trinitymerge.sqltext import Sql, as_sql
+from trinitymerge.widening import Path
 
 
 def violation(definition: TableDefinition, check: Check, is_never_dead: bool = False) -> Sql:
@@ -27,3 +45,66 @@ def violation(definition: TableDefinition, check: Check, is_never_dead: bool = F
     """
     dead = FALSE if is_never_dead else is_tombstone(definition)
     return case([(not_(dead), not_(as_sql(check.condition)))])
+
+
+# Nulls ----------------------------------------------------------------------------------------------------------------
+
+
+def holds_null(field: Field, value: Sql | None = None) -> Sql:
+    """SQL that is true if a column holds a null where none is allowed, at any depth. Never null; ``false`` if all are.
+
+    A null struct, array or map holds nothing: what is inside of it is not judged.
+
+    Args:
+        field: the column.
+        value: its value; by default the column of that name.
+
+    Example:
+        >>> holds_null(Field("n", "long")), holds_null(Field("n", "long", nullable=False))
+        ('false', '`n` IS NULL')
+    """
+    return _wrong(quote(field.name) if value is None else value, field.type, field.nullable, 0)
+
+
+def forbidden_nulls(field: Field) -> dict[Path, Sql]:
+    """As :func:`holds_null`, for each place on its own: the column itself is the empty path."""
+    kinds = {path: (with_never_null(field.type, [path]), True) for path in never_null(field.type)}
+    if not field.nullable:
+        kinds = {(): (with_never_null(field.type, ()), False), **kinds}
+    return {
+        path: holds_null(attrs.evolve(field, type=kind, nullable=nullable)) for path, (kind, nullable) in kinds.items()
+    }
+
+
+def _wrong(value: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
+    return _some([FALSE if nullable else is_null(value), _wrong_inside(value, kind, depth)])
+
+
+def _wrong_inside(value: Sql, kind: Any, depth: int) -> Sql:
+    if isinstance(kind, str):
+        return FALSE
+    if kind["type"] == "struct":
+        fields = ((Sql(f"{value}.{quote(f['name'])}"), f["type"], f.get("nullable", True)) for f in kind["fields"])
+        found = _some(_wrong(*field, depth) for field in fields)
+        return found if found == FALSE else all_of([is_not_null(value), found])
+    if kind["type"] == "array":
+        return _wrong_items(value, kind["elementType"], kind.get("containsNull", True), depth)
+    if kind["type"] == "map":
+        keys, values = Sql(f"map_keys({value})"), Sql(f"map_values({value})")
+        allowed = kind.get("valueContainsNull", True)
+        return _some(
+            [_wrong_items(keys, kind["keyType"], True, depth), _wrong_items(values, kind["valueType"], allowed, depth)]
+        )
+    return FALSE
+
+
+def _wrong_items(values: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
+    item = Sql(f"item{depth}")
+    found = _wrong(item, kind, nullable, depth + 1)
+    return found if found == FALSE else or_else(Sql(f"exists({values}, {item} -> {found})"), FALSE)
+
+
+def _some(conditions: Iterable[Sql]) -> Sql:
+    """The disjunction of conditions; a single one as it is."""
+    found = [c for c in conditions if c != FALSE]
+    return found[0] if len(found) == 1 else any_of(found)

@@ -15,6 +15,7 @@ from trinitymerge.constraints import Check, about, require_unchecked
 from trinitymerge.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.field import Field, Stored, type_text
+from trinitymerge.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.widening import INTEGRAL, Path, combined, is_longer, leaves, shaped
 
 # Changes --------------------------------------------------------------------------------------------------------------
@@ -107,7 +108,14 @@ def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinitio
     if is_longer(kind, field.type):
         return _replaced(definition, field, attrs.evolve(field, type=kind))
     wide, more = combined(field.type, kind)
-    if wide != kind or field.type == wide:
+    strict = [path for path in never_null(kind) if path not in never_null(wide)]
+    if strict:
+        why = "the rows that are there have no value for it" if strict[0] in more else "it may be null now"
+        raise InvalidDefinitionError(
+            f"Column '{dotted(field, strict[0])}' cannot be NOT NULL: {why}. Leave NOT NULL out; setNotNull() sets it.",
+            column=field.name,
+        )
+    if with_never_null(wide, ()) != with_never_null(kind, ()) or field.type == wide:
         raise InvalidDefinitionError(
             f"Column '{field.name}' is {field.text}, and {type_text(kind)} is not wider: a value could be lost, or become another "
             "one. Add a column of that type, fill it, and drop this one.",
@@ -161,12 +169,12 @@ def with_nulls(definition: TableDefinition, name: str) -> TableDefinition:
     Raises:
         InvalidDefinitionError: there is none, or it is part of the primary key.
     """
-    field = find(definition, name)
+    field, path = _place(definition, name)
     if field.name in definition.primaryKey:
         raise InvalidDefinitionError(
             f"Column '{field.name}' is part of the primary key, which is never null.", column=field.name
         )
-    return _replaced(definition, field, attrs.evolve(field, nullable=True))
+    return _replaced(definition, field, _allowing(field, path, True))
 
 
 def with_comment(definition: TableDefinition, name: str, comment: str | None) -> TableDefinition:
@@ -187,8 +195,28 @@ def without_nulls(definition: TableDefinition, name: str) -> TableDefinition:
     Raises:
         InvalidDefinitionError: there is none.
     """
-    field = find(definition, name)
-    return _replaced(definition, field, attrs.evolve(field, nullable=False))
+    field, path = _place(definition, name)
+    return _replaced(definition, field, _allowing(field, path, False))
+
+
+def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
+    """The column of a name, or the place inside of one, such as ``address.city``, ``tags.element`` or ``prices.value``.
+
+    Raises:
+        InvalidDefinitionError: there is none.
+    """
+    places = {f.name.casefold(): (f, Path()) for f in definition.fields}
+    for field in definition.fields:
+        for path, _ in values_inside(field.type):
+            places.setdefault(dotted(field, path).casefold(), (field, path))
+    return places.get(str(name).casefold()) or (find(definition, name), ())
+
+
+def _allowing(field: Field, path: Path, nullable: bool) -> Field:
+    if not path:
+        return attrs.evolve(field, nullable=nullable)
+    others = [p for p in never_null(field.type) if p != path]
+    return attrs.evolve(field, type=with_never_null(field.type, others if nullable else [*others, path]))
 
 
 def with_default(definition: TableDefinition, name: str, default: str | None) -> TableDefinition:
@@ -244,9 +272,10 @@ def following(definition: TableDefinition, source: Iterable[Field], new: Iterabl
     for field in source:
         own = next((f for f in definition.fields if f.name.casefold() == field.name.casefold()), None)
         if field.name in wanted:
-            definition = with_column(definition, Field(field.name, field.type, metadata=_comment_of(field)))
+            kind = with_never_null(field.type, ())
+            definition = with_column(definition, Field(field.name, kind, metadata=_comment_of(field)))
         elif own is not None and not definition.role_of(own.name):
-            kind, more = combined(own.type, field.type)
+            kind, more = combined(own.type, with_never_null(field.type, ()))
             if kind != own.type and not (about(definition.checks, own.name) and _is_stored_otherwise(own.type, kind)):
                 definition = _with_type(definition, own, kind, more)
     return definition
@@ -271,14 +300,19 @@ def differences_of_columns(before: TableDefinition, after: TableDefinition) -> I
             continue
         if old.name != field.name:
             yield f"column {old.name} is called {field.name}"
-        if old.type != field.type:
+        if with_never_null(old.type, ()) != with_never_null(field.type, ()):
             yield f"column {field.name} is {field.text}, not {old.text}"
-        if old.nullable != field.nullable:
-            yield f"column {field.name} {'may' if field.nullable else 'must not'} be null"
+        was_never, is_never = _never_null(old), _never_null(field)
+        yield from (f"column {dotted(field, p)} may be null" for p in was_never if p not in is_never)
+        yield from (f"column {dotted(field, p)} must not be null" for p in is_never if p not in was_never)
         if old.default != field.default:
             yield f"the default of column {field.name} is {field.default or 'null'}"
         if old.comment != field.comment:
             yield f"the comment of column {field.name} is {field.comment!r}"
+
+
+def _never_null(field: Field) -> tuple[Path, ...]:
+    return (() if field.nullable else ((),)) + never_null(field.type)
 
 
 def differences_of_checks(before: TableDefinition, after: TableDefinition) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
+from trinitymerge.nullability import with_never_null
 from trinitymerge.sqltext import Sql
 
 MADE = {"trinitymerge.made": True}
@@ -207,8 +208,9 @@ def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
 
 
 def physical_type(field: Field) -> DataType:
-    """The type a column has in files and DataFrames: char and varchar are strings there."""
+    """The type a column has in files and DataFrames: char and varchar are strings there, and null is allowed everywhere."""
     kind = "string" if isinstance(field.type, str) and _FIXED_STRING.match(field.type) else field.type
+    kind = with_never_null(kind, ())
     data = {"type": "struct", "fields": [{"name": "c", "type": kind, "nullable": True, "metadata": {}}]}
     return StructType.fromJson(data).fields[0].dataType
 

@@ -30,6 +30,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.expressions import quote, text_literal
 from trinitymerge.maintenance.constraining import default_of
+from trinitymerge.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.properties import check_properties
 from trinitymerge.sessions import is_connect, is_dataframe, share_frames
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -111,6 +112,11 @@ def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any
     return definition
 
 
+def declaring_nothing(schema: StructType) -> StructType:
+    """The schema of rows with nulls allowed everywhere: where Spark finds that none can be, nobody has declared it (S45)."""
+    return StructType.fromJson(with_never_null(schema.jsonValue(), ()))
+
+
 def format_of(fileFormat: str, using: str | None) -> str:
     """The format of a table's files: ``using`` says it of plain tables in a catalog.
 
@@ -171,6 +177,10 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
         if theirs is None:
             return f"it lacks column '{field.name}'; it has {', '.join(map(repr, own))}"
         kinds = (theirs.type, *(e.type for e in theirs.earlier))
+        allowed = dict(values_inside(field.type))
+        stricter = [dotted(field, p) for p in never_null(theirs.type) if allowed.get(p, False)]
+        if stricter:
+            return f"its column {stricter[0]} must not be null"
         if not any(contains(kind, field.type) for kind in kinds) or theirs.nullable < field.nullable:
             not_null = "" if theirs.nullable else " NOT NULL"
             return f"its column '{field.name}' is {theirs.text}{not_null}, not {field.text}"

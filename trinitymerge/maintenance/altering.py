@@ -149,7 +149,10 @@ class TableAlteration:
         return self._then(lambda own: widened(own, name, kind))
 
     def setNullable(self, name: str) -> TableAlteration:
-        """Lets a column hold nulls.
+        """Lets a column hold nulls, or a value inside of it (S45).
+
+        Args:
+            name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column, or it is part of the primary key.
@@ -157,7 +160,10 @@ class TableAlteration:
         return self._then(lambda own: with_nulls(own, name))
 
     def setNotNull(self, name: str) -> TableAlteration:
-        """Lets a column hold no nulls any more: none that is live, and none that is written from now on (S45).
+        """Lets a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
+
+        Args:
+            name: of the column, or of a place inside of it, as for :meth:`setNullable`.
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column, or null is how its rows are told from tombstones.

@@ -14,14 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.assignment import Storing, misfit, storing
+from trinitymerge.assignment import Storing, misfit, stored, storing
 from trinitymerge.columns import NOTHING
 from trinitymerge.conditions import check_condition, is_deterministic
 from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.enforcing import violation
+from trinitymerge.enforcing import forbidden_nulls, holds_null, violation
 from trinitymerge.errors import ConstraintError, InvalidDefinitionError, InvalidMergeError, counted
-from trinitymerge.expressions import count_where, empty_frame, is_null, quote
+from trinitymerge.expressions import count_where, empty_frame, quote
+from trinitymerge.nullability import dotted, never_null
 from trinitymerge.observation import Gathering
 from trinitymerge.sessions import is_connect
 from trinitymerge.spark_errors import analysis_errors, failure_of, is_sparks, spark_text
@@ -132,8 +133,13 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
             f"{where} does not fit: the column is {field.text}, and the value {found['misfit'].split(chr(9), 1)[1]!r}.",
             column=field.name,
         )
-    if found["is_null"] and not field.nullable:
-        raise InvalidDefinitionError(f"{where} is null, and the column must not be null.", column=field.name)
+    if found["holds_null"]:
+        what = (
+            "is null, and the column must not be null"
+            if not never_null(field.type)
+            else "has a null where none is allowed"
+        )
+        raise InvalidDefinitionError(f"{where} {what}.", column=field.name)
     return default
 
 
@@ -183,7 +189,7 @@ def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str)
         unfit = misfit(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
         row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr(
             "CAST(value AS STRING)",  # else Spark would not compute what is never null
-            "value IS NULL AS is_null",
+            f"{holds_null(field, stored(Sql('value'), way, field))} AS holds_null",
             f"{unfit} AS misfit",
         )
         return row.collect()[0].asDict()
@@ -216,7 +222,7 @@ def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinitio
     """
     after = batches.definition
     broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
-    broken |= {f"NOT NULL of column '{f.name}'": is_null(quote(f.name)) for f in _no_longer_null(before, after)}
+    broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
     rows = reader.live(backend, batches, with_hidden=True)
     try:
         counts = Gathering({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).of(rows)
@@ -254,6 +260,12 @@ def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
     return check.condition, [(f.name, f.first_stored_as, repr(f.type)) for f in about]
 
 
-def _no_longer_null(before: TableDefinition, after: TableDefinition) -> list[Field]:
-    was = {f.first_stored_as: f.nullable for f in before.fields}
-    return [f for f in after.fields if not f.nullable and was.get(f.first_stored_as, True)]
+def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str, Sql]:
+    """The columns, and places inside of them, that may not hold nulls any more; with SQL that is true where they do."""
+    was = {f.first_stored_as: forbidden_nulls(f) for f in before.fields}
+    return {
+        dotted(field, path): wrong
+        for field in after.fields
+        for path, wrong in forbidden_nulls(field).items()
+        if path not in was.get(field.first_stored_as, {})
+    }

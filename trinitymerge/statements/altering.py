@@ -145,15 +145,18 @@ def _changed(cursor: Cursor) -> list[AlterCall]:
 
 
 def _changed_one(cursor: Cursor) -> list[AlterCall]:
-    place, name = cursor.token().start, _column(cursor)
+    place, first = cursor.token().start, cursor.at
+    inside = ".".join(part.value for part in cursor.dotted("The name of a column"))
+    if cursor.accept("DROP NOT NULL"):
+        return [AlterCall("setNullable", (inside,), at=place)]
+    if cursor.accept("SET NOT NULL"):
+        return [AlterCall("setNotNull", (inside,), at=place)]
+    cursor.at = first
+    name = _column(cursor)
     if cursor.accept("TYPE"):
         return [AlterCall("widenColumn", (name, _type(cursor)), at=place)]
     if cursor.accept("COMMENT"):
         return [AlterCall("setColumnComment", (name, cursor.string("The comment")), at=place)]
-    if cursor.accept("DROP NOT NULL"):
-        return [AlterCall("setNullable", (name,), at=place)]
-    if cursor.accept("SET NOT NULL"):
-        return [AlterCall("setNotNull", (name,), at=place)]
     if cursor.accept("DROP DEFAULT"):
         return [AlterCall("dropDefault", (name,), at=place)]
     if cursor.sees("SET DEFAULT"):
@@ -212,8 +215,8 @@ def _column(cursor: Cursor) -> str:
     if len(parts) > 1:
         cursor.at = first
         raise cursor.error(
-            "Fields of structs are not altered one by one. ALTER COLUMN ... TYPE STRUCT<...> can add fields to a column and widen "
-            "them. A column whose name has a dot in it must be in backticks."
+            "Fields of structs are not altered one by one, but for NOT NULL. ALTER COLUMN ... TYPE STRUCT<...> can add fields to "
+            "a column and widen them. A column whose name has a dot in it must be in backticks."
         )
     return parts[0].value
 

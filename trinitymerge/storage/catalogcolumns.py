@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from trinitymerge.columns import BATCH, CLAUSE, EFFECT, SEQUENCE, SINCE
 from trinitymerge.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, Field, TableDefinition
 from trinitymerge.expressions import cast, physical_type, quote
+from trinitymerge.nullability import never_null, with_never_null
 from trinitymerge.sqltext import Sql
 from trinitymerge.storage.entries import Snapshot
 
@@ -61,9 +62,14 @@ def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
 
 
 def _now(field: Field, before: Field | None) -> Field:
-    if before is None or before.type == field.type:
-        return before or field
-    return attrs.evolve(field, nullable=before.nullable, default=before.default)
+    if before is None:
+        return field
+    kind = with_never_null(field.type, never_null(before.type))
+    return (
+        before
+        if before.type == kind
+        else attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
+    )
 
 
 def user_fields(columns: StructType) -> list[Field]:

@@ -11,9 +11,11 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
+
+import attrs
 
 from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import SchemaMismatchError
@@ -40,7 +42,9 @@ def order_key(value: Any) -> tuple[Any, ...]:
         return (0,)
     if isinstance(value, float) and math.isnan(value):
         return (2,)
-    return (1, value)
+    if isinstance(value, Mapping):
+        return (1, *((order_key(key), order_key(held)) for key, held in value.items()))
+    return (1, *map(order_key, value)) if isinstance(value, list) else (1, value)
 
 
 def order_keys(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -55,7 +59,8 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
     """The value as column ``field`` holds it, by Spark's ANSI store assignment (S29).
 
     Args:
-        field: the column; simple types only.
+        field: the column, or a value inside of one, such as ``address.city`` or ``tags.element``. Structs and maps are
+            mappings, arrays lists.
         value: what an expression gave, or None.
         isKey: the column is part of the primary key: blanks beyond the length of a varchar are not cut off.
 
@@ -92,7 +97,9 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
 
 
 def _converter(field: Field) -> Callable[[Field, Any], Any]:
-    base = str(field.type).partition("(")[0]
+    if not isinstance(field.type, str):
+        return _CONVERTERS[field.type["type"]]
+    base = field.type.partition("(")[0]
     if base in _INTEGERS:
         return _to_integer
     if base.startswith("interval") or base == "time":
@@ -204,6 +211,32 @@ def _to_timestamp(field: Field, value: Any) -> dt.datetime:
     return dt.datetime.combine(_to_date(field, value), dt.time())
 
 
+def _to_struct(field: Field, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{type(value).__name__} is not a mapping of fields")
+    parts = (Field(f["name"], f["type"], f.get("nullable", True)) for f in field.type["fields"])
+    return {part.name: _store_inside(field, part, value.get(part.name)) for part in parts}
+
+
+def _to_array(field: Field, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{type(value).__name__} is not a list")
+    part = Field("element", field.type["elementType"], field.type.get("containsNull", True))
+    return [_store_inside(field, part, item) for item in value]
+
+
+def _to_map(field: Field, value: Any) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{type(value).__name__} is not a mapping")
+    key = Field("key", field.type["keyType"], nullable=False)
+    part = Field("value", field.type["valueType"], field.type.get("valueContainsNull", True))
+    return {_store_inside(field, key, k): _store_inside(field, part, v) for k, v in value.items()}
+
+
+def _store_inside(field: Field, part: Field, value: Any) -> Any:
+    return store(attrs.evolve(part, name=f"{field.name}.{part.name}"), value)
+
+
 def _unchanged(field: Field, value: Any) -> Any:
     return value
 
@@ -220,6 +253,9 @@ _CONVERTERS: dict[str, Callable[[Field, Any], Any]] = {
     "date": _to_date,
     "timestamp": _to_timestamp,
     "timestamp_ntz": _to_timestamp,
+    "struct": _to_struct,
+    "array": _to_array,
+    "map": _to_map,
 }
 
 
@@ -228,7 +264,10 @@ _CONVERTERS: dict[str, Callable[[Field, Any], Any]] = {
 
 def zero(field: Field) -> Any:
     """The zero value of a column that a tombstone row must fill and knows nothing about (S9)."""
-    base = str(field.type).partition("(")[0]
+    if not isinstance(field.type, str):
+        fields = field.type.get("fields", ())
+        return [] if field.type["type"] == "array" else {f["name"]: zero(Field(f["name"], f["type"])) for f in fields}
+    base = field.type.partition("(")[0]
     if base.startswith("interval"):
         return dt.timedelta()
     filled = {"boolean": False, "date": dt.date(1970, 1, 1), "binary": b"", "time": dt.time()}

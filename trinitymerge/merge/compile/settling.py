@@ -41,6 +41,7 @@ from trinitymerge.columns import (
     TAKEN,
     UNCHANGED,
 )
+from trinitymerge.enforcing import holds_null
 from trinitymerge.expressions import (
     FALSE,
     NULL,
@@ -49,7 +50,7 @@ from trinitymerge.expressions import (
     any_row,
     case,
     cast,
-    is_not_null,
+    is_null,
     is_older,
     is_tombstone,
     not_,
@@ -242,8 +243,10 @@ def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
 def _left_out(program: Program) -> Sql:
     """SQL that is true if a row is not written after all."""
     definition = program.definition
-    never_null = (f.name for f in definition.fields if not f.nullable or f.name in definition.primaryKey)
-    storable, is_dead = all_of(is_not_null(quote(n)) for n in never_null), is_tombstone(definition)
+    nulls = (
+        holds_null(f) if f.name not in definition.primaryKey else is_null(quote(f.name)) for f in definition.fields
+    )
+    storable, is_dead = all_of(not_(n) for n in nulls if n != FALSE), is_tombstone(definition)
     return where_slots(
         {
             n: any_of(s.row.left_out(is_dead, _may_die(program, s.row), storable, program.on_stale))

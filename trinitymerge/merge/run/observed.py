@@ -23,8 +23,8 @@ from trinitymerge.columns import (
     STANDS_FOR,
 )
 from trinitymerge.definition import TableDefinition
-from trinitymerge.enforcing import violation
-from trinitymerge.expressions import any_of, count_where, is_null, is_tombstone, quote, text_literal
+from trinitymerge.enforcing import holds_null, violation
+from trinitymerge.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote, text_literal
 from trinitymerge.merge.analysis.effects import (
     COUNTS,
     DUPLICATE,
@@ -99,8 +99,9 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequ
     fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
     metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
     for i, field in enumerate(fields):
-        if (not field.nullable or field.name in required) and field.name not in keys:
-            metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
+        wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))
+        if wrong != FALSE and field.name not in keys:
+            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
     for i, check in enumerate(definition.checks):
         metrics[f"check_{i}"] = count_where(f"{fits} AND {violation(definition, check)}")
     if compiled.is_checked:

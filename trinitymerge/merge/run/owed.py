@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField
 
 from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.enforcing import violation
+from trinitymerge.enforcing import holds_null, violation
 from trinitymerge.errors import (
     InvalidDefinitionError,
     InvalidMergeError,
@@ -25,7 +25,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
     counted,
 )
-from trinitymerge.expressions import count_where, quote
+from trinitymerge.expressions import FALSE, count_where, quote
 from trinitymerge.merge.analysis.owed import Destination, OwedRow
 from trinitymerge.merge.clauses import Clause, OtherTable
 from trinitymerge.merge.compile import sides
@@ -203,8 +203,9 @@ def _metrics(destination: Destination) -> dict[str, str]:
     if destination.keys:
         metrics["null_keys"] = count_where(f"{fits} AND {any_null(destination.keys)}")
     for i, field in enumerate(destination.fields):
-        if not field.nullable and field.name not in destination.keys:
-            metrics[f"null_{i}"] = count_where(f"{fits} AND {quote(field.name)} IS NULL")
+        wrong = holds_null(field)
+        if wrong != FALSE and field.name not in destination.keys:
+            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
     own = destination.definition
     for i, check in enumerate(own.checks if own is not None else ()):
         assert own is not None
@@ -222,7 +223,7 @@ def _check(destination: Destination, staged: DataFrame, observed: Observed, clau
     own = destination.definition
     rows = staged.selectExpr(f"{OWED}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
     if own is None:
-        _check_plain(destination, observed)
+        _check_plain(destination, rows, observed)
         return
     if own.tombstoneKey is None:
         rows = rows.selectExpr("*", f"{alive(own)} AS {quote(own.tombstone_column)}")
@@ -234,7 +235,7 @@ def _check(destination: Destination, staged: DataFrame, observed: Observed, clau
         raise type(error)(f"insertHistoryExpr into {destination.table}: {error}", **error.facts) from None
 
 
-def _check_plain(destination: Destination, observed: Observed) -> None:
+def _check_plain(destination: Destination, rows: DataFrame, observed: Observed) -> None:
     """Refuses what could not be stored in the columns of a Spark table."""
     examples = dict.fromkeys(observed.values[name] for name in ("misfit_min", "misfit_max"))
     if observed["misfits"]:
@@ -246,7 +247,7 @@ def _check_plain(destination: Destination, observed: Observed) -> None:
     for i, field in enumerate(destination.fields):
         if observed[f"null_{i}"]:
             raise SchemaMismatchError(
-                f"insertHistoryExpr into {destination.table}: column '{field.name}' must not be null, but is in "
-                f"{counted(observed[f'null_{i}'])}. Nothing was written. Give it a value in the map.",
-                column=field.name,
+                f"insertHistoryExpr into {destination.table}: column '{refusals.where_null(rows, field)}' must not be null, but is "
+                f"in {counted(observed[f'null_{i}'])}. Nothing was written. Give it a value in the map.",
+                column=refusals.where_null(rows, field),
             )

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from trinitymerge.columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
 from trinitymerge.constraints import Check
-from trinitymerge.definition import TableDefinition
-from trinitymerge.enforcing import violation
+from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.enforcing import forbidden_nulls, holds_null, violation
 from trinitymerge.errors import (
     AmbiguousMergeError,
     ConstraintError,
@@ -25,12 +25,13 @@ from trinitymerge.errors import (
     StaleRowsError,
     counted,
 )
-from trinitymerge.expressions import all_of, equals, is_tombstone, physical_type, quote
+from trinitymerge.expressions import all_of, count_where, equals, is_null, is_tombstone, physical_type, quote
 from trinitymerge.foreign import comparable
 from trinitymerge.merge.analysis.effects import DUPLICATE, STALE_MOVE, TORN
 from trinitymerge.merge.analysis.names import key_text, name_parts
 from trinitymerge.merge.clauses import Clause, describe_all
 from trinitymerge.merge.run.observed import HAS_STALE_EFFECT, Observed, StagedRows, any_null
+from trinitymerge.nullability import dotted, never_null
 
 _SHOWN = 5
 
@@ -49,23 +50,47 @@ def check_observed(
         _raise_misfit(definition, observed)
     for i, field in enumerate(definition.fields):
         if observed[f"null_{i}"]:
-            rows = staged().filter(f"{quote(field.name)} IS NULL")
             if field.name in definition.watermarkKey and field.nullable:
+                shown = _shown(staged().filter(is_null(quote(field.name))), definition)
                 raise NullKeyError(
                     f"{counted(observed[f'null_{i}'], 'event')} of the merge have no place in the sequence, for '{field.name}' is "
-                    f"null: {_shown(rows, definition)}. Nothing was written. Filter them out, or give them one.",
+                    f"null: {shown}. Nothing was written. Filter them out, or give them one.",
                     columns=[field.name],
                     rows=observed[f"null_{i}"],
                 )
-            raise SchemaMismatchError(
-                f"Column '{field.name}' must not be null, but is in {counted(observed[f'null_{i}'])} of the merge: "
-                f"{_shown(rows, definition)}. Nothing was written. Give the column a value in {_clauses_of(rows, clauses)}.",
-                column=field.name,
-            )
+            _raise_null(definition, field, observed[f"null_{i}"], staged(), clauses)
 
     for i, check in enumerate(definition.checks):
         if observed[f"check_{i}"]:
             _raise_broken(definition, check, observed[f"check_{i}"], staged(), clauses)
+
+
+def _raise_null(
+    definition: TableDefinition, field: Field, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
+) -> None:
+    rows, name = staged.filter(holds_null(field)), where_null(staged, field)
+    is_inside = name != field.name
+    allow = f", or allow nulls there: alter().setNullable('{name}')" if is_inside else ""
+    raise SchemaMismatchError(
+        f"Column '{name}' must not be null, but is in {counted(count)} of the merge: "
+        f"{_shown(rows, definition, [field.name] if is_inside else ())}. Nothing was written. Give the column a value in "
+        f"{_clauses_of(rows, clauses)}{allow}.",
+        column=name,
+    )
+
+
+def where_null(rows: DataFrame, field: Field) -> str:
+    """The first place in a column that holds a null in some row and must not, as users name it.
+
+    Args:
+        rows: of which some hold one.
+        field: the column.
+    """
+    places = forbidden_nulls(field)
+    if not never_null(field.type):
+        return dotted(field)
+    found = rows.selectExpr(*[f"{count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]).collect()[0]
+    return dotted(field, next((path for path, count in zip(places, found, strict=True) if count), ()))
 
 
 def _raise_broken(

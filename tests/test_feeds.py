@@ -155,7 +155,7 @@ def test_H11_S22_an_extract_may_lack_a_column_that_came_later(spark, tmp_path, h
         assertRows(shown, [tuple(row[n] for n in shown.columns) for row in model.versions(track=["v", "n"])])
         assertRows(shown.filter("id = 1 AND v = 'late'").select("n", "validFrom", "validTo"), [(7, 35, 40)])
     with pytest.raises(InvalidMergeError, match="Column 'v' is missing in the source; it has 'id'"):
-        table.snapshot(frame(spark, "id INT, n INT", (1, 1)), at=50)
+        table.snapshot(frame(spark, "id INT, n INT", (1, 1)), at=50).build()
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -214,10 +214,11 @@ class FedTable(TableWithAPast):
         events of one key with an equal sequence are refused (S12).
 
         Appends without reading the table, but for ``ignoreNullUpdates``, which looks up the keys of the events, and a batch with a
-        truncate in it, which reads the table and evaluates the source at this call.
+        truncate in it, which reads the table and evaluates the source when the merge is built.
 
         Args:
-            source: the events, with the columns of the table; others are left out, and said to be.
+            source: the events, with the columns of the table; others are left out, and said to be, or added by
+                ``withSchemaEvolution()``.
             sequenceBy: what orders the events: SQL text or a Column over the source, or one for each watermark column. By default
                 the source's columns that are called like the watermark's. No event may have a null there.
             applyAsDeletes: boolean SQL text or Column over the source: true on events that delete their key. Such an event needs
@@ -231,11 +232,12 @@ class FedTable(TableWithAPast):
                 across a delete (H10). So events that come late do not change what has been filled.
 
         Returns:
-            A merge to be executed; it may be given ``withTransaction``, ``onStale`` and ``maxDeleteFraction``.
+            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and
+            ``maxDeleteFraction``.
 
         Raises:
-            InvalidMergeError: the table declares no watermark, or keeps history and is to be truncated, or the source lacks a
-                column.
+            InvalidMergeError: an argument is of the wrong kind. When the merge is built: the table declares no watermark, or keeps
+                history and is to be truncated, or the source lacks a column.
 
         Example:
             >>> events = spark.sql("SELECT * FROM VALUES ('1', 8.0, timestamp'2024-02-01', 'U'), "
@@ -265,12 +267,12 @@ class FedTable(TableWithAPast):
             missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
 
         Returns:
-            A merge to be executed; it may be given ``withTransaction`` and ``maxDeleteFraction``. What ``rowsSource`` counts is
-            the rows that differ.
+            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. What
+            ``rowsSource`` counts is the rows that differ.
 
         Raises:
-            InvalidMergeError: the table declares no watermark, or several columns; it keeps no history and a later moment has
-                been taken; the extract lacks a column.
+            InvalidMergeError: the table declares no watermark, or several columns. When the merge is built: the table keeps no
+                history and a later moment has been taken; the extract lacks a column.
             ValueError: ``at`` or ``missing`` is none of these.
 
         Example:

@@ -327,6 +327,9 @@ class TrinityTable(CopiedTable):
         A smaller number, or another streaming query under the same name, means that the stream has started over; that is
         an ``InvalidMergeError`` in the stream, for as replays its rows would be lost.
 
+        Columns that the stream brings and the table does not have are left out, with a warning. ``withSchemaEvolution()`` on the
+        merge adds them, in the commit of the micro-batch (S44).
+
         On Spark Connect, Spark pickles the function and runs it in a process beside the server: this package must be
         installed there, and ``mergeFunction`` should use the table and the micro-batch it is given, no others.
 
@@ -343,6 +346,10 @@ class TrinityTable(CopiedTable):
             >>> write(orders.toDF(), 0)
             >>> [(result.version, result.skipped) for result in results]
             [(2, ''), (2, "transaction 0 of 'orders-feed' was committed before (last is 0)")]
+            >>> follow = orders.foreachBatch(lambda table, batch: table.applyChanges(batch).withSchemaEvolution(), "changes",
+            ...     onResult=lambda result: print(result.columnsAdded))
+            >>> follow(spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-05-01' AS ts, 'web' AS channel"), 0)
+            ('column channel string is added',)
         """
         self._writable()
         return streaming.batch_function(

@@ -67,6 +67,9 @@ class ConfiguredMerge(Generic[_Merge]):
         renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that appends
         nothing alters nothing.
 
+        Feeds follow their source, too: ``applyChanges`` adds what it would leave out with a warning, so nothing that
+        ``exceptColumns`` names or a condition mentions, and what ``columns`` names; ``snapshot`` adds every column of the extract.
+
         Example:
             >>> source = spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-01-02' AS ts, 'web' AS channel")
             >>> result = (orders.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()

@@ -119,7 +119,8 @@ def _check_columns(names: Names, feed: Feed) -> None:
     if any(name.lower() in _lower(feed.exceptColumns) for name in definition.primaryKey):
         raise InvalidMergeError("exceptColumns: a column of the primary key cannot be left out.")
     taken = taken_columns(definition, feed)
-    _require(names, [name for name in taken if name != definition.tombstoneKey], "columns")
+    optional = {definition.tombstoneKey, *lacking_columns(names, feed)}
+    _require(names, [name for name in taken if name not in optional], "columns")
     decided = {*taken, *definition.watermarkKey, definition.tombstone_column}
     missing = [field.name for field in definition.fields if not field.nullable and field.name not in decided]
     if missing:
@@ -142,6 +143,13 @@ def taken_columns(definition: TableDefinition, feed: Feed) -> tuple[str, ...]:
     wanted = [n for n in definition.names if n.lower() in listed and n.lower() not in left_out]
     found = {*definition.primaryKey, *wanted} - {*definition.watermarkKey}
     return tuple(name for name in definition.names if name in found)
+
+
+def lacking_columns(names: Names, feed: Feed) -> list[str]:
+    """Of the columns that are taken those that the source lacks, and may (S22)."""
+    taken = () if feed.columns is not None else taken_columns(names.definition, feed)
+    fields = [names.definition.field(name) for name in taken if names.source_column(name) is None]
+    return [f.name for f in fields if f.may_be_left_out and f.name != names.definition.tombstoneKey]
 
 
 def _lower(names: Iterable[str]) -> set[str]:

@@ -6,7 +6,7 @@ Owns: :class:`Feeding`, which the table inherits. It turns what is fed into a me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -15,7 +15,7 @@ from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.testing.changes import Key
 from trinitymerge.testing.checks import Names
-from trinitymerge.testing.events import Event, Feed, check_feed, names_of, read_events
+from trinitymerge.testing.events import Event, Feed, check_feed, lacking_columns, names_of, read_events
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.feeds import filled, truncated
 from trinitymerge.testing.intervals import read_intervals
@@ -35,9 +35,10 @@ class Feeding(LookingBack):
     __slots__ = ()
 
     snapshots: dict[int, Any]
+    transactions: dict[str, int]
 
-    def _merge_events(self, events: list[Event], **options: Any) -> ModelResult:
-        """Merges by key equality; ``options`` are those of the table's merge."""
+    def _merge_events(self, events: list[Event], columns: Iterable[str] | None = None, **options: Any) -> ModelResult:
+        """Merges by key equality; of events that know only some of the table's columns, with these. ``options`` as in merges."""
         raise NotImplementedError
 
     # Events (H9, H10) ---------------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ class Feeding(LookingBack):
         ignoreNullUpdates: bool | str | Iterable[str] = False,
         *,
         sourceColumns: Iterable[str] | None = None,
+        follows: TableDefinition | None = None,
         **options: Any,
     ) -> ModelResult:
         """Writes events in whatever order they come: type 1 on an ordinary table, type 2 on one with history (H9).
@@ -67,6 +69,7 @@ class Feeding(LookingBack):
             exceptColumns: or those not to take.
             ignoreNullUpdates: nulls are filled from what comes before (H10): in all columns, or in these.
             sourceColumns: the source's columns, where they cannot be taken from its first row.
+            follows: the definition with room for what the source brings: the table's, if a row is written (S44).
             **options: of the table's merge.
 
         Raises:
@@ -74,6 +77,9 @@ class Feeding(LookingBack):
             AmbiguousMergeError: different events of one key with equal sequence (S12).
             InvalidMergeError: the arguments do not go with the table.
         """
+        told = (source, sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
+        if follows is not None:
+            return self._follow(follows, lambda t: t.applyChanges(*told, sourceColumns=sourceColumns, **options))
         names = self._names(source, sourceColumns)
         taken = None if columns is None else names_of(columns)
         every = self.definition.names if ignoreNullUpdates else ()
@@ -81,10 +87,30 @@ class Feeding(LookingBack):
         feed = Feed(sequenceBy, applyAsDeletes, applyAsTruncates, taken, names_of(exceptColumns), nulls)
         check_feed(names, feed)
         events = truncated(self.definition, read_events(names, map(dict, source), feed), self._live())
-        if nulls:
-            filling = [names.target_column(name, "") for name in nulls]
-            events = filled(self.definition, events, filling, self._row_before)
-        return self._write(events, len(source), options)
+        filling, lacking = [names.target_column(name, "") for name in nulls], lacking_columns(names, feed)
+        if self.definition.history:
+            filling += lacking
+        if filling:
+            events = filled(self.definition, events, filling, self._row_before, lacking)
+        known = [n for n in self.definition.names if self.definition.history or n not in lacking]
+        return self._write(events, len(source), options | {"columns": known})
+
+    def _follow(self: Table, wide: TableDefinition, feed: Callable[[Table], ModelResult]) -> ModelResult:
+        """Makes room for what a source brings, and is fed, in one commit. If no row is written nothing is altered (S44)."""
+        roles = {*wide.primaryKey, *wide.watermarkKey, wide.tombstoneKey}
+        lenient = tuple(f if f.name in roles else attrs.evolve(f, added=True) for f in wide.fields)
+        table = self._with_definition(attrs.evolve(wide, fields=lenient))
+        result = feed(table)
+        self.transactions, self.snapshots = table.transactions, table.snapshots
+        if result.rowsAppended:
+            self.definition, self.batches = wide, table.batches
+        elif table.version > self.version:
+            self.batches.append(())
+        return result
+
+    def _with_definition(self: Table, definition: TableDefinition) -> Table:
+        """A copy whose rows are as if they had been written with other columns (S43)."""
+        raise NotImplementedError
 
     def _names(self, source: Sequence[Mapping[str, Any]], columns: Iterable[str] | None) -> Names:
         return Names(self.definition, "target", tuple(columns or (source[0] if source else self.definition.names)))
@@ -115,6 +141,7 @@ class Feeding(LookingBack):
         missing: str = "delete",
         *,
         sourceColumns: Iterable[str] | None = None,
+        follows: TableDefinition | None = None,
         **options: Any,
     ) -> ModelResult:
         """Writes what a full extract, taken at a moment, says about the table (H11).
@@ -124,6 +151,7 @@ class Feeding(LookingBack):
             at: the watermark of all of it.
             missing: ``"delete"``: keys that the source lacks are gone; ``"keep"``: nothing is known about them.
             sourceColumns: the source's columns, where they cannot be taken from its first row.
+            follows: the definition with room for what the source brings: the table's, if a row is written (S44).
             **options: of the table's merge.
 
         Raises:
@@ -131,6 +159,10 @@ class Feeding(LookingBack):
             AmbiguousMergeError: different rows of one key.
             InvalidMergeError: the arguments do not go with the table, or a snapshot comes late without history.
         """
+        if follows is not None:
+            return self._follow(
+                follows, lambda t: t.snapshot(source, at, missing, sourceColumns=sourceColumns, **options)
+            )
         names = self._names(source, sourceColumns)
         check_snapshot(names, at, missing)
         moment = store(self.definition.field(self.definition.watermarkKey[0]), at)

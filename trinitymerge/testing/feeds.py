@@ -16,6 +16,7 @@ from trinitymerge.testing.changes import Key
 from trinitymerge.testing.events import Event, Events, delete_of, is_dead, order_of
 from trinitymerge.testing.expressions import Row
 from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.values import default_value
 
 RowBefore: TypeAlias = Callable[[Key, Row], Row | None]
 """Of a key and a watermark: the freshest stored row, dead or alive, that is not fresher."""
@@ -43,7 +44,11 @@ def _has_key(rules: RowRules, event: Event) -> bool:
 
 
 def filled(
-    definition: TableDefinition, events: Iterable[Event], columns: Iterable[str], before: RowBefore
+    definition: TableDefinition,
+    events: Iterable[Event],
+    columns: Iterable[str],
+    before: RowBefore,
+    lacking: Iterable[str] = (),
 ) -> list[Event]:
     """The events with values in place of nulls, from what comes before each (H10).
 
@@ -52,6 +57,7 @@ def filled(
         events: of one batch.
         columns: that may be filled.
         before: of the table.
+        lacking: columns that the events know nothing of: where nothing was before, they have their default (S46).
 
     Returns:
         The events. Each takes values from the freshest row or event of its key that is older, or, in the table, as old; from
@@ -61,11 +67,13 @@ def filled(
     for event in events:
         of_keys.setdefault(rules.key(event.row), []).append(event)
     fillable = [name for name in columns if name not in (*definition.primaryKey, *definition.watermarkKey)]
-    return [event for key, own in of_keys.items() for event in _filled_key(definition, own, fillable, key, before)]
+    nothing = {name: default_value(definition.field(name)) for name in lacking}
+    found = (_filled_key(definition, own, fillable, key, before, nothing) for key, own in of_keys.items())
+    return [event for of_key in found for event in of_key]
 
 
 def _filled_key(
-    definition: TableDefinition, events: list[Event], columns: list[str], key: Key, before: RowBefore
+    definition: TableDefinition, events: list[Event], columns: list[str], key: Key, before: RowBefore, nothing: Row
 ) -> list[Event]:
     rules, done = RowRules(definition), list[Event]()
     for event in sorted(events, key=lambda e: order_of(definition, e.row)):
@@ -74,9 +82,9 @@ def _filled_key(
         if is_dead(definition, event):
             done.append(event)
         elif earlier and (stored is None or not rules.older(earlier[-1].row, stored)):
-            done.append(_fill(event, columns, {} if is_dead(definition, earlier[-1]) else earlier[-1].row))
+            done.append(_fill(event, columns, nothing if is_dead(definition, earlier[-1]) else earlier[-1].row))
         else:
-            done.append(_fill(event, columns, {} if stored is None or rules.is_tombstone(stored) else stored))
+            done.append(_fill(event, columns, nothing if stored is None or rules.is_tombstone(stored) else stored))
     return done
 
 

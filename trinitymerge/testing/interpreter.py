@@ -152,15 +152,20 @@ class ModelTable(Feeding):
         Returns:
             The version that does so.
         """
+        changed = self._with_definition(definition)
+        self.batches, self.definition = [*changed.batches, ()], definition
+        return self.version
+
+    def _with_definition(self, definition: TableDefinition) -> ModelTable:
         was = {field.first_stored_as: field.name for field in self.definition.stored_fields}
 
         def changed(row: Row) -> Row:
             same = {f: was.get(f.first_stored_as) for f in definition.stored_fields}
             return {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
 
-        self.batches = [tuple(map(changed, batch)) for batch in self.batches] + [()]
-        self.definition = definition
-        return self.version
+        return attrs.evolve(
+            self.copy(), definition=definition, batches=[tuple(map(changed, batch)) for batch in self.batches]
+        )
 
     # Merging ------------------------------------------------------------------------------------------------
 
@@ -205,9 +210,10 @@ class ModelTable(Feeding):
         rows = [dict(row) for row in source]
         return self._run(names, rows, tuple(clauses), condition, onStale, maxDeleteFraction, transaction, at)
 
-    def _merge_events(self, events: list[Event], **options: Any) -> ModelResult:
-        columns = [*Event({}).source, *self.definition.names]
-        return self.merge([event.source for event in events], Event.clauses, sourceColumns=columns, **options)
+    def _merge_events(self, events: list[Event], columns: Iterable[str] | None = None, **options: Any) -> ModelResult:
+        known = [*Event({}).source, *(self.definition.names if columns is None else columns)]
+        rows = [{n: event.source[n] for n in known} for event in events]
+        return self.merge(rows, Event.clauses, sourceColumns=known, **options)
 
     def insert(
         self,

@@ -6,7 +6,7 @@ Owns: the expressions. Which fields a merge changes, and whether the values fit,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -60,6 +60,16 @@ def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path]
         values = can_be_completed(kind.valueType, wanted.valueType, may_lack, (*at, "value"))
         return values and widens_exactly(kind.keyType, wanted.keyType)
     return widens(kind, wanted)
+
+
+def missing(kind: DataType, wanted: DataType, at: Path = ()) -> Iterator[Path]:
+    """The fields of structs in structs that a type lacks."""
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return
+    theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+    for field in wanted.fields:
+        same = theirs.get(field.name.casefold())
+        yield from [(*at, field.name)] if same is None else missing(same, field.dataType, (*at, field.name))
 
 
 def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = None, depth: int = 0) -> Sql:

@@ -1,13 +1,13 @@
 """``applyChanges`` as a merge (H9, H10).
 
-Owns: whether it reads the table before it writes, and how feeds that do so begin. What it writes stands in ``events.py`` and
+Owns: whether it reads the table before it writes, and what it makes room for (S44). What it writes stands in ``events.py`` and
 ``nullfill.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
@@ -16,8 +16,21 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import find_name, is_case_sensitive, null_of, quote
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.feeds.derived import Derive, Derived, DerivedMerge
-from trinitymerge.merge.feeds.events import CALL, Feed, SinceTruncate, check, events_of, since_truncate
+from trinitymerge.merge.feeds.events import (
+    CALL,
+    Events,
+    Feed,
+    SinceTruncate,
+    check,
+    check_taken,
+    events_of,
+    since_truncate,
+)
+from trinitymerge.merge.feeds.fitting import lacking_fields
 from trinitymerge.merge.feeds.nullfill import filled
+from trinitymerge.merge.run.following import followed
+from trinitymerge.merge.run.plan import Options
+from trinitymerge.reader import with_comments
 from trinitymerge.storage.backend import TimeTravel
 from trinitymerge.storage.entries import Snapshot
 
@@ -34,51 +47,68 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
         source: the events.
         feed: what is said about them.
         alias: the target's.
-
-    Raises:
-        InvalidMergeError: the table has no means for it, or the source lacks a column.
     """
-    own = store.snapshot().definition
-    check(own, feed)
-    if own.history:
-        source, feed = _without_columns(source, own, feed)
-    events = events_of(source, own, feed)
-    if feed.truncates is None and not feed.ignore_nulls:
-        return attrs.evolve(begin(events.rows), clauses=events.clauses)._with(is_sequenced=True, call=CALL)
 
-    def derive(snapshot: Snapshot) -> Derived:
-        looked = feed.truncates is not None
+    def derive(snapshot: Snapshot, options: Options) -> Derived:
         check(snapshot.definition, feed)
-        since = since_truncate(events, snapshot.definition, alias) if looked else SinceTruncate(events, events.clauses)
-        rows = filled(store, snapshot, since.events, feed, since.at).rows if feed.ignore_nulls else since.events.rows
-        return Derived(rows, since.clauses, {"at": since.at, "is_sequenced": True, "call": CALL})
+        asked = attrs.evolve(feed, follows=options.follows_source)
+        own, events, told = _fitted(source, snapshot.definition, asked, options)
+        made: dict[str, Any] = {}
+        since = SinceTruncate(events, events.clauses)
+        if feed.truncates is not None:
+            since = since_truncate(events, own, alias)
+            made |= {"at": since.at, "based_on": snapshot}
+        rows = since.events.rows
+        if told.fills:
+            rows = filled(store, attrs.evolve(snapshot, definition=own), since.events, told, since.at).rows
+            rows, made = with_comments(rows, own), {**made, "based_on": snapshot}
+        return Derived(rows, since.clauses, own, made)
 
-    return derived(begin, derive, CALL)
+    return derived(begin, derive, CALL, is_sequenced=True)
+
+
+def _fitted(
+    source: DataFrame, own: TableDefinition, feed: Feed, options: Options
+) -> tuple[TableDefinition, Events, Feed]:
+    """The events as the table takes them: the definition, with room for what they bring (S44), and what they lack (S22)."""
+    events = events_of(source, own, feed)
+    if options.follows_source:
+        own = followed(own, events.of_keys, None, events.clauses, options)
+    check_taken(own, feed)
+    if own.history:
+        source, told = _without_columns(source, own, feed)
+        return own, events if told is feed else events_of(source, own, told), told
+    return own, events, feed
 
 
 def _without_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tuple[DataFrame, Feed]:
-    """Events that know nothing of a column, and need not: they leave it as it was, before them in the data's time (S22, H10).
+    """Events that know nothing of a column or field, and need not: they leave it as it was before, in the data's time (S22, H10).
 
     Where there was nothing it is the default (S46). In a table without history they leave it as it is, as any update does.
     """
+    if feed.columns is not None:  # what is not among the columns is null
+        return source, feed
     exact = is_case_sensitive(source.sparkSession)
     excepted = {name.casefold() for name in feed.except_columns}
-    lacking = [
-        f
-        for f in own.fields
-        if f.may_be_left_out and f.name.casefold() not in excepted and find_name(f.name, source.columns, exact) is None
+    roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
+    asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
+    found = [(f, find_name(f.name, source.columns, exact)) for f in asked]
+    absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
+    fields = [
+        (f.name, *path)
+        for f, name in found
+        if name is not None
+        for path in lacking_fields(source.schema[name].dataType, f, feed.follows)
     ]
-    if not lacking or feed.columns is not None:  # what is not among the columns is null
+    if not absent and not fields:
         return source, feed
-    nulls = feed.ignore_nulls if isinstance(feed.ignore_nulls, tuple) else ()
-    ignored = feed.ignore_nulls is True or (*nulls, *(f.name for f in lacking))
-    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in lacking]
-    told = attrs.evolve(feed, ignore_nulls=ignored, lacking=tuple(f.name for f in lacking))
+    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
+    told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
     return source.selectExpr("*", *beside), told
 
 
-def derived(begin: Begin, derive: Derive, call: str) -> MergeBuilder:
-    """A merge whose source is computed from the table; it is called as the user did."""
+def derived(begin: Begin, derive: Derive, call: str, **settings: Any) -> MergeBuilder:
+    """A merge whose source is made when it is built; it is called as the user did. ``settings`` are more of its options."""
     b = begin(None)
-    options = attrs.evolve(b._options, call=call)
+    options = attrs.evolve(b._options, call=call, **settings)
     return b._as(DerivedMerge, options=options, derive=derive)

@@ -1,7 +1,7 @@
-"""Merges whose source is computed from the table itself: what was there before decides what is written.
+"""Merges whose source is made when they are built: from what a call was given, and often from the table itself.
 
-Owns: :class:`DerivedMerge`. The source is computed from the newest version whenever the merge is built, and the merge is committed
-only if nothing has changed the table's rows since; otherwise all of it is done again.
+Owns: :class:`DerivedMerge`. The source is made for the newest version of the table whenever the merge is built. If the table's
+columns have changed when it is to be committed, or its rows, where they were read, all of it is done again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any, NoReturn, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
+from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.attempt import already_done
 from trinitymerge.merge.run.conflicts import Unchanged
-from trinitymerge.merge.run.plan import MergePlan
+from trinitymerge.merge.run.plan import MergePlan, Options
+from trinitymerge.merge.run.planning import Upon, plan_of
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.attempts import Attempts
 from trinitymerge.storage.entries import Snapshot
@@ -31,21 +33,23 @@ class Derived:
     Attributes:
         source: its source.
         clauses: in order.
+        definition: the table's, with what the merge adds to it (S44).
         options: settings of the merge that come with them.
     """
 
     source: DataFrame
     clauses: tuple[Clause, ...]
+    definition: TableDefinition
     options: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-Derive: TypeAlias = Callable[[Snapshot], Derived]
-"""From a version of the table to what is merged into it."""
+Derive: TypeAlias = Callable[[Snapshot, Options], Derived]
+"""From a version of the table, and what the user has set, to what is merged into it."""
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class DerivedMerge(MergeBuilder):
-    """A merge that reads its table to know what to write; used like any other, but for clauses: it has its own."""
+    """A merge that knows the table before it knows its source; used like any other, but for clauses: it has its own."""
 
     _derive: Derive
 
@@ -60,16 +64,15 @@ class DerivedMerge(MergeBuilder):
         return f"{self._options.call} on {self._backend.path} that has not been executed: call execute(), or build() to look closer"
 
     def build(self) -> MergePlan:
-        """Computes the source from the table's newest version, lazily, and finds out what the merge means."""
-        snapshot = self._backend.snapshot()
+        """Makes the source for the table's newest version, lazily, and finds out what the merge means."""
+        snapshot, b = self._backend.snapshot(), self
         with held(self._backend.spark, LITERAL_NAMES):
-            found = self._derive(snapshot)
-        options = attrs.evolve(self._options, based_on=snapshot, **found.options)
-        merge = self._as(MergeBuilder, source=found.source, condition=None, clauses=found.clauses, options=options)
-        return merge.build()
+            found = self._derive(snapshot, self._options)
+            options, upon = attrs.evolve(self._options, **found.options), Upon(snapshot, found.definition)
+            return plan_of(b._backend, b._alias, found.source, None, found.clauses, options, b._afterwards, upon)
 
     def execute(self) -> MergeResult:
-        """Runs the merge as one atomic append; from the beginning if others have changed rows meanwhile (S35)."""
+        """Runs the merge as one atomic append; from the beginning if others have changed the table meanwhile (S35)."""
         attempts, backend = Attempts(), self._backend
         while True:
             done = already_done(self._options, backend.snapshot(), backend.path)

@@ -46,6 +46,7 @@ from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql
 from trinitymerge.statistics import Watermark, told, watermark_metrics, watermark_of
+from trinitymerge.widening import Path
 
 CALL = "applyChanges()"
 
@@ -55,7 +56,8 @@ class Feed:
     """What is said about a source of events; the arguments of ``applyChanges``.
 
     Attributes:
-        lacking: columns of the table that the source knows nothing of, where it need not (S22): no argument of the call.
+        lacking: columns of the table, and fields of them, that the source knows nothing of, where it need not (S22).
+        follows: it need not know of any (S44). These two are no arguments of the call.
     """
 
     sequence_by: tuple[Any, ...] | None = None
@@ -64,7 +66,13 @@ class Feed:
     columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_nulls: bool | tuple[str, ...] = False
-    lacking: tuple[str, ...] = ()
+    lacking: tuple[Path, ...] = ()
+    follows: bool = False
+
+    @property
+    def fills(self) -> bool:
+        """Something is to be taken from what was before an event."""
+        return bool(self.ignore_nulls or self.lacking)
 
     @classmethod
     def of(
@@ -117,6 +125,11 @@ class Events:
     mentioned: tuple[str, ...] = ()
 
     @property
+    def of_keys(self) -> DataFrame:
+        """The rows without what says which are truncates."""
+        return self.rows if self.is_truncate == self.is_delete else self.rows.drop(self.is_truncate)
+
+    @property
     def clauses(self) -> tuple[Clause, ...]:
         """Each event is written as it is."""
         dies, columns = quote(self.is_delete), All(self.mentioned)
@@ -161,6 +174,22 @@ def check(own: TableDefinition, feed: Feed) -> None:
         )
 
 
+def check_taken(own: TableDefinition, feed: Feed) -> None:
+    """Refuses columns that are to be taken, and that the table does not have.
+
+    Raises:
+        InvalidMergeError: naming one, and the remedy.
+    """
+    known = {name.casefold() for name in own.names}
+    unknown = [name for name in feed.columns or () if name.casefold() not in known]
+    if unknown:
+        raise InvalidMergeError(
+            f"{CALL}: columns names what the table does not have. {missing(unknown, 'the table', own.names)} To add it: "
+            "withSchemaEvolution(), or alter().addColumn().",
+            columns=unknown,
+        )
+
+
 def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
     """The events with the columns of the table, and two that say what they are.
 
@@ -185,7 +214,8 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
         texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
         exact = is_case_sensitive(source.sparkSession)
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
-        mentioned = tuple(n for n in beside if any(mentions(t, n) for t in texts))
+        named = {name.casefold() for name in feed.columns or ()}
+        mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
         return Events(analysed(rows), flags[0], flags[-1], mentioned)
 
 

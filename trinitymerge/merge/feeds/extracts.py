@@ -42,10 +42,14 @@ from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import equatable, field_of
 from trinitymerge.history.versions import literal, valid_at
 from trinitymerge.merge.analysis.structs import completed, part_of
+from trinitymerge.merge.clauses import All, Update, WhenMatched
 from trinitymerge.merge.feeds.derived import Derived
-from trinitymerge.merge.feeds.events import Events, free_name
-from trinitymerge.merge.feeds.fitting import fitting, lacks_grown
+from trinitymerge.merge.feeds.events import Events, free_name, named
+from trinitymerge.merge.feeds.fitting import fitting, lacks_fields
+from trinitymerge.merge.run.following import followed
+from trinitymerge.merge.run.plan import Options
 from trinitymerge.observation import Gathering
+from trinitymerge.reader import with_comments
 from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql, as_sql
@@ -66,6 +70,7 @@ class Extract:
         at: the moment, as SQL.
         moment: in the form of the log.
         deletes: keys that are missing are deleted.
+        follows: the table makes room for what the extract brings, which may lack any column but the key's (S44).
     """
 
     source: DataFrame
@@ -73,13 +78,14 @@ class Extract:
     at: Sql
     moment: Watermark
     deletes: bool
+    follows: bool = False
 
     @classmethod
     def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> Extract:
         """An extract, once it is known that the table can take it.
 
         Raises:
-            InvalidMergeError: the table has no watermark, or several; or the extract lacks a column.
+            InvalidMergeError: the table has no watermark, or several.
             ValueError: this is no moment.
         """
         if len(own.watermarkKey) != 1:
@@ -95,30 +101,44 @@ class Extract:
                 f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} cannot be compared in the log. "
                 "Use a watermark column of type TIMESTAMP, DATE or BIGINT."
             )
-        exact = is_case_sensitive(source.sparkSession)
-        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
-        lacking = [n for n in own.names if n not in optional and find_name(n, source.columns, exact) is None]
-        if lacking:
-            raise InvalidMergeError(
-                f"{CALL} takes every column from the source. {missing(lacking, 'the source', source.columns)}",
-                columns=lacking,
-            )
         return cls(source, own, at, moment, deletes)
 
-    def merged_into(self, store: TimeTravel, snapshot: Snapshot) -> Derived:
+    def merged_into(self, store: TimeTravel, snapshot: Snapshot, options: Options) -> Derived:
         """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
 
         Raises:
-            InvalidMergeError: it comes too late for a table without history.
+            InvalidMergeError: the extract lacks a column, or comes too late for a table without history.
         """
-        comparing = _Comparing.of(self, store, snapshot)
+        extract = self._fitted(snapshot.definition, options)
+        comparing = _Comparing.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
-            events = Events(analysed(comparing.rows()), comparing.flag, comparing.flag)
-        clauses = tuple(attrs.evolve(c, call=CALL) for c in events.clauses)
+            rows = with_comments(analysed(comparing.rows()), extract.own)
+            events = Events(rows, comparing.flag, comparing.flag)
+        clauses, made = named(*events.clauses, call=CALL), {"based_on": snapshot}
         if self.source.isEmpty():
-            return Derived(events.rows.limit(0), clauses)
-        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": self._ignored}
-        return Derived(events.rows, clauses, told)
+            return Derived(events.rows.limit(0), clauses, extract.own, made)
+        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": extract._ignored}
+        return Derived(events.rows, clauses, extract.own, {**made, **told})
+
+    def _fitted(self, own: TableDefinition, options: Options) -> Extract:
+        """The extract as a table takes it, with room for what it brings (S44).
+
+        Raises:
+            InvalidMergeError: it lacks a column.
+        """
+        follows = options.follows_source
+        if follows:
+            own = followed(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
+        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
+        optional |= {n for n in own.names if follows and n not in own.primaryKey}
+        exact = is_case_sensitive(self.source.sparkSession)
+        lacking = [n for n in own.names if n not in optional and find_name(n, self.source.columns, exact) is None]
+        if lacking:
+            raise InvalidMergeError(
+                f"{CALL} takes every column from the source. {missing(lacking, 'the source', self.source.columns)}",
+                columns=lacking,
+            )
+        return attrs.evolve(self, own=own, follows=follows)
 
     @property
     def _ignored(self) -> tuple[str, ...]:
@@ -248,10 +268,7 @@ class _Comparing:
         column = self._column(field)
         if column is None:
             return Sql(null_of(field))
-        kind = self.extract.source.schema[column].dataType
-        if lacks_grown(kind, field):
-            return completed(quote(column), kind, physical_type(field))
-        return fitting(self.extract.source, column, field, CALL, is_key)
+        return fitting(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
 
     def _value(self, i: int, field: Field) -> Sql:
         """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
@@ -260,7 +277,7 @@ class _Comparing:
             default = null_of(field) if field.default is None else cast(as_sql(field.default), physical_type(field))
             return case([(is_null(Sql("held")), default)], held)
         kind = self.extract.source.schema[column].dataType
-        if not lacks_grown(kind, field):
+        if not lacks_fields(kind, field, self.extract.follows):
             return given
         wanted = physical_type(field)
         return completed(given, part_of(wanted, kind), wanted, held)

@@ -12,21 +12,45 @@ from trinitymerge.assignment import Storing, stored, storing
 from trinitymerge.definition import Field
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
-from trinitymerge.merge.analysis.structs import can_be_completed
+from trinitymerge.merge.analysis.structs import can_be_completed, completed, missing
 from trinitymerge.merge.run.failures import MISFIT
 from trinitymerge.sqltext import Sql
+from trinitymerge.widening import Path
 
 
-def lacks_grown(kind: DataType, field: Field) -> bool:
-    """True if values of a type go into a column but for fields of structs that came later (S22)."""
+def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
+    """True if values of a type go into a column but for fields of structs that they may lack (S22).
+
+    Args:
+        kind: of the values.
+        field: the table's column.
+        follows: they may lack any (S44); otherwise those that came later.
+    """
     grown = {tuple(name.casefold() for name in path) for path in field.grown}
-    if not grown or storing(kind, field) is not Storing.REFUSED:
+    if not (grown or follows) or storing(kind, field) is not Storing.REFUSED:
         return False
-    return can_be_completed(kind, physical_type(field), lambda path: tuple(n.casefold() for n in path) in grown)
+
+    def may_lack(path: Path) -> bool:
+        return follows or tuple(n.casefold() for n in path) in grown
+
+    return can_be_completed(kind, physical_type(field), may_lack)
 
 
-def fitting(source: DataFrame, column: str, field: Field, call: str, is_key: bool = False, fails: bool = True) -> Sql:
-    """A column of a source as a column of the table holds it.
+def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, ...]:
+    """The fields of structs that values of a type lack, and may (:func:`lacks_fields`); not those within arrays and maps."""
+    return tuple(missing(kind, physical_type(field))) if lacks_fields(kind, field, follows) else ()
+
+
+def fitting(
+    source: DataFrame,
+    column: str,
+    field: Field,
+    call: str,
+    is_key: bool = False,
+    fails: bool = True,
+    follows: bool = False,
+) -> Sql:
+    """A column of a source as a column of the table holds it. Fields of structs that it lacks, and may, are null.
 
     Args:
         source: has the column.
@@ -35,12 +59,15 @@ def fitting(source: DataFrame, column: str, field: Field, call: str, is_key: boo
         call: begins the message.
         is_key: see :func:`~trinitymerge.assignment.stored`.
         fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
+        follows: see :func:`lacks_fields`.
 
     Raises:
         SchemaMismatchError: no value of its type can be stored there.
     """
     kind, value = source.schema[column].dataType, quote(column)
     way = storing(kind, field)
+    if lacks_fields(kind, field, follows):
+        return completed(value, kind, physical_type(field))
     if way is Storing.REFUSED:
         raise SchemaMismatchError(
             f"{call}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "

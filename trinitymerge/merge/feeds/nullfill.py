@@ -39,6 +39,7 @@ from trinitymerge.reader import live, only_keys
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
+from trinitymerge.widening import Path
 
 _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
@@ -57,13 +58,11 @@ def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, af
         InvalidMergeError: there is no such column.
     """
     own = snapshot.definition
-    return _Filling(own, events, _columns(own, events.rows, feed), feed.lacking).over(
-        _stored(store, snapshot, events, after)
-    )
+    return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
 
 
 def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str]:
-    """By the table's column, the events' column of that name: those whose nulls mean that nothing changed."""
+    """By the table's column, the events' column of that name: those whose nulls mean that nothing changed, and lacking ones."""
     exact = is_case_sensitive(rows.sparkSession)
     fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
     names = [n for n in own.names if n not in fixed]
@@ -75,7 +74,9 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str
                     f"{did_you_mean(name, names)}",
                     column=name,
                 )
-        names = [n for n in names if find_name(n, feed.ignore_nulls, exact) is not None]
+    if feed.ignore_nulls is not True:
+        some = (*(feed.ignore_nulls or ()), *(path[0] for path in feed.lacking))
+        names = [n for n in names if find_name(n, some, exact) is not None]
     found = {n: find_name(n, rows.columns, exact) for n in names}
     return {n: column for n, column in found.items() if column is not None}
 
@@ -105,7 +106,7 @@ class _Filling:
     own: TableDefinition
     events: Events
     columns: dict[str, str]
-    lacking: tuple[str, ...]
+    feed: Feed
 
     def over(self, stored: DataFrame) -> Events:
         """The events, with what stands before each filled in."""
@@ -139,7 +140,7 @@ class _Filling:
         parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
         before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         over = Sql(f"OVER ({before})")
-        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over) for n in self.columns}
+        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
         values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
         done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values)])
         done = done.filter(f"{_IS_EVENT} = 1")
@@ -152,9 +153,16 @@ class _Filling:
     def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
         """What a column was before; of one that no event knows, the default where there was no row (S46)."""
         default = self.own.field(name).default
-        if name not in self.lacking or default is None:
+        if (name,) not in self.feed.lacking or default is None:
             return found
         return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
+
+    def _parts(self, name: str) -> frozenset[Path] | None:
+        """Of a column whose nulls mean something, what the events lack of it; None if its nulls mean that nothing changed."""
+        ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
+        if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
+            return None
+        return frozenset(path for path in self.feed.lacking if path[0] == name)
 
     def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
         """What a row says of a column: of one that says that the key is gone, nothing but key and time."""
@@ -162,8 +170,8 @@ class _Filling:
 
     def _stored(self, name: str, column: str) -> Sql:
         """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
-        own, fails = self.own, name in self.columns
-        return fitting(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails)
+        own, fails, follows = self.own, name in self.columns, self.feed.follows
+        return fitting(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
 
     def _dies(self) -> Sql:
         """True of deletes, and of events that are tombstones by themselves (S4)."""
@@ -175,19 +183,31 @@ class _Filling:
         return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
 
     def _shown(self, column: str, place: int | None) -> Sql:
-        """A column of an event; filled, unless it is a delete."""
-        own = field_of(Sql("e"), column)
+        """A column of an event; filled, unless it is a delete, which says nothing of it."""
         if place is None:
-            return own
-        return case([(field_of(Sql("e"), self.events.is_delete), own)], Sql(f"v{place}"))
+            return field_of(Sql("e"), column)
+        return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
 
 
-def _filled(value: Sql, kind: DataType, before: Sql) -> Sql:
-    """A value, or the last one before it that is not null; of structs, field by field."""
+def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
+    """A value, or the last one before it that is not null; of structs, field by field.
+
+    Args:
+        value: as SQL.
+        kind: its type.
+        before: the window of what is before it.
+        parts: only these fields, and what is in them, are filled; None if all are.
+        at: which one the value is.
+    """
+    parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
+    if parts is not None and not parts:
+        return value
     if not isinstance(kind, StructType):
         return or_else(value, Sql(f"last_value({value}, true) {before}"))
     fields = ", ".join(
-        f"{_filled(field_of(value, f.name), f.dataType, before)} AS {quote(f.name)}" for f in kind.fields
+        f"{_filled(field_of(value, f.name), f.dataType, before, parts, (*at, f.name))} AS {quote(f.name)}"
+        for f in kind.fields
     )
-    is_there = any_of([is_not_null(value), Sql(f"max({is_not_null(value)}) {before}")])
+    was_there = [] if parts is not None else [Sql(f"max({is_not_null(value)}) {before}")]
+    is_there = any_of([is_not_null(value), *was_there])
     return case([(is_there, Sql(f"struct({fields})"))])

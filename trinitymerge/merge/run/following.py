@@ -17,6 +17,7 @@ from trinitymerge.merge.analysis.ignored import ignored_columns, mentions
 from trinitymerge.merge.analysis.names import key_text
 from trinitymerge.merge.analysis.resolution import texts_of
 from trinitymerge.merge.clauses import Clause
+from trinitymerge.merge.run.conflicts import Unchanged
 from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.storable import check_storable
@@ -37,13 +38,12 @@ def followed(
         options: likewise.
 
     Raises:
-        InvalidMergeError: the merge is one whose source has been fitted to the table already.
+        InvalidMergeError: the merge has no source.
         InvalidDefinitionError: a column cannot be stored.
     """
-    if source is None or options.call:
+    if source is None:
         raise InvalidMergeError(
-            f"{options.call or 'A merge without a source'} cannot be given withSchemaEvolution(): add the columns with "
-            "alter().addColumn(...) first."
+            "A merge without a source cannot be given withSchemaEvolution(): add the columns with alter().addColumn(...) first."
         )
     case_sensitive = is_case_sensitive(source.sparkSession)
     brought = [
@@ -75,20 +75,23 @@ def planned_again(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
     """The merge for a table that has been altered since it was planned, if it means the same there (S35).
 
     Raises:
-        ConcurrentCommitError: it does not, or it was computed from the table as it was.
+        ConcurrentCommitError: it does not, or its source was made for the table as it was (with the requirement
+            :class:`~trinitymerge.merge.run.conflicts.Unchanged`: that is done again).
     """
     before, after = plan.batches.definition, snapshot.definition
-    why = "; ".join(_why_not_the_same(plan, before, after))
-    if plan.options.call and not why and (before.fields, before.history) != (after.fields, after.history):
-        why = f"{plan.options.call} was computed for the table as it was"
+    why, requirement = "; ".join(_why_not_the_same(plan, before, after)), None
+    is_other = (before.fields, before.history) != (after.fields, after.history)
+    if plan.options.call and not why and (is_other or plan.options.follows_source):
+        why, requirement = f"{plan.options.call} was computed for the table as it was", Unchanged()
     if why:
         raise ConcurrentCommitError(
             f"{plan.backend.path} has been altered since the merge was built, and the merge does not mean the same any more: "
             f"{why}. Nothing was written; open the table again, and build the merge again.",
             path=plan.backend.path,
             version=snapshot.version,
+            requirement=requirement,
         )
-    return plan.again()
+    return plan.again(snapshot)
 
 
 def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:

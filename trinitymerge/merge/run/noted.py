@@ -32,6 +32,7 @@ _OPERATIONS = {
     "deleteWhere": "DELETE",
     "applyChanges": "APPLY CHANGES",
     "snapshot": "SNAPSHOT",
+    "fromIntervals": "FROM INTERVALS",
 }
 """By the name of the call that a merge is: what ``history()`` calls it. All others are ``MERGE``."""
 

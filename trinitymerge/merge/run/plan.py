@@ -99,7 +99,7 @@ class MergePlan:
         path: the path that will be tried first.
         batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
         _execute: what runs it. ``attempt.py``, which knows plans, is not imported here, but handed over.
-        again: the same merge, planned for what the table is by then.
+        again: the same merge, planned upon another version of the table.
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
@@ -115,7 +115,7 @@ class MergePlan:
     batches: Batches
     _execute: Callable[[MergePlan], MergeResult]
     afterwards: Afterwards
-    again: Callable[[], MergePlan]
+    again: Callable[[Snapshot], MergePlan]
 
     @property
     def definition(self) -> TableDefinition:

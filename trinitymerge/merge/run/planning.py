@@ -24,6 +24,20 @@ from trinitymerge.merge.run import attempt, owed
 from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Afterwards, MergePlan, Options
 from trinitymerge.storage.backend import Backend, Batches
+from trinitymerge.storage.entries import Snapshot
+
+
+@attrs.frozen(eq=False)
+class Upon:
+    """What a merge is planned upon.
+
+    Attributes:
+        snapshot: a version of the table.
+        definition: that version's, with what the merge adds to it (S44), if the source has been made for it.
+    """
+
+    snapshot: Snapshot
+    definition: TableDefinition | None = None
 
 
 def plan_of(
@@ -34,6 +48,7 @@ def plan_of(
     clauses: tuple[Clause, ...],
     options: Options,
     afterwards: Afterwards,
+    upon: Upon | None = None,
 ) -> MergePlan:
     """The plan of a merge.
 
@@ -45,16 +60,18 @@ def plan_of(
         clauses: in order.
         options: its settings.
         afterwards: what is done once it has been committed.
+        upon: a version of the table; None for the newest.
 
     Raises:
         InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
-    batches = Batches.of(backend.snapshot())
+    upon = Upon(backend.snapshot()) if upon is None else upon
+    batches = Batches.of(upon.snapshot)
     texts = texts_of(condition, clauses, options.at)
-    again = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
-    definition = batches.definition
-    if options.follows_source:
+    plan = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
+    definition = upon.definition or batches.definition
+    if options.follows_source and upon.definition is None:
         definition = followed(definition, source, condition, clauses, options)
     target = Target(backend.spark, definition, alias)
     source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
@@ -74,7 +91,9 @@ def plan_of(
     if options.path is not None:
         check_forced(options.path, verdict)
     # plan.py does not import attempt.py, which knows plans: so what runs a plan is handed to it.
-    return MergePlan(backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards, again)
+    return MergePlan(
+        backend, analysis, verdict, options, clauses, batches, attempt.execute, afterwards, lambda s: plan(Upon(s))
+    )
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:

@@ -258,8 +258,8 @@ MUTANTS = (
     Mutant(
         "deletes of absent keys are not recorded (S18)",
         "merge/compile/firing.py",
-        "if match is not None and program.recorded:",
-        "if match is not None and not program.recorded:",
+        "if match is None or not program.recorded:",
+        "if match is None or program.recorded:",
         ["test_merge.py::test_C1_delete_of_an_absent_key_writes_a_tombstone_that_counts_as_appended_only"],
     ),
     Mutant(
@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "SELECTs become one although the second reads what the first computes",
         "merge/compile/steps.py",
-        "again or self.where or other.where or any(",
-        "again or self.where or other.where or all(",
+        "again or apart or any(",
+        "again or apart or all(",
         ["test_steps.py::test_SELECTs_that_read_what_another_computes_stay_apart"],
     ),
     Mutant(

@@ -8,8 +8,6 @@ nobody can tell. A clause with an update and inserts in one has no counterpart.
 
 from __future__ import annotations
 
-import re
-
 import attrs
 import pytest
 from hypothesis import strategies as st
@@ -17,11 +15,26 @@ from lanes import Together, beside, draw, lanes_of, prepared, refusal_difference
 from smallest import as_text, smallest
 
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.errors import AmbiguousMergeError, DuplicateKeyError, NullKeyError, TrinityMergeError
-from trinitymerge.merge.clauses import All, Delete, Insert, Update, WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.errors import (
+    AmbiguousMergeError,
+    DuplicateKeyError,
+    InvalidMergeError,
+    NullKeyError,
+    TrinityMergeError,
+)
+from trinitymerge.merge.clauses import (
+    All,
+    Assignments,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+)
 from trinitymerge.testing import Expr, MergeCase, renderDifference
 from trinitymerge.testing.clause_strategies import Columns, clause_lists
-from trinitymerge.testing.expressions import Row, literal
+from trinitymerge.testing.expressions import KeyEquality, Row, bare, eq, literal, source, target
 from trinitymerge.testing.rows import RowRules
 from trinitymerge.testing.strategies import merge_conditions, source_tables, table_batches
 
@@ -86,26 +99,26 @@ def changed_more_than_once(case):
     whens = ["WHEN false THEN false"]
     for clause in case.clauses:
         if isinstance(clause, WhenMatched):
-            condition = "true" if clause.condition is None else text(clause.condition, WhenMatched)
+            condition = "true" if clause.condition is None else text(clause.condition)
             changes = not isinstance(clause.actions[0], Insert)
             whens.append(f"WHEN {condition} THEN {changes}")
-    joined = f"A JOIN B ON ({text(case.condition, WhenMatched)})"
+    joined = f"A JOIN B ON ({text(case.condition)})"
     return f"SELECT A.rowid FROM {joined} WHERE CASE {' '.join(whens)} END GROUP BY A.rowid HAVING count(*) > 1"
 
 
 def statement(case):
     """The merge as SQL text."""
     clauses = "\n".join(clause_text(clause) for clause in case.clauses)
-    return f"MERGE INTO A USING B ON ({text(case.condition, WhenMatched)})\n{clauses}"
+    return f"MERGE INTO A USING B ON ({text(case.condition)})\n{clauses}"
 
 
 def clause_text(clause):
     kind = type(clause)
-    condition = "" if clause.condition is None else f" AND ({text(clause.condition, kind)})"
+    condition = "" if clause.condition is None else f" AND ({text(clause.condition)})"
     (action,) = clause.actions
     if isinstance(action, Delete):
         return f"{KINDS[kind]}{condition} THEN DELETE"
-    values = {name: text(value, kind) for name, value in assignments(action.values, isinstance(action, Update))}
+    values = {name: text(value) for name, value in assignments(action.values, isinstance(action, Update))}
     if isinstance(action, Update):
         return f"{KINDS[kind]}{condition} THEN UPDATE SET {', '.join(f'{n} = {v}' for n, v in values.items())}"
     return f"{KINDS[kind]}{condition} THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
@@ -114,20 +127,40 @@ def clause_text(clause):
 def assignments(values, is_update):
     if not isinstance(values, All):
         return values.items
-    names = [name for name in DEFINITION.names if name not in values.exceptColumns]
-    return [(name, f"B.{name}") for name in names]
+    listed = DEFINITION.names if values.columns is None else {*values.columns, *DEFINITION.primaryKey}
+    names = [name for name in DEFINITION.names if name in listed and name not in values.exceptColumns]
+    kept = {n for n in names if is_update and values.ignoreNulls and n not in DEFINITION.primaryKey}
+    return [(name, f"coalesce(B.{name}, A.{name})" if name in kept else f"B.{name}") for name in names]
 
 
-def text(expression, kind):
-    """An expression in DuckDB's dialect; columns of a side that is absent are null (S30), which DuckDB refuses to read."""
+def text(expression):
+    """An expression in DuckDB's dialect."""
     sql = expression if isinstance(expression, str) else getattr(expression, "sql", None) or literal(expression).sql
-    sql = sql.replace("<=>", "IS NOT DISTINCT FROM").replace("\\'", "''")
-    absent = {WhenNotMatched: ("A", DEFINITION.fields), WhenOnlyOnTarget: ("B", SOURCE)}
-    if kind in absent:
-        alias, fields = absent[kind]
-        types = {field.name: TYPES[field.type] for field in fields}
-        sql = re.sub(rf"\b{alias}\.(\w+)", lambda found: f"CAST(NULL AS {types[found[1]]})", sql)
-    return sql
+    return sql.replace("<=>", "IS NOT DISTINCT FROM").replace("\\'", "''")
+
+
+@pytest.mark.parametrize(
+    ("clause", "name"),
+    [
+        (WhenNotMatched(target("v"), [Insert(All())]), "A.v"),
+        (
+            WhenNotMatched(None, [Insert(Assignments({"k1": source("k1"), "k2": source("k2"), "v": target("v")}))]),
+            "A.v",
+        ),
+        (WhenOnlyOnTarget(eq(source("op"), literal("D")), [Delete()]), "B.op"),
+        (WhenOnlyOnTarget(eq(bare(source("op")), literal("D")), [Delete()]), "op"),
+        (WhenOnlyOnTarget(None, [Update(Assignments({"v": bare(source("n"))}))]), "n"),
+    ],
+)
+def test_S30_names_of_the_other_side_are_refused_by_both(clause, name, spark, tmp_path):
+    case = MergeCase(DEFINITION, (), SOURCE, (), KeyEquality.of(DEFINITION, "A", "B"), (clause,))
+    with pytest.raises(duckdb.BinderException, match=name.split(".")[-1]):
+        in_duckdb(case)
+    with pytest.raises(InvalidMergeError):
+        case.run()
+    _, table, frame = prepared(spark, tmp_path, Together((case,)))
+    with pytest.raises(InvalidMergeError, match=f"Column '{name}' is the "):
+        Together((case,)).builder(table, frame).build()
 
 
 # Us -------------------------------------------------------------------------------------------------------------------

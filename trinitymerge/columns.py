@@ -73,6 +73,7 @@ ORIGIN = column("origin", "BIGINT", "the version of the settled archive the row 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
 ASKED = column("nothing", "INT", "a column to ask the analyzer about expressions with")
+ASKED_FOR = family("e", "the expression's", "an expression that the analyzer is asked about")
 IN_SOURCE = column("source", "BOOLEAN", "true on rows of the source, null on rows of the target alone")
 SOURCE_COPY = family("s", "the source's", "a copy of a source column, whatever the source's alias")
 SOURCE_ROW = column("row", "BIGINT", "the number of the source row")
@@ -95,6 +96,10 @@ BEFORE = family(
 MATCHED = column("matched", "INT", "the number of the first true whenMatched clause, 0 if none")
 NOT_MATCHED = column("not_matched", "INT", "the number of the first true whenNotMatched clause, 0 if none")
 HAS_KEY = column("has_key", "BOOLEAN", "no part of the row's key is null")
+FIRED_BY = family(
+    "by", "INT", "where clauses are tried one kind after the other: the code of what one kind fires, null on other rows"
+)
+TARGET_ROW = column("target", "STRUCT", "the target row, out of the way of clauses that do not see it")
 FIRES = column("fires", "INT", "the code of what the row fires, 0 if nothing; what filters see")
 FIRED = column(
     "fired",

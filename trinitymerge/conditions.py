@@ -8,15 +8,39 @@ from __future__ import annotations
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import BooleanType, NullType
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.columns import ASKED
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.spark_errors import analysis_errors, quiet
+from trinitymerge.sqltext import Sql, as_sql
 
 
-def check_condition(nothing: DataFrame, condition: Column, where: str) -> None:
-    """Refuses a condition that is not boolean, or no filter takes, or that is another one each time it is computed.
+def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column:
+    """A condition as filters take it: Spark's analyzer refuses the null that has no type (S20).
+
+    Args:
+        condition: SQL text or a Column.
+        kind: its type.
+        where: how a message begins.
+
+    Raises:
+        InvalidMergeError: the condition is neither boolean nor null.
+    """
+    if isinstance(kind, BooleanType):
+        return condition
+    if isinstance(kind, NullType):
+        if isinstance(condition, str):
+            return Sql(f"CAST({as_sql(condition)} AS BOOLEAN)")
+        return condition.cast(BooleanType())
+    raise InvalidMergeError(
+        f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
+    )
+
+
+def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Column:
+    """A condition as filters take it.
 
     Args:
         nothing: has the table's columns, and no rows.
@@ -24,17 +48,16 @@ def check_condition(nothing: DataFrame, condition: Column, where: str) -> None:
         where: how a message begins.
 
     Raises:
-        InvalidMergeError: saying why.
+        InvalidMergeError: it is not boolean, or no filter takes it, or it is another one each time it is computed.
     """
     with analysis_errors(where):
         kind = nothing.select(condition.alias("c")).schema.fields[0].dataType
-        if not isinstance(kind, (BooleanType, NullType)):
-            raise InvalidMergeError(
-                f'{where} is {kind.simpleString()}, not boolean. Compare it with something, e.g. "... = 1".'
-            )
-        nothing.filter(condition).schema  # noqa: B018
+        found = boolean(condition, kind, where)
+        checked = F.expr(found) if isinstance(found, str) else found
+        nothing.filter(checked).schema  # noqa: B018
     if not is_deterministic(nothing, condition):
         raise InvalidMergeError(f"{where} is not deterministic: it may be true of other rows each time it is computed.")
+    return checked
 
 
 def is_deterministic(nothing: DataFrame, value: Column) -> bool:

@@ -39,13 +39,24 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def analysis_errors(where: str, hint: Callable[[BaseException], str] = lambda error: "") -> Iterator[None]:
-    """Re-raises Spark's analysis errors as :class:`InvalidMergeError` that begin with ``where``; a hint may end them."""
+def analysis_errors(
+    where: str,
+    hint: Callable[[BaseException], str] = lambda error: "",
+    instead: Callable[[BaseException], str] = lambda error: "",
+) -> Iterator[None]:
+    """Re-raises Spark's analysis errors as :class:`InvalidMergeError`.
+
+    Args:
+        where: how the message begins.
+        hint: how it may end.
+        instead: what may be said instead of Spark's words and of the hint; empty where those are right.
+    """
     try:
         with quiet():
             yield
     except (AnalysisException, ParseException) as error:
-        raise InvalidMergeError(f"{where}: {spark_text(error)}{_advice(error)}{hint(error)}") from None
+        said = instead(error) or f"{spark_text(error)}{_advice(error)}{hint(error)}"
+        raise InvalidMergeError(f"{where}: {said}") from None
 
 
 _CAUSE = re.compile(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.assignment import Storing, misfit, stored, storing
 from trinitymerge.columns import NOTHING
-from trinitymerge.conditions import check_condition, is_deterministic
+from trinitymerge.conditions import checked_condition, is_deterministic
 from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.enforcing import forbidden_nulls, holds_null, violation
@@ -70,7 +70,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
     _refuse_words(condition, where, definition.names)
     nothing = empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
-        check_condition(nothing, F.expr(as_sql(condition)), where)
+        checked_condition(nothing, F.expr(as_sql(condition)), where)
     _require_known_elsewhere(spark, definition.fields, condition, where)
     return Check(name, condition, [n for n in definition.names if _reads(spark, definition, condition, n, where)])
 

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.columns import BATCH
-from trinitymerge.conditions import check_condition
+from trinitymerge.conditions import checked_condition
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, InvalidMergeError, StorageError
 from trinitymerge.expressions import any_of, empty_frame, is_null, quote
@@ -61,10 +61,9 @@ def purge_where(
     doing = "a purge looks into all files for rows that fulfil its condition"
     with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing):
         with analysis_errors(_WHERE):
-            search = _Search(backend, F.expr(condition) if isinstance(condition, str) else condition, alias)
-        check_condition(
-            empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias), search.condition, _WHERE
-        )
+            given = F.expr(condition) if isinstance(condition, str) else condition
+        nothing = empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias)
+        search = _Search(backend, checked_condition(nothing, given, _WHERE), alias)
         return _until_nothing_is_found(backend, search, start, finish)
 
 

@@ -107,7 +107,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         return MatchedClause(self, WhenMatched(condition_of(condition)))
 
     def whenNotMatched(self, condition: str | Column | None = None) -> NotMatchedClause:
-        """Begins a clause for source rows without a pair (S18); target columns are null there (S30).
+        """Begins a clause for source rows without a pair (S18). It sees the source alone (S30).
 
         Args:
             condition: boolean SQL text or Column; None means always.
@@ -121,7 +121,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         return NotMatchedClause(self, WhenNotMatched(condition_of(condition)))
 
     def whenNotMatchedAndExistsOnlyOnTarget(self, condition: str | Column | None = None) -> TargetOnlyClause:
-        """Begins a clause for live target rows without a pair (S19); source columns are null there (S30).
+        """Begins a clause for live target rows without a pair (S19). It sees the target alone (S30).
 
         Args:
             condition: boolean SQL text or Column; None means always.

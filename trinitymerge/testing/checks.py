@@ -19,10 +19,12 @@ from trinitymerge.merge.clauses import (
     Delete,
     Insert,
     TableAction,
+    WhenNotMatched,
     WhenOnlyOnTarget,
     check_clauses,
     describe,
 )
+from trinitymerge.testing.expressions import Expr
 from trinitymerge.testing.owed import check_history
 
 
@@ -90,6 +92,7 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
     """
     check_clauses(clauses)
     for position, clause in enumerate(clauses):
+        _check_sight(clause, describe(clauses, position))
         for insert in clause.histories:
             check_history(insert, f"{describe(clauses, position)}, {insert.name}")
         for action in clause.changes:
@@ -101,6 +104,20 @@ def check_merge(names: Names, clauses: tuple[Clause, ...]) -> None:
             assigned = _assigned_columns(names, action, where)
             if isinstance(action, Insert):
                 _check_required(names, clause, assigned, where)
+
+
+def _check_sight(clause: Clause, where: str) -> None:
+    """S30: a clause for rows of one side does not see the other, where there is no row."""
+    maps = [a.values for a in clause.changes if not isinstance(a, Delete) and isinstance(a.values, Assignments)]
+    maps += [insert.values for insert in clause.histories]
+    given = [clause.condition, *(value for values in maps for _, value in values.items)]
+    for expression in (e for e in given if isinstance(e, Expr)):
+        for kind, reads, other in (
+            (WhenNotMatched, expression.reads_target, "target"),
+            (WhenOnlyOnTarget, expression.reads_source, "source"),
+        ):
+            if isinstance(clause, kind) and reads:
+                raise InvalidMergeError(f"{where}: {expression} is about the {other}, which has no row there.")
 
 
 def _assigned_columns(names: Names, action: TableAction, where: str) -> frozenset[str]:

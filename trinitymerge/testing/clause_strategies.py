@@ -31,6 +31,7 @@ from trinitymerge.testing.expressions import (
     Expr,
     all_of,
     any_of,
+    bare,
     coalesce,
     eq,
     is_null,
@@ -79,8 +80,8 @@ def conditions(columns: Columns, sides: str) -> st.SearchStrategy[Expr]:
 
     Args:
         columns: what they are about.
-        sides: ``"both"``, ``"source"`` or ``"target"``: the rows that are there. Now and then the other side
-            is mentioned too; it is null then.
+        sides: ``"both"``, ``"source"`` or ``"target"``: the rows that are there. Where it is one side, every other
+            expression names its columns without an alias (S30).
     """
     leaves = st.sampled_from(_leaves(columns, sides))
     pairs = st.tuples(leaves, leaves)
@@ -106,11 +107,13 @@ def _leaves(columns: Columns, sides: str) -> list[Expr]:
     of_both = [lt(v, n), ne(v, n), same(v, n)]
     for a, _ in columns.of_target_and_source():
         of_both += [ne(target(a.name), source(a.name)), lt(target(a.name), source(a.name))]
-    constants = [literal(True), literal(False), _NULL]
+    constants = [literal(True), literal(False), _NULL, literal(None)]
+    of_side = source if sides == "source" else target
+    of_common = [bare(negation(is_null(of_side(a.name)))) for a, _ in columns.of_target_and_source()]
     if sides == "source":
-        return [*of_source, *of_source, *constants, is_null(v), lt(v, n)]
+        return [*of_source, *map(bare, of_source), *constants, *of_common]
     if sides == "target":
-        return [*of_target, *of_target, *constants, is_null(n), lt(v, n)]
+        return [*of_target, *map(bare, of_target), *constants, *of_common]
     return [*of_source, *of_target, *of_both, *constants]
 
 
@@ -123,13 +126,19 @@ def values(columns: Columns, field: Field, sides: str) -> st.SearchStrategy[Any]
     same_name = columns.of_source(field.name)
     if same_name is not None and sides != "target":
         choices.insert(0, st.just(source(field.name)))
+        if sides == "source":
+            choices.append(st.just(bare(source(field.name))))
         if same_name.type == field.type and sides == "both":
             choices.append(st.just(coalesce(source(field.name), target(field.name))))
     if sides != "source":
         choices.append(st.just(target(field.name)))
+    if sides == "target":
+        choices.append(st.just(bare(target(field.name))))
     if field.type == "integer":
         numbers = {"both": [source("n"), plus(target("v"), source("n"))], "source": [source("n")]}
-        choices.append(st.sampled_from([*numbers.get(sides, []), plus(target("v"), literal(1))]))
+        of_target = [] if sides == "source" else [plus(target("v"), literal(1))]
+        of_side = {"source": [bare(source("n"))], "target": [bare(plus(target("v"), literal(1)))]}
+        choices.append(st.sampled_from([*numbers.get(sides, []), *of_target, *of_side.get(sides, [])]))
     if field.nullable:
         choices.append(st.sampled_from([None, literal(None)]))
     return st.one_of(choices)
@@ -150,7 +159,8 @@ def _key_values(columns: Columns, field: Field, sides: str) -> st.SearchStrategy
     choices = [_literals(field, fresh), _literals(field, KEY_VALUES)]
     if sides != "target":
         of_source = st.just(source(field.name))
-        choices = [of_source] * 4 + choices if sides == "source" else [*choices, of_source]
+        unqualified = st.just(bare(source(field.name)))
+        choices = [of_source] * 3 + [unqualified, *choices] if sides == "source" else [*choices, of_source]
     return st.one_of(choices)
 
 

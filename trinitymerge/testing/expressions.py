@@ -143,6 +143,16 @@ def source(name: str, alias: str = "B") -> Expr:
     return column(alias, name, of_target=False)
 
 
+def bare(expression: Expr) -> Expr:
+    """The same without aliases, for a clause that sees one side only (S30).
+
+    Example:
+        >>> bare(lt(source("v"), literal(2))).sql
+        'v < 2'
+    """
+    return attrs.evolve(expression, sql=re.sub(r"\b[AB]\.(?=\w)", "", expression.sql))
+
+
 def literal(value: Any, type: str | None = None) -> Expr:
     """A constant.
 
@@ -283,6 +293,7 @@ __all__ = [
     "Row",
     "all_of",
     "any_of",
+    "bare",
     "coalesce",
     "column",
     "eq",

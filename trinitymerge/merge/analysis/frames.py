@@ -1,8 +1,8 @@
 """The two sides of a merge as DataFrames that user expressions and the compiler can both address.
 
 Owns: the internal columns that stand beside the user's (``_tm_...``), and the alias rules of S30. User expressions reach
-columns through aliases; the compiler reaches source columns through ``_tm_s<i>`` copies, so that it need not know the
-source's alias.
+columns through aliases, which internal columns do not have, so that ``A.*`` is the user's columns; the compiler reaches source
+columns through ``_tm_s<i>`` copies, so that it need not know the source's alias.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType, StructType
 
-from trinitymerge.columns import BEFORE, IN_SOURCE, KEY_COPY, LIVE, SOURCE_COPY
+from trinitymerge.columns import ASKED_FOR, BEFORE, IN_SOURCE, KEY_COPY, LIVE, NOTHING, SOURCE_COPY
 from trinitymerge.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.expressions import (
@@ -33,11 +33,14 @@ from trinitymerge.expressions import (
     quote,
     without_collations,
 )
+from trinitymerge.merge.analysis.names import has_bare_star
 from trinitymerge.sessions import analysed
 from trinitymerge.spark_errors import analysis_errors, quiet
 from trinitymerge.sqltext import Sql, as_sql
 
 DEFAULT_SOURCE_ALIAS = "source"
+
+_SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")
 
 
 def expression(value: Any) -> str | Column:
@@ -81,11 +84,31 @@ class Target:
 
     def column(self, name: str) -> Sql:
         """A target column as SQL, whatever else is called like it."""
-        return Sql(f"{quote(self.alias)}.{quote(name)}")
+        is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
+        return quote(name) if is_hidden else Sql(f"{quote(self.alias)}.{quote(name)}")
+
+    @property
+    def columns(self) -> list[Sql]:
+        """All columns of the side, the internal ones among them, as SQL."""
+        return [*(self.column(f.name) for f in self.definition.fields), *self._internal]
+
+    @property
+    def _internal(self) -> dict[Sql, Sql]:
+        """The internal columns of the side and what they are, as SQL over stored rows."""
+        own = self.definition
+        hidden = [quote(f.name) for f in own.stored_fields[len(own.fields) :]]
+        watermarks: dict[Sql, Sql] = {BEFORE(i): quote(n) for i, n in enumerate(own.watermarkKey)}
+        keys: dict[Sql, Sql] = {KEY_COPY(i): quote(n) for i, n in enumerate(own.primaryKey)}
+        return {**{n: n for n in hidden}, LIVE: TRUE, **watermarks, **keys}
+
+    @cached_property
+    def nothing(self) -> DataFrame:
+        """The user's columns without rows: what expressions see of the side."""
+        return _nothing(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
     @cached_property
     def empty(self) -> DataFrame:
-        """The side without rows, for analysis."""
+        """The side without rows."""
         return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
     def frame(self, rows: DataFrame, live: Sql) -> DataFrame:
@@ -98,11 +121,23 @@ class Target:
             rows: stored columns, one row per key.
             live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
         """
-        stored = [quote(f.name) for f in self.definition.stored_fields]
-        shown = stored if live == TRUE else [f"{opaque(case([(live, n)]))} AS {n}" for n in stored]
-        watermarks = [f"{quote(n)} AS {BEFORE(i)}" for i, n in enumerate(self.definition.watermarkKey)]
-        keys = [f"{quote(n)} AS {KEY_COPY(i)}" for i, n in enumerate(self.definition.primaryKey)]
-        return rows.selectExpr(*shown, f"{live} AS {LIVE}", *watermarks, *keys).alias(self.alias)
+        internal = self._internal
+        if live != TRUE:
+            stored = [quote(f.name) for f in self.definition.stored_fields]
+            shown = {n: opaque(case([(live, n)])) for n in stored}
+            rows = rows.selectExpr(*[f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
+            internal = {n: n for n in internal}
+        # What is called anew, be it as before, is under no alias.
+        return rows.alias(self.alias).selectExpr(
+            *[self.column(f.name) for f in self.definition.fields],
+            *[f"{value} AS {n}" for n, value in internal.items()],
+        )
+
+
+@lru_cache(maxsize=32)
+def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
+    """Kept, as :func:`_empty_side` is."""
+    return empty_frame(spark, TableDefinition.from_json(json.loads(definition)).fields).alias(alias)
 
 
 @lru_cache(maxsize=32)
@@ -153,7 +188,8 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
-        if _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*")):
+        is_mentioned = _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
+        if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
         return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
 
@@ -169,6 +205,22 @@ class Source:
         """Position of the column that ``name`` means, or None when the source has none (S30)."""
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
+
+    @property
+    def star(self) -> Sql:
+        """All columns as SQL, whatever stands beside them (S30).
+
+        Raises:
+            InvalidMergeError: they go by several aliases, or some by none.
+        """
+        alias = alias_of(self.df)
+        star = None if alias is None else Sql(f"{quote(alias)}.*")
+        if star is None or self.df.selectExpr(star).columns != self.df.columns:
+            raise InvalidMergeError(
+                "A * without an alias means all columns of the source, and these do not all go by one alias. Give the source one: "
+                "df.alias('B')."
+            )
+        return star
 
     def has_fields(self, name: str) -> bool:
         """True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
@@ -235,13 +287,24 @@ class Source:
         return bool(selected(self.df, left).sameSemantics(selected(self.df, right)))
 
 
+def alias_of(df: DataFrame) -> str | None:
+    """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
+    try:
+        with quiet():
+            df.select(f"`{NOTHING}`.`{NOTHING}`").schema  # noqa: B018
+    except AnalysisException as error:
+        aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
+        return next((a.replace("``", "`") for a in aliases if a != NOTHING), None)
+    return None
+
+
 def _mentions_default_alias(texts: Sequence[str]) -> bool:
     return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
 
 
 def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:
-    """Expressions over a DataFrame as its columns ``v0``, ``v1``, ..."""
-    names = [f"v{i}" for i in range(len(expressions))]
+    """Expressions over a DataFrame as columns whose names none of them can mean."""
+    names = [ASKED_FOR(i) for i in range(len(expressions))]
     if all(isinstance(e, str) for e in expressions):
         return frame.selectExpr(*[f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
     return frame.select(*[as_column(e).alias(n) for e, n in zip(expressions, names, strict=True)])

@@ -1,6 +1,7 @@
 """What a user may have meant by a name that Spark does not find (S30).
 
-Owns: the sentences that follow Spark's own. They are guesses, made only once something has been refused.
+Owns: the sentences that follow Spark's own, or stand instead of them. They are guesses, made only once something has been
+refused.
 """
 
 from __future__ import annotations
@@ -8,16 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
-
-from trinitymerge.columns import NOTHING
-from trinitymerge.merge.analysis.frames import Source, Target
+from trinitymerge.merge.analysis.frames import Source, Target, alias_of
 from trinitymerge.merge.analysis.names import name_parts
-from trinitymerge.spark_errors import quiet
+from trinitymerge.merge.analysis.scopes import Sees
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
-_SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")
 _BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
 
 
@@ -30,9 +26,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
         target: the target side.
         source: the source side, if there is one.
     """
-    text = str(error)
-    found = _UNRESOLVED.search(text)
-    parts = name_parts(found[1]) if found else ()
+    text, parts = str(error), _unresolved(error)
     if len(parts) > 1:
         return _about_alias(parts[0], target, source)
     syntax = "PARSE_SYNTAX_ERROR" in text or "Syntax error" in text
@@ -41,9 +35,42 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
     return ""
 
 
+def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
+    """Why a name of the other side is refused in a clause that sees one side only (S30), or nothing.
+
+    Args:
+        error: Spark's.
+        target: the target side.
+        source: the source side, if there is one.
+        sees: what the clause sees.
+    """
+    parts = _unresolved(error)
+    if not parts or source is None or sees is Sees.BOTH:
+        return ""
+    seen, other = ("source", "target") if sees is Sees.SOURCE else ("target", "source")
+    theirs, known = (source, target) if sees is Sees.SOURCE else (target, source)
+    alias = target.alias if known is target else alias_of(source.df)
+    if parts[0].lower() not in (n.lower() for n in (*_names(known), *((alias,) if alias and len(parts) > 1 else ()))):
+        return ""
+    return (
+        f"Column '{'.'.join(parts)}' is the {other}'s, and the clause is for {seen} rows that have no {other} row. "
+        f"The {seen} has {', '.join(repr(n) for n in _names(theirs))}."
+    )
+
+
+def _names(side: Target | Source) -> Sequence[str]:
+    return side.definition.names if isinstance(side, Target) else side.schema.names
+
+
+def _unresolved(error: BaseException) -> tuple[str, ...]:
+    """The parts of the name that Spark does not find, if that is what is wrong."""
+    found = _UNRESOLVED.search(str(error))
+    return name_parts(found[1]) if found else ()
+
+
 def _about_alias(name: str, target: Target, source: Source | None) -> str:
     """Which aliases there are, if the name is neither one of them nor a column."""
-    theirs = None if source is None else _alias_of(source.df)
+    theirs = None if source is None else alias_of(source.df)
     known = [target.alias, *target.definition.names, *((theirs,) if theirs else ())]
     known += [] if source is None else source.schema.names
     if name.lower() in (n.lower() for n in known):
@@ -55,14 +82,3 @@ def _about_alias(name: str, target: Target, source: Source | None) -> str:
         f" There is no alias '{name}': the target's is '{target.alias}', and {side}. table.alias('{name}') and "
         f"df.alias('{name}') give a side another."
     )
-
-
-def _alias_of(df: DataFrame) -> str | None:
-    """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
-    try:
-        with quiet():
-            df.select(f"`{NOTHING}`.`{NOTHING}`").schema  # noqa: B018
-    except AnalysisException as error:
-        aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
-        return next((a.replace("``", "`") for a in aliases if a != NOTHING), None)
-    return None

@@ -175,9 +175,11 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
     """True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
     mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
-    compared = analysis.joined.filter(f"{mine} = {as_sql(side)}")
+    assert analysis.source is not None
+    joined = analysis.target.empty.crossJoin(analysis.source.frame)  # the side may be a copy
+    compared = joined.filter(f"{mine} = {as_sql(side)}")
     return any(
-        compared.sameSemantics(analysis.joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
+        compared.sameSemantics(joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
         for kind in (own, LongType())
         if widens_exactly(own, kind)
     )

@@ -16,13 +16,39 @@ _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<comment>--[^\r\n]*|/\*.*?\*/)|(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<word>[\w.]+)|(?P<other>.)""",
     re.DOTALL,
 )
+_BEFORE_STAR, _AFTER_STAR = ("", "(", ","), ("", ")", ",", "EXCEPT", "REPLACE")
 _PLAIN_EQUALITY = re.compile(r"\s*[A-Za-z_][\w.]*\s*=\s*[A-Za-z_][\w.]*\s*\Z", re.ASCII)
 _FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
+
+
+def with_stars(text: str, star: str) -> str:
+    """SQL text with something else for each ``*`` that stands for columns and has no alias.
+
+    Example:
+        >>> with_stars("hash(*, A.*, 2 * 3, '(*)')", "A.*, B.*")
+        "hash(A.*, B.*, A.*, 2 * 3, '(*)')"
+    """
+    tokens = list(_TOKEN.finditer(text))
+    words = [t for t in tokens if t.lastgroup not in ("space", "comment")]
+    around = zip(["", *(t[0] for t in words)], words, [*(t[0] for t in words[1:]), ""], strict=False)
+    bare = {
+        t.start()
+        for before, t, after in around
+        if t[0] == "*" and before in _BEFORE_STAR and after.upper() in _AFTER_STAR
+    }
+    return "".join(star if t.start() in bare else t[0] for t in tokens)
+
+
+def has_bare_star(text: str) -> bool:
+    """True if a ``*`` without an alias stands for columns in SQL text, or in what Spark prints for a Column."""
+    return "*" in text and with_stars(text, "") != text
 
 
 def column_text(value: Column) -> str:
     """The text Spark prints for a Column: SQL, or ``function(arguments)`` form on Spark 4."""
     shown = repr(value)
+    if "unresolvedstar()" in shown and hasattr(value, "_jc"):  # Spark 3.5 prints no alias there
+        return str(getattr(value, "_jc").expr().toString())  # noqa: B009 - a Column has any attribute: its fields
     return shown[len("Column<'") : -len("'>")] if shown.startswith("Column<'") else shown
 
 

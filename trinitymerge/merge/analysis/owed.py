@@ -22,6 +22,7 @@ from trinitymerge.expressions import find_name, is_case_sensitive, quote
 from trinitymerge.merge.analysis.frames import Source, Target, expression
 from trinitymerge.merge.analysis.inspection import Inspector
 from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
+from trinitymerge.merge.analysis.scopes import Sees
 from trinitymerge.merge.analysis.values import Alive, Given, Null, Value
 from trinitymerge.merge.assigning import is_default
 from trinitymerge.merge.clauses import Clause, InsertHistory, OtherTable, describe
@@ -177,9 +178,24 @@ def owing_of(
     with analysis_errors(where[0]):
         seen = joined.selectExpr(f"{scope.sides} AS {SIDES}").selectExpr(*scope.over(SIDES))
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
-    inspector = Inspector(target, source, seen, given)
+    frames = {
+        Sees.BOTH: seen,
+        Sees.TARGET: seen.drop(*[a for a, columns in scope.aliases.items() if columns is not None]),
+    }
+    sights = [Sees.BOTH if source is None else Sees.of(clauses[position]) for position, _ in inserts]
+    inspector = Inspector(
+        target,
+        source,
+        frames,
+        [(sees, expression(v)) for sees, (_, i) in zip(sights, inserts, strict=True) for _, v in i.values.items],
+    )
     rows = [
-        OwedRow(n, position, tables[insert.table], _values(inspector, where[n], insert, tables[insert.table], target))
+        OwedRow(
+            n,
+            position,
+            tables[insert.table],
+            _values(inspector, where[n], insert, tables[insert.table], target, sights[n]),
+        )
         for n, (position, insert) in enumerate(inserts)
     ]
     return Owing(scope, tuple(rows))
@@ -231,7 +247,7 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
 
 
 def _values(
-    inspector: Inspector, where: str, insert: InsertHistory, destination: Destination, target: Target
+    inspector: Inspector, where: str, insert: InsertHistory, destination: Destination, target: Target, sees: Sees
 ) -> dict[str, Value]:
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
@@ -239,7 +255,7 @@ def _values(
     given = {n: said[n] if is_default(v) else v for n, v in given.items()}
     given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
     _check_complete(where, given, destination)
-    types = inspector.types(f"{where} (a name without an alias is the table's)", given)
+    types = inspector.types(f"{where} (a name without an alias is the table's)", given, sees)
     values: dict[str, Value] = {f.name: Null() for f in destination.fields}
     if destination.definition is not None and destination.definition.tombstoneKey is not None:
         values[destination.definition.tombstoneKey] = Alive()

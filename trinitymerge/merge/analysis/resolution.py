@@ -29,6 +29,7 @@ from trinitymerge.merge.analysis.inspection import Inspector
 from trinitymerge.merge.analysis.kinds import Kind, New, Replace, Tombstone
 from trinitymerge.merge.analysis.names import column_text, key_text, name_parts
 from trinitymerge.merge.analysis.pairing import primary_key_equality
+from trinitymerge.merge.analysis.scopes import Sees, frames_of, with_columns_for_stars
 from trinitymerge.merge.analysis.structs import with_field
 from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced, Value
@@ -71,26 +72,25 @@ def analyse(
         InvalidMergeError: an unknown or ambiguous name, a condition that is not boolean, a missing assignment.
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
-    joined = target.empty if source is None else target.empty.crossJoin(source.frame)
+    frames = frames_of(target, source)
     by_name = source is not None and condition is None
-    defaults = (f.default for f in target.definition.fields if f.default is not None)
-    given = (*_expressions(condition, clauses), *map(expression, at), *defaults)
-    inspector = Inspector(target, source, joined, given)
-    if source is not None and by_name:
-        condition = primary_key_equality(target, source, clauses[0].call)
-    elif source is not None:
-        inspector.check_boolean("The merge condition", condition)
-    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
-    resolver = _Resolver(target, source, joined, clauses, inspector, by_merge, follows_source)
-    plans = tuple(map(resolver.clause, range(len(clauses))))
-    if source is not None and not by_name:
-        resolver.stable.append(("The merge condition", condition))
-    inspector.check_deterministic(resolver.stable)
+    inspector = Inspector(target, source, frames, _given(target, condition, clauses, at))
     ignored: tuple[str, ...] = ()
     if source is not None:
         names, case_sensitive = source.schema.names, source.case_sensitive
         ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
-    return Analysis(target, source, joined, condition, by_name, plans, ignored)
+    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
+    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source)
+    if source is not None:
+        if by_name:
+            condition = primary_key_equality(target, source, clauses[0].call)
+        else:
+            condition = resolver.condition("The merge condition", condition, Sees.BOTH)
+    plans = tuple(map(resolver.clause, range(len(clauses))))
+    inspector.check_deterministic(resolver.stable)
+    return Analysis(
+        target, source, frames[Sees.BOTH], condition, by_name, plans, ignored, one_by_one=resolver.one_by_one
+    )
 
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
@@ -102,10 +102,27 @@ def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = 
 
 def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
     """The conditions and values that the user gave."""
-    yield from [c for c in (condition, *(clause.condition for clause in clauses)) if c is not None]
+    yield from [] if condition is None else [condition]
     for clause in clauses:
-        for action in clause.changes:
-            yield from (expression(value) for _, value in action.assignments)
+        yield from _expressions_of(clause)
+
+
+def _expressions_of(clause: Clause) -> Iterator[str | Column]:
+    yield from [] if clause.condition is None else [clause.condition]
+    for action in clause.changes:
+        yield from (expression(value) for _, value in action.assignments)
+
+
+def _given(
+    target: Target, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...]
+) -> Iterator[tuple[Sees, str | Column]]:
+    """The expressions of a merge and what they see; what is not part of a clause, in each of them."""
+    defaults = [f.default for f in target.definition.fields if f.default is not None]
+    yield from [] if condition is None else [(Sees.BOTH, condition)]
+    for clause in clauses:
+        yield from ((Sees.of(clause), e) for e in (*_expressions_of(clause), *map(expression, at)))
+    for sees in dict.fromkeys(map(Sees.of, clauses)):
+        yield from ((sees, default) for default in defaults)
 
 
 class _Resolver:
@@ -115,28 +132,39 @@ class _Resolver:
         self,
         target: Target,
         source: Source | None,
-        joined: DataFrame,
+        frames: Mapping[Sees, DataFrame],
         clauses: tuple[Clause, ...],
         inspector: Inspector,
         at: Mapping[str, Any],
         follows_source: bool,
     ) -> None:
-        self.target, self.source, self.joined, self.clauses, self.at = target, source, joined, clauses, at
+        self.target, self.source, self.frames, self.clauses, self.at = target, source, frames, clauses, at
         self.by_name = None if source is None else ByName(target, source, follows_source)
         self.definition = target.definition
         self.inspector = inspector
-        self.stable: list[tuple[str, str | Column]] = []
-        """What must give the same answer however often it is asked, and how to call it."""
+        self.stable: list[tuple[str, str | Column, Sees]] = []
+        """What must give the same answer however often it is asked, how to call it, and what it sees."""
+        self.one_by_one = False
+        """Some expression over one side means nothing, or something else, where the other side is there too."""
 
     def clause(self, position: int) -> ClausePlan:
         clause = self.clauses[position]
+        condition, reads_target, sees = None, False, Sees.of(clause)
         if clause.condition is not None:
-            where = f"The condition of {describe(self.clauses, position)}"
-            self.inspector.check_boolean(where, clause.condition)
-            self.stable.append((where, clause.condition))
+            condition = self.condition(f"The condition of {describe(self.clauses, position)}", clause.condition, sees)
+            reads_target = self.inspector.reads_target(clause.condition, sees=sees)
         rows = tuple(self._row(position, action) for action in clause.changes)
-        reads_target = clause.condition is not None and self.inspector.reads_target(clause.condition)
-        return ClausePlan(clause, clause.condition, reads_target, rows)
+        return ClausePlan(clause, condition, reads_target, rows)
+
+    def condition(self, where: str, condition: str | Column, sees: Sees) -> str | Column:
+        """A condition as it can stand beside internal columns."""
+        found = self.inspector.condition(where, condition, sees)
+        self.stable.append((where, condition, sees))
+        self._note(condition, sees)
+        return with_columns_for_stars(found, sees, self.target, self.source, where)
+
+    def _note(self, value: str | Column, sees: Sees) -> None:
+        self.one_by_one = self.one_by_one or not self.inspector.stands_beside(value, sees)
 
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
         """A clause and its action as errors name them; a shorthand has no action of its own."""
@@ -256,7 +284,7 @@ class _Resolver:
             if path:
                 nested.setdefault(name, {})[path] = expression(value)
             else:
-                whole[name] = self._or_default(name, expression(value))
+                whole[name] = self._or_default(name, expression(value), Sees.of(self.clauses[position]))
         if nested and not action.keeps_the_rest:
             name = next(iter(nested))
             raise InvalidMergeError(
@@ -269,25 +297,28 @@ class _Resolver:
             whole[name] = self._changed_struct(position, action, name, fields)
         return self._given(position, self._where(position, action), whole)
 
-    def _or_default(self, name: str, value: str | Column) -> str | Column:
+    def _or_default(self, name: str, value: str | Column, sees: Sees) -> str | Column:
         """The word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
         if not is_default(value):
             return value
-        if find_name("default", self.joined.columns, case_sensitive=False) is not None:
+        if find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
             return value
         return self.definition.field(name).default or "NULL"
 
     def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Given]:
         if not values:
             return {}
-        types = self.inspector.types(where, values)
+        sees = Sees.of(self.clauses[position])
+        types = self.inspector.types(where, values, sees)
         keys = [name for name in values if name in self.definition.primaryKey]
-        self.stable += [(f"{where}, column '{k}'", values[k]) for k in keys]
-        only_source = not self.inspector.reads_target(*values.values())
+        self.stable += [(f"{where}, column '{k}'", values[k], sees) for k in keys]
+        only_source = not self.inspector.reads_target(*values.values(), sees=sees)
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
-            alone = value if only_source or not self.inspector.reads_target(value) else None
-            given[name] = Given(value, alone, kind, self._storing(position, kind, self._stored_field(name)))
+            self._note(value, sees)
+            said = with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
+            alone = said if only_source or not self.inspector.reads_target(value, sees=sees) else None
+            given[name] = Given(said, alone, kind, self._storing(position, kind, self._stored_field(name)))
         return given
 
     def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
@@ -304,12 +335,12 @@ class _Resolver:
     ) -> Column:
         """The target's struct with some of its fields replaced (S22)."""
         kind = physical_type(self.definition.field(name))
-        struct = F.expr(self.target.column(name))
+        struct, sees = F.expr(self.target.column(name)), Sees.of(self.clauses[position])
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
             where = f"{self._where(position, action)}, column '{'.'.join((name, *path))}'"
-            with self.inspector.errors(where, value):
-                value_type = self.joined.select(as_column(value)).schema.fields[0].dataType
+            value_type = self.inspector.kind(where, value, sees)
+            value = with_columns_for_stars(value, sees, self.target, self.source, where)
             way = storing(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
             if way not in (Storing.AS_IS, Storing.WIDENED):
                 raise SchemaMismatchError(

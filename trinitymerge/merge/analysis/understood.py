@@ -32,12 +32,13 @@ class Analysis:
 
     Attributes:
         target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
-        joined: both sides without the target's rows, for analysis.
+        joined: the user's columns of both sides without the target's rows, for analysis.
         condition: of the merge; never None where there is a source.
         by_name: the condition is equality on the primary key by name, not given by the user.
         clauses: in order.
         ignored: source columns that the merge has no use for (S22a).
         owing: what it writes into other tables, if anything (S27).
+        one_by_one: some expression over one side means nothing, or something else, where the other side is there too (S30).
     """
 
     target: Target
@@ -48,6 +49,7 @@ class Analysis:
     clauses: tuple[ClausePlan, ...]
     ignored: tuple[str, ...] = ()
     owing: Owing | None = None
+    one_by_one: bool = False
 
     @property
     def definition(self) -> TableDefinition:

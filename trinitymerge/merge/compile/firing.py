@@ -1,6 +1,7 @@
 """Which clause applies to each row: the first of its kind whose condition is true (S17-S20).
 
-Owns: the step ``fire``, in two forms: beside target rows, and of source rows alone.
+Owns: the step ``fire``, in three forms: beside target rows, of source rows alone, and one kind of clause after the other, each
+where only what it sees is there.
 """
 
 from __future__ import annotations
@@ -8,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
+import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import FIRED, FIRES, HAS_KEY, IN_SOURCE, LIVE, MATCHED, NOT_MATCHED
+from trinitymerge.columns import (
+    FIRED,
+    FIRED_BY,
+    FIRES,
+    HAS_KEY,
+    IN_SOURCE,
+    LIVE,
+    MATCHED,
+    NOT_MATCHED,
+    SIDES,
+    TARGET_ROW,
+)
+from trinitymerge.definition import HIDDEN_PREFIX
 from trinitymerge.expressions import (
+    NULL,
     TRUE,
     all_of,
     any_of,
@@ -25,6 +40,7 @@ from trinitymerge.expressions import (
     number,
     opaque,
     or_else,
+    quote,
 )
 from trinitymerge.merge.analysis.frames import as_column, choose
 from trinitymerge.merge.analysis.kinds import WrittenRow
@@ -32,6 +48,7 @@ from trinitymerge.merge.analysis.understood import Analysis
 from trinitymerge.merge.analysis.values import Given
 from trinitymerge.merge.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.shaping import raw_values
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.sqltext import Sql, as_sql
 
@@ -40,24 +57,72 @@ _NOTHING = number(0)
 
 
 def _fire(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+    if program.is_one_by_one:
+        return _fire_one_by_one(program)
     return _fire_beside(program) if program.knows_target else _fire_alone(program)
 
 
 def _fire_beside(program: Program) -> tuple[Select, ...]:
     """Marks each joined row with the code of what it sets off."""
-    analysis, match = program.analysis, program.match
-    absent: Sql | Column = _NOTHING
-    if match is not None and program.recorded:
-        has_key = _has_key([k.value for k in match.keys])
-        cases = [(analysis.clauses[p].condition, program.code(p, True) if row else 0) for p, row in program.recorded]
-        absent = choose([(has_key, _first_true(cases, _NOTHING))], _NOTHING)
     of_source = [
         (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
-        (is_not_null(IN_SOURCE), _first_clause(program, WhenNotMatched, absent)),
+        (is_not_null(IN_SOURCE), _first_clause(program, WhenNotMatched, _absent(program))),
     ]
     code = choose(of_source, _first_clause(program, WhenOnlyOnTarget, _NOTHING))
     # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
     return Select.adding({FIRES: code}, where=not_(equals(FIRES, _NOTHING))), Select.adding({FIRED: opaque(FIRES)})
+
+
+def _absent(program: Program) -> Sql | Column:
+    """The code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
+    analysis, match = program.analysis, program.match
+    if match is None or not program.recorded:
+        return _NOTHING
+    has_key = _has_key([k.value for k in match.keys])
+    cases = [(analysis.clauses[p].condition, program.code(p, True) if row else 0) for p, row in program.recorded]
+    return choose([(has_key, _first_true(cases, _NOTHING))], _NOTHING)
+
+
+def _fire_one_by_one(program: Program) -> tuple[Select, ...]:
+    """Marks each joined row as :func:`_fire_beside` does, and computes what clauses give.
+
+    Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
+    are left out, and the target's are back.
+    """
+    target, source, owing = program.analysis.target, program.analysis.source, program.analysis.owing
+    assert source is not None
+    pairs, of_source, of_target = FIRED_BY(0), FIRED_BY(1), FIRED_BY(2)
+    names = [f.name for f in program.definition.fields]
+    row = Sql(f"struct({', '.join(f'{target.column(n)} AS {quote(n)}' for n in names)})")
+    sides: dict[str, Sql | Column] = {SIDES: opaque(owing.scope.sides)} if owing is not None else {}
+    without_pair = all_of([is_null(pairs), is_not_null(IN_SOURCE)])
+    selects = [
+        _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
+        Select.adding({**raw_values(program, _codes(program, WhenMatched), pairs), **sides}),
+        attrs.evolve(Select.adding({TARGET_ROW: row}), without=tuple(target.column(n) for n in names)),
+        _firing(of_source, without_pair, _first_clause(program, WhenNotMatched, _absent(program))),
+        Select.adding(raw_values(program, _codes(program, WhenNotMatched), of_source)),
+        attrs.evolve(Select.adding({}), without=tuple(source.schema.names)),
+        attrs.evolve(Select.adding({n: Sql(f"{TARGET_ROW}.{quote(n)}") for n in names}), alias=target.alias),
+        _firing(of_target, is_null(IN_SOURCE), _first_clause(program, WhenOnlyOnTarget, _NOTHING)),
+        Select.adding(raw_values(program, _codes(program, WhenOnlyOnTarget), of_target)),
+        Select.adding({FIRES: or_else(pairs, or_else(of_source, of_target))}, where=not_(equals(FIRES, _NOTHING))),
+        Select.adding({FIRED: opaque(FIRES)}),
+    ]
+    return tuple(s for s in selects if s.items or s.without)
+
+
+def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
+    return Select.adding({name: _opaque(choose([(condition, code)], NULL))})
+
+
+def _codes(program: Program, kind: type) -> list[int]:
+    """The codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
+    clauses = {i for i, _ in program.analysis.of_clause(kind)}
+    is_of_source = kind is WhenNotMatched
+    return [
+        code for code, f in program.by_code.items() if (is_of_source if f.is_recorded_delete else f.clause in clauses)
+    ]
 
 
 def _fire_alone(program: Program) -> tuple[Select, ...]:
@@ -99,6 +164,8 @@ def _needs(program: Program) -> Iterable[str]:
 
 
 def _adds(program: Program) -> Iterable[str]:
+    if program.is_one_by_one:
+        return [n for select in _fire_one_by_one(program) for n in select.names if n.startswith(HIDDEN_PREFIX)]
     return (FIRES, FIRED) if program.knows_target else (MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
 
 

@@ -107,6 +107,11 @@ class Program:
         """The code of what a clause sets off."""
         return self._codes[clause, is_recorded_delete]
 
+    @property
+    def is_one_by_one(self) -> bool:
+        """True if kinds of clauses are tried one after the other, each where only what it sees is there (S30)."""
+        return self.analysis.one_by_one and self.knows_target
+
     @cached_property
     def recording(self) -> tuple[int, ...]:
         """The slots of tombstones for keys that are not live (S18)."""

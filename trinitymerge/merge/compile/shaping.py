@@ -61,27 +61,34 @@ from trinitymerge.tombstones import alive, blank, blanked, dead, payload
 # evaluate -------------------------------------------------------------------------------------------------------------
 
 
-def _raw_values(program: Program) -> dict[str, Sql | Column]:
-    """Values that are Columns, checked or used twice, each only on rows of its clause."""
+def raw_values(program: Program, codes: Iterable[int] | None = None, fired: Sql = FIRED) -> dict[str, Sql | Column]:
+    """Values that are Columns, checked or used twice, each only on rows of its clause.
+
+    Args:
+        program: the merge.
+        codes: of the firings whose values are meant; None for all.
+        fired: the column with the code of a row's firing.
+    """
     raws: dict[str, Sql | Column] = {}
-    for code, firing in program.by_code.items():
+    for code in program.by_code if codes is None else codes:
+        firing = program.by_code[code]
         for slot in firing.slots:
             for i, field in enumerate(program.definition.stored_fields):
                 value = program.slots[slot].row.values[field.name]
                 if isinstance(value, Given) and _is_evaluated_first(program, value, field):
                     given = as_sql(value.value) if isinstance(value.value, str) else value.value
-                    raws[RAW(slot, i)] = choose([(opaque(equals(FIRED, number(code))), given)], NULL)
+                    raws[RAW(slot, i)] = choose([(opaque(equals(fired, number(code))), given)], NULL)
     return raws
 
 
 def _evaluate(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
-    raws = _raw_values(program)
+    raws = {} if program.is_one_by_one else raw_values(program)
     return (Select.adding(raws),) if raws else ()
 
 
 def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
     is_twice = field.name in program.used_twice or value.or_kept or bool(program.compared)
-    return value.way is Storing.CHECKED or is_twice or not isinstance(value.value, str)
+    return value.way is Storing.CHECKED or is_twice or program.is_one_by_one or not isinstance(value.value, str)
 
 
 def _stored_value(program: Program, slot: int, field: Field) -> Sql:
@@ -111,8 +118,8 @@ def _stored_value(program: Program, slot: int, field: Field) -> Sql:
 EVALUATE = Step(
     "evaluate",
     "values that are checked, used twice or given as Columns are evaluated once, and only on rows of their clause",
-    lambda program: (FIRED,) if _raw_values(program) else (),
-    _raw_values,
+    lambda program: (FIRED,) if raw_values(program) and not program.is_one_by_one else (),
+    lambda program: {} if program.is_one_by_one else raw_values(program),
     _evaluate,
 )
 
@@ -184,7 +191,8 @@ def _sides(program: Program) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
     owing = program.analysis.owing
     assert owing is not None
-    return opaque(by_slot(dict.fromkeys(program.superseding, owing.scope.sides)))
+    sides = SIDES if program.is_one_by_one else owing.scope.sides
+    return opaque(by_slot(dict.fromkeys(program.superseding, sides)))
 
 
 def _stands_for(program: Program) -> Sql:
@@ -286,7 +294,7 @@ def _moved_value(program: Program, field: Field) -> Sql:
 
 def _read(program: Program) -> Iterable[str]:
     before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
-    return (SLOT, *_raw_values(program), *before)
+    return (SLOT, *raw_values(program), *before)
 
 
 SHAPE = Step(

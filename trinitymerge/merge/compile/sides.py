@@ -18,7 +18,7 @@ from trinitymerge import keyrange, reader
 from trinitymerge.columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import counted, sized
-from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, quote, sql_type
+from trinitymerge.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
 from trinitymerge.jvm import estimate
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.merge.analysis.frames import Source, as_column, with_columns
@@ -333,7 +333,7 @@ class Pairing:
         return self._all().join(F.broadcast(self._source), self._condition, "left_outer")
 
     def _with_all_of_the_source(self) -> DataFrame:
-        paired = self._pairs().selectExpr(f"{quote(self.analysis.target.alias)}.*", f"{SOURCE_ROW} AS {PAIRED_ROW}")
+        paired = self._pairs().selectExpr(*self.analysis.target.columns, f"{SOURCE_ROW} AS {PAIRED_ROW}")
         return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")
 
     def _with_all_of_both(self) -> DataFrame:

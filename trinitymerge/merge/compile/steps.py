@@ -29,11 +29,15 @@ class Select:
         items: the columns that come out: values, which are SQL or a user's Columns, and their names.
         keeps_all: everything that goes in comes out, too.
         where: SQL over what comes out, or None.
+        without: what does not come out of what goes in: names, each of all columns that are called so, or one column as SQL.
+        alias: the columns it names go by it, others by none; or None.
     """
 
     items: tuple[tuple[Sql | Column, str], ...]
     keeps_all: bool = True
     where: Sql | None = None
+    without: tuple[str, ...] = ()
+    alias: str | None = None
 
     @classmethod
     def adding(cls, values: Mapping[str, Sql | Column], where: Sql | None = None) -> Select:
@@ -67,7 +71,8 @@ class Select:
         computed = [name for value, name in self.items if not _is_passed_on(value, name)]
         theirs = [value for value, name in other.items if not _is_passed_on(value, name)]
         again = other.keeps_all and not set(mine).isdisjoint(other.names)
-        if again or self.where or other.where or any(_reads(value, name) for value in theirs for name in computed):
+        apart = self.where or other.where or self.without or other.without or self.alias or other.alias
+        if again or apart or any(_reads(value, name) for value in theirs for name in computed):
             return None
         items = [(mine.get(n, v) if _is_passed_on(v, n) else v, n) for v, n in other.items]
         return Select((*self.items, *items) if other.keeps_all else tuple(items), self.keeps_all and other.keeps_all)
@@ -80,6 +85,8 @@ class Select:
         else:
             columns = [F.expr(v) if isinstance(v, str) else v for v, _ in self.items]
             found = rows.select(*star, *[c.alias(name) for c, name in zip(columns, self.names, strict=True)])
+        found = found.drop(*[F.col(c) if isinstance(c, Sql) else c for c in self.without]) if self.without else found
+        found = found if self.alias is None else _under(self.alias, found, self.names)
         return found if self.where is None else found.filter(self.where)
 
     def text(self, source: str) -> str:
@@ -87,7 +94,17 @@ class Select:
         items = [_item(v if isinstance(v, str) else f"/* Column */ {column_text(v)}", n) for v, n in self.items]
         listed = indent(",\n".join(["*", *items] if self.keeps_all else items), "  ")
         query = f"SELECT\n{listed}\nFROM (\n{indent(source, '  ')}\n)"
+        if self.without:
+            query = f"SELECT * EXCEPT ({', '.join(self.without)}) FROM (\n{indent(query, '  ')}\n)"
+        query = query if self.alias is None else f"SELECT * FROM (\n{indent(query, '  ')}\n) AS {quote(self.alias)}"
         return query if self.where is None else f"SELECT * FROM (\n{indent(query, '  ')}\n)\nWHERE {self.where}"
+
+
+def _under(alias: str, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows of which some columns go by an alias."""
+    others = [quote(n) for n in rows.columns if n not in names]
+    shown = [f"{quote(alias)}.{quote(n)}" for n in names]
+    return rows.alias(alias).selectExpr(*shown, *[f"{n} AS {n}" for n in others])
 
 
 def _item(value: str, name: str) -> str:

@@ -1,17 +1,15 @@
 """Keyed lookup: of the target only keys that occur in the source are read, and those that rows come to otherwise (the probe).
 
 Sound where the merge condition implies equality on the whole primary key, and no clause looks for rows that exist only on the
-target; where the condition asks for more than the key, no clause for source rows without a pair may mention the target either.
+target.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from trinitymerge.merge.analysis.kinds import WrittenRow
 from trinitymerge.merge.analysis.understood import Analysis
-from trinitymerge.merge.analysis.values import Given
-from trinitymerge.merge.clauses import WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.clauses import WhenOnlyOnTarget
 from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.program import Program
 from trinitymerge.merge.compile.sides import Evaluated, Keyed
@@ -34,11 +32,6 @@ class KeyedLookup(Path):
             return f"clause {target_only[0][0] + 1} looks for rows that exist only on the target"
         if match is None:
             return "the merge condition is not known to imply equality on the whole primary key"
-        if match.exact:
-            return None
-        for position, plan in analysis.of_clause(WhenNotMatched):
-            if plan.reads_target or any(_reads_target_values(row) for row in plan.rows):
-                return f"clause {position + 1} mentions the target where a row is not matched by more than its key"
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
@@ -72,10 +65,6 @@ def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: B
     assert program.match is not None
     joined = sides.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
     return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
-
-
-def _reads_target_values(row: WrittenRow) -> bool:
-    return any(isinstance(v, Given) and v.reads_target for v in row.values.values())
 
 
 KEYED = KeyedLookup()

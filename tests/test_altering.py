@@ -309,7 +309,7 @@ def test_S7_createIfNotExists_takes_a_table_that_has_more(spark, tmp_path):
     for schema, words in (
         ("id INT, w INT", "lacks column 'w'"),
         ("id INT, n BIGINT", "'n' is int, not bigint"),
-        ("id BIGINT", "id is int"),
+        ("id BIGINT", "'id' is int"),
     ):
         with pytest.raises(TableExistsError, match=words):
             made(schema)

@@ -163,7 +163,8 @@ class _Search:
             try:
                 fields = of_all_files(self.backend, own).fields
                 rows = self.backend.scan_directories(own, fields, ids).alias(self.alias)
-                return found(rows.filter(self.condition))
+                # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
+                return found(rows.filter(F.coalesce(self.condition, F.lit(False))))
             except Exception as error:
                 is_lost = isinstance(error, CorruptTableError) or (is_sparks(error) and storage_failed(error))
                 if is_lost and where() != ids:  # a vacuum, or a compaction that divides what it has written

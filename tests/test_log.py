@@ -706,7 +706,15 @@ def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> 
 def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     owed = Redo(id="b1", rows=2, files=1, bytes=9, path="/past", fields=(Field("id", "long"),), keys=("id",))
-    other = Redo(id="b2", rows=1, files=1, bytes=9, name="db.past", fields=(Field("v", {"type": "array"}),))
+    kind = {"type": "array", "elementType": "long", "containsNull": True}
+    other = Redo(
+        id="b2",
+        rows=1,
+        files=1,
+        bytes=9,
+        name="db.past",
+        fields=(Field("v", kind),),
+    )
     first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)
     assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
     assert {r.since_ms for r in first.redo} == {first.timestamp_ms}

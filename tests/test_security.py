@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
+import os
+import random
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
+import hostile
 import pytest
 from helpers import assertRows, quickly
+from hostile import VALUES, places, replaced, sealed, sealed_text
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
@@ -23,16 +28,23 @@ from trinitymerge import (
     InvalidDefinitionError,
     InvalidMergeError,
     NullKeyError,
+    TableExistsError,
     TrinityTable,
     UnsupportedStorageError,
 )
+from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import quote
-from trinitymerge.storage.entries import Commit
+from trinitymerge.expressions import physical_schema, quote
+from trinitymerge.opening import _history_row
+from trinitymerge.properties import commit_backoff_seconds, tombstone_retention_hours
+from trinitymerge.statistics import is_above, is_below
+from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.envelope import seal, unseal
+from trinitymerge.storage.filecolumns import in_files, version_of_batch
 from trinitymerge.storage.filesystem import LocalFileSystem
 from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.stagedfiles import DIRECTORY, StagedFiles
 
 # Names of columns -----------------------------------------------------------------------------------------------------
 
@@ -319,26 +331,6 @@ def test_a_forged_type_runs_no_code(tmp_path, monkeypatch, place):
     assert "canary" not in sys.modules
 
 
-NONSENSE = [None, True, -1, 1.5, 10**30, "x", "../../x", "__import__('os')", [], ["x", 1, 2], {"a": 1}]
-
-
-def places(data: Any, at: tuple = ()) -> Iterator[tuple]:
-    """The paths to all values within some JSON."""
-    yield at
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in inner:
-        yield from places(value, (*at, key))
-
-
-def replaced(data: Any, at: tuple, value: Any) -> Any:
-    """The same JSON with another value at one place."""
-    if not at:
-        return value
-    copy = dict(data) if isinstance(data, dict) else list(data)
-    copy[at[0]] = replaced(data[at[0]], at[1:], value)
-    return copy
-
-
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_s33_whatever_stands_in_an_entry_is_data_or_refused(tmp_path, checkpoint, caplog):
     """Any value at any place, checksum and all: the table opens, or its error names the file. Nothing else."""
@@ -357,10 +349,10 @@ def test_s33_whatever_stands_in_an_entry_is_data_or_refused(tmp_path, checkpoint
     file = file_of(log, 1, checkpoint)
     good = unseal(file.read_bytes())[0]
     refusals = []
-    for at, value in itertools.product(places(good), NONSENSE):
+    for at, value in itertools.product(places(good), VALUES):
         changed = replaced(good, at, value)
         if isinstance(changed, dict):
-            file.write_bytes(seal(changed)[0])
+            file.write_bytes(sealed(changed))
             refusals.append(refusal(log))
     assert all("0001" in text for text in refusals if text)
     assert checkpoint or sum(map(bool, refusals)) > 100
@@ -374,7 +366,7 @@ def refusal(log: CommitLog) -> str:
         return str(error)
     opened.apply(opened.next_commit("NEXT", transaction=("app", 5)))
     assert len(opened.definition.schema.names) == len(opened.definition.fields)
-    assert all(b.id == "x" for b in opened.batches)
+    assert all(b.id.replace("_", "").isalnum() for b in opened.batches)
     return ""
 
 
@@ -382,8 +374,247 @@ def test_json_that_only_looks_like_data_is_refused(tmp_path):
     log, base = create(tmp_path)
     commit = Commit(version=1, timestamp_ms=base.timestamp_ms + 1, operation="X", previous=base.checksum).to_json()
     for nonsense in (json.loads("[" * 900 + "]" * 900), float("nan"), "\ud800", "\0"):
-        file_of(log, 1).write_bytes(seal({**commit, "version": nonsense})[0])
+        for field in ("version", "operation", "parameters", "user"):
+            file_of(log, 1).write_bytes(sealed({**commit, field: nonsense}))
+            told = refusal(log)
+            assert "0001" in told or nonsense == "\0" or (field, type(nonsense)) == ("parameters", list)
+    for text in (
+        b"[" * 10**5,
+        b'{"version":' + b"[" * 10**5 + b"]" * 10**5 + b"}",
+        b'{"version":1,"x":"\xff"}',
+        b"{,}",
+    ):
+        file_of(log, 1).write_bytes(sealed_text(text))
         assert "0001" in refusal(log)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_s33_random_changes_of_logs_are_data_or_refused(tmp_path, seed, caplog):
+    """Of entries, checkpoints, both, what a log begins with, and hints: what opens can be used for all that needs no Spark."""
+    caplog.set_level(logging.CRITICAL)
+    log = CommitLog(LocalFileSystem(), str(tmp_path / "t"))
+    begin = {"timestamp_ms": 1_700_000_000_000, "operation": "CREATE"}
+    base = log.create(
+        Commit(version=0, definition=hostile.definition(**{"trinitymerge.checkpointInterval": "1"}), **begin)
+    )
+    after = log.commit(hostile.commit_on(base, definition=base.definition), base)
+    directory, chance, opened = file_of(log, 1).parent, random.Random(seed), 0
+    good = {path.name: path.read_bytes() for path in directory.iterdir()}
+    entry, checkpoint = file_of(log, 1), file_of(log, 1, checkpoint=True)
+    beginning = hostile.beginning_on(base, after).to_json()
+    for _ in range(150):
+        kind = chance.choice(["entry", "checkpoint", "both", "beginning", "hint"])
+        for path in directory.iterdir():
+            path.unlink()
+        for name, content in good.items():
+            (directory / name).write_bytes(content)
+        if kind == "beginning":
+            entry.unlink()
+            file_of(log, 0).write_bytes(sealed(hostile.mutated(beginning, chance)))
+        if kind in ("entry", "both"):
+            entry.write_bytes(sealed(hostile.mutated(unseal(good[entry.name])[0], chance)))
+            checkpoint.unlink()
+        if kind in ("checkpoint", "both"):
+            agreeing = {**unseal(good[checkpoint.name])[0], "entry": entry.read_bytes()[13:77].decode()}
+            checkpoint.write_bytes(sealed(hostile.mutated(agreeing, chance)))
+        if kind == "hint":
+            content = json.dumps(hostile.mutated(json.loads(good["_last.json"]), chance))
+            (directory / "_last.json").write_text(content)
+        with contextlib.suppress(CorruptTableError, UnsupportedStorageError):
+            use(log, log.newest())
+            opened += 1
+    assert 20 < opened < 130
+
+
+def use(log: CommitLog, snapshot: Snapshot) -> None:
+    """All that becomes of a snapshot without Spark: nothing may fail in it but with an error of the library's."""
+    definition = snapshot.definition
+    assert len(definition.schema.names) == len(str(definition).split("\n\n")[0].splitlines()) - 1
+    in_files(definition.stored_fields, 0)
+    version_of_batch(snapshot.batches)
+    for redo in snapshot.redo:
+        physical_schema(redo.fields)
+    for batch_of in snapshot.batches:
+        for mark in (batch_of.watermark_min, batch_of.watermark_max, snapshot.horizon):
+            if mark is not None:
+                is_below(definition, mark)
+                is_above(definition, mark, mark)
+    seal(snapshot.to_json())
+    following = snapshot.next_commit("X", transaction=("app", 9))
+    snapshot.apply(following)
+    seal(following.to_json())
+    tombstone_retention_hours(snapshot.properties)
+    commit_backoff_seconds(snapshot.properties)
+    for row in (_history_row(commit) for commit in log.commits()):
+        json.dumps(row, ensure_ascii=False).encode()
+        assert all(number is None or 0 <= number < 2**63 for number in (*row[:2], *row[6:]))
+    log.version_at(snapshot.timestamp_ms)
+
+
+@pytest.mark.parametrize("place", ["an earlier form", "rows that are owed"])
+def test_a_forged_type_runs_no_code_wherever_it_stands(tmp_path, monkeypatch, place):
+    (tmp_path / "canary.py").write_text(CANARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    log, snapshot = create(tmp_path)
+    data = hostile.commit_on(snapshot, previous=snapshot.checksum).to_json()
+    if place == "an earlier form":
+        data["definition"]["fields"][2]["earlier"][0]["type"] = hostile.UDT
+    else:
+        data["redo"][0]["fields"][0]["type"] = hostile.UDT
+    file_of(log, 1).write_bytes(sealed(data))
+    with pytest.raises(CorruptTableError, match=r"0001\.json.*is of no type a table can store"):
+        use(log, log.newest())
+    assert not (tmp_path / "ran").exists()
+
+
+EVIL = ["reflect('java.lang.System', 'setProperty', 'canary', 'ran')", "`java_method`('java.lang.Math', 'abs', 1)"]
+QUERIES = ["(SELECT max(secret) FROM others)", "(TABLE others)", "(MAP 1 USING 'touch ran' AS x FROM others)"]
+
+
+@pytest.mark.parametrize("text", quickly([*EVIL, *QUERIES], [EVIL[0], QUERIES[2]]))
+@pytest.mark.parametrize("role", ["check", "default"])
+def test_S45_S46_rules_that_no_call_would_make_are_not_computed(spark, tmp_path, text, role):
+    """A log that others prepared: its rules run where a victim merges, with the victim's rights."""
+    spark.sql("SELECT 's' AS secret").createOrReplaceTempView("others")
+    table = new_table(spark, tmp_path, "id INT, v STRING")
+    definition = table.definition
+    if role == "check":
+        definition = attrs.evolve(definition, checks=[Check("evil", f"v <> {text}", ["v"])])
+    else:
+        definition = attrs.evolve(definition, fields=[definition.fields[0], Field("v", "string", default=text)])
+    forge(table, {"definition": definition.to_json()})
+    calls = [
+        lambda: merge_into(table, spark, [(1, "a")]),
+        lambda: table.upsert(frame(spark, "id INT", (1,))).execute(),
+        lambda: table.applyChanges(frame(spark, "id INT, v STRING", (1, None)), ignoreNullUpdates=True).execute(),
+        lambda: table.updateWhere("id = 1", {"v": "'x'"}).execute(),
+    ]
+    for call in calls:
+        with pytest.raises(
+            InvalidDefinitionError, match=f"{'evil' if role == 'check' else 'v'}.*no call of this library"
+        ):
+            call()
+    assert live_rows(table) == []
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("name", ["_trinity_log", "data"])
+def test_s33_what_a_link_leads_to_is_no_part_of_a_table(spark, tmp_path, name):
+    """A table whose directories are links to those of another one must not read, and a vacuum not delete, what is there."""
+    victim = fill(new_table(spark, tmp_path, "id INT"), spark, [(1,)], [(2,)])
+    before = contents(directory_of(victim))
+    table = fill(TrinityTable.create(spark, str(tmp_path / "evil"), "id INT", primaryKey="id"), spark, [(1,)])
+    shutil.rmtree(directory_of(table) / name)
+    (directory_of(table) / name).symlink_to(directory_of(victim) / name)
+    calls = [
+        lambda: TrinityTable.forPath(spark, table.path).toDF().collect(),
+        lambda: TrinityTable.forPath(spark, table.path, versionAsOf=1).toDF().collect(),
+        lambda: table.vacuum(retentionHours=0),
+        lambda: table.purge([1]),
+        lambda: merge_into(table, spark, [(3,)]),
+        lambda: table.clone(str(tmp_path / "copy")),
+    ]
+    for call in calls:
+        with pytest.raises(CorruptTableError, match=f"{name}' is a symbolic link"):
+            call()
+    assert contents(directory_of(victim)) == before
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("what", ["the batch", "its file", "a file beside", "a hidden file"])
+def test_s33_a_batch_that_is_a_link_is_not_read_or_copied(spark, tmp_path, what):
+    """The log can say whatever makes it fit: the size of a link, too."""
+    secret = fill(new_table(spark, tmp_path, "id INT"), spark, [(7,)])
+    (theirs,) = directory_of(secret).glob("data/*/*.parquet")
+    table = fill(TrinityTable.create(spark, str(tmp_path / "evil"), "id INT", primaryKey="id"), spark, [(1,)])
+    (file,) = directory_of(table).glob("data/*/*.parquet")
+    if what == "the batch":
+        shutil.rmtree(file.parent)
+        file.parent.symlink_to(theirs.parent)
+    elif what == "its file":
+        file.with_name(f".{file.name}.crc").unlink()
+        file.unlink()
+        file.symlink_to(theirs)
+        (added,) = table._snapshot().batches
+        size = file.lstat().st_size
+        forge(table, {"removed": [added.id], "added": [{**added.to_json(), "bytes": size}]})
+    else:
+        file.with_name("part-9.parquet" if what == "a file beside" else "_secret").symlink_to(theirs)
+    before = contents(directory_of(secret))
+    calls = [
+        lambda: TrinityTable.forPath(spark, table.path).toDF().collect(),
+        lambda: table.clone(str(tmp_path / "copy")),
+        lambda: table.export(str(tmp_path / "export")),
+        lambda: table.purge([5]),
+        lambda: table.updateWhere("id > 0", {"id": "id + 1"}).execute(),
+    ]
+    for call in calls:
+        with pytest.raises(CorruptTableError, match="symbolic link"):
+            call()
+    table.vacuum(retentionHours=0)
+    assert contents(directory_of(secret)) == before
+    assert not list(tmp_path.glob("copy")) + list(tmp_path.glob("export")) + list(tmp_path.glob(".export*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["../precious", "/precious", "p=1/../../precious", "p=2/precious", "", ".", 5, ["a"], None]
+)
+def test_S16_a_forged_note_of_moved_files_removes_nothing_outside(tmp_path, name):
+    """What a dead writer has left of a plain table's batch is removed by a note in the table's directory."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"x")
+    table = tmp_path / "t"
+    staged = StagedFiles(LocalFileSystem(), str(table))
+    (table / DIRECTORY / "b").mkdir(parents=True)
+    (table / "p=1").mkdir()
+    (table / "p=2").symlink_to(tmp_path)
+    (table / "own").write_bytes(b"x")
+    note = table / DIRECTORY / "b" / "_moved.json"
+    for content in (json.dumps([name, "own"]), json.dumps(name), "[" * 10**5):
+        note.write_text(content)
+        os.utime(note.parent, (0, 0))
+        assert staged.count("b") == staged.moved("b").count("own")
+    note.write_text(json.dumps([name, "own"]))
+    os.utime(note.parent, (0, 0))
+    assert staged.tidy(tuple) == ["b"]
+    assert (precious.read_bytes(), sorted(p.name for p in table.iterdir())) == (b"x", [DIRECTORY, "p=1", "p=2"])
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link", "a directory"])
+@pytest.mark.skipif(os.name == "nt", reason="has neither")
+def test_s33_an_entry_that_is_no_file_is_named(tmp_path, kind):
+    """A pipe that nobody writes to would be waited for for ever, and a device has no end."""
+    log, _ = create(tmp_path)
+    entry = file_of(log, 1)
+    {"a pipe": os.mkfifo, "a link": lambda p: p.symlink_to("/dev/zero"), "a directory": Path.mkdir}[kind](entry)
+    with pytest.raises(CorruptTableError, match=r"0001\.json"):
+        log.newest()
+    entry.rename(entry.with_name("_last.json")) if kind != "a directory" else entry.rmdir()
+    assert log.newest().version == 0
+
+
+def test_s33_only_plain_digits_name_an_entry(tmp_path):
+    log, snapshot = create(tmp_path)
+    for name in ("0000000000000000000\u0661.json", f"{5:020d}.json\n", f"{5:020d}.checkpoint.json\n"):
+        file_of(log, 0).with_name(name).write_bytes(b"")
+    assert log.newest() == log.at(0) == snapshot
+
+
+@pytest.mark.parametrize("mark", [("x",), (True,), (2**70,), ("1L OR true",), (1, 2)])
+def test_S3_a_forged_watermark_says_nothing(mark):
+    definition = TableDefinition.of([Field("id", "long"), Field("w", "long")], "id", "w")
+    assert (is_below(definition, mark), is_above(definition, mark, (5,))) == (None, False)
+
+
+@pytest.mark.parametrize("name", ["trinitymerge.foldBytes", "trinitymerge.commitBackoffSeconds"])
+def test_S7_a_forged_setting_is_named(tmp_path, name):
+    """Not first after a merge has been committed, or when others are faster."""
+    log, snapshot = create(tmp_path)
+    data = snapshot.next_commit("SET", definition=snapshot.definition, previous=snapshot.checksum).to_json()
+    data["definition"]["properties"][name] = "1e300"
+    file_of(log, 1).write_bytes(sealed(data))
+    with pytest.raises(CorruptTableError, match=rf"0001\.json.*'{name}' takes a number"):
+        log.newest()
 
 
 def test_purging_hostile_tables_leaves_no_key_in_the_log(spark, tmp_path):
@@ -393,3 +624,33 @@ def test_purging_hostile_tables_leaves_no_key_in_the_log(spark, tmp_path):
     table.purge(["it's me"])
     assert live_rows(table) == [("b", "b")]
     assert not any(b"it's me" in f.read_bytes() for f in (directory_of(table) / "_trinity_log").iterdir())
+
+
+# Within a table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["{t}", "{t}/data/_tm_batch=x", "{t}/sub/dir", "{link}/sub", "{inner}/x"])
+def test_S7_nothing_is_made_within_a_table(spark, tmp_path, place):
+    """A vacuum of the outer one would remove it, or what is made would be taken for files of the table."""
+    table = fill(new_table(spark, tmp_path, "id INT, v INT"), spark, [(1, 1)])
+    (tmp_path / "link").symlink_to(directory_of(table))
+    (tmp_path / "inner").symlink_to(directory_of(table) / "data")
+    places = {"t": directory_of(table), "link": tmp_path / "link", "inner": tmp_path / "inner"}
+    path, before = place.format(**places), contents(directory_of(table))
+    rows = frame(spark, "id INT, v INT", (1, 1))
+    calls = [
+        lambda: table.clone(path),
+        lambda: table.export(path),
+        lambda: TrinityTable.convert(spark, rows, path, "id"),
+        lambda: TrinityTable.create(spark, path, "id INT", primaryKey="id"),
+        lambda: TrinityTable.fromIntervals(spark, path, rows.selectExpr("id", "v", "v + 1 AS w"), "id", "v", "w"),
+    ]
+    for call in calls:
+        with pytest.raises(TableExistsError, match="table"):
+            call()
+    path = str(tmp_path)  # above the table
+    for call in calls:
+        with pytest.raises(TableExistsError):
+            call()
+    assert contents(directory_of(table)) == before
+    assert sorted(p.name for p in directory_of(table).iterdir()) == ["_trinity_log", "data"]

@@ -13,6 +13,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.columns import ASKED
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.jvm import has_subquery
 from trinitymerge.spark_errors import analysis_errors, quiet
 from trinitymerge.sqltext import Sql, as_sql
 
@@ -69,3 +70,15 @@ def is_deterministic(nothing: DataFrame, value: Column) -> bool:
     except AnalysisException as error:
         return "NON_DETERMINISTIC" not in str(error).upper()
     return True
+
+
+def holds_query(nothing: DataFrame, value: Column) -> bool:
+    """True if a value depends on other rows than its own. Without a JVM the analyzer tells: no lambda function may hold a query."""
+    try:
+        with quiet():
+            found = has_subquery(nothing.select(value.alias("c")))
+            if found is None:
+                nothing.select(F.transform(F.array(F.lit(0)), lambda _: value).alias("c")).schema  # noqa: B018
+    except AnalysisException as error:
+        return "SUBQUERY_EXPRESSION_CATEGORY" in str(error)
+    return bool(found)

@@ -8,6 +8,7 @@ without a JVM. Column types are kept in the JSON form of Spark's ``StructType``,
 from __future__ import annotations
 
 import enum
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from trinitymerge.constraints import Check, checks_of
 from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, missing
 from trinitymerge.field import Field as Field
 from trinitymerge.field import check_name, check_type
+from trinitymerge.properties import check_values
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -153,7 +155,22 @@ class TableDefinition:
             checks=checks_of(checks),
         )
         definition._check_keys()
+        definition._check_texts()
         return definition
+
+    def _check_texts(self) -> None:
+        texts = [self.comment, self.tombstoneStringValue, *self.retired]
+        texts += [text for c in self.checks for text in (c.name, c.condition, *c.columns)]
+        for text in texts:
+            if text is not None and not isinstance(text, str):
+                raise InvalidDefinitionError(f"{text!r} is no text, where a table's definition needs one.")
+        try:
+            json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, TypeError) as error:
+            raise InvalidDefinitionError(
+                f"The table's definition holds what its log cannot keep: {error}. Leave it out of names, comments, metadata "
+                "and properties."
+            ) from None
 
     def _check_keys(self) -> None:
         roles = {"primaryKey": self.primaryKey, "watermarkKey": self.watermarkKey}
@@ -347,7 +364,9 @@ class TableDefinition:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableDefinition:
         """Reads and validates again what :meth:`to_json` wrote (S7)."""
-        return cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
+        definition = cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
+        check_values(definition.properties)
+        return definition
 
 
 def _check_columns(fields: tuple[Field, ...]) -> None:

@@ -1,22 +1,28 @@
 """Constraints as SQL over rows that are written, or are there (S45).
 
-Owns: :func:`violation` and :func:`holds_null`. What is said of rows that break one is the business of whoever finds them.
+Owns: :func:`violation`, :func:`holds_null`, and that rules which a log brings are as harmless as those that calls accept. What is
+said of rows that break one is the business of whoever finds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from trinitymerge.conditions import holds_query, is_deterministic
 from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.expressions import (
     FALSE,
     all_of,
     any_of,
     case,
+    empty_frame,
     is_not_null,
     is_null,
     is_tombstone,
@@ -25,6 +31,7 @@ from trinitymerge.expressions import (
     quote,
 )
 from trinitymerge.nullability import never_null, with_never_null
+from trinitymerge.spark_errors import analysis_errors
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.widening import Path
 
@@ -108,3 +115,34 @@ def _some(conditions: Iterable[Sql]) -> Sql:
     """The disjunction of conditions; a single one as it is."""
     found = [c for c in conditions if c != FALSE]
     return found[0] if len(found) == 1 else any_of(found)
+
+
+# Rules that others have written ---------------------------------------------------------------------------------------
+
+
+def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
+    """Refuses rules that no call accepts, before a merge computes them: a log that others prepared may hold any SQL.
+
+    A query would read other tables, and what is not deterministic may call any method of Java's.
+
+    Raises:
+        InvalidDefinitionError: naming the rule.
+    """
+    rules = dict(_rules(definition))
+    if not rules:
+        return
+    nothing = empty_frame(spark, definition.fields)
+    for where, text in rules.items():
+        with analysis_errors(where):
+            value = F.expr(text)
+        if holds_query(nothing, value) or not is_deterministic(nothing, value):
+            raise InvalidDefinitionError(
+                f"{where} ({text}) holds a query, or is not deterministic, and no call of this library makes such a rule. Nothing "
+                "was computed or written. Drop the rule with dropCheck() or dropDefault(), and find out who wrote the table's log."
+            )
+
+
+def _rules(definition: TableDefinition) -> Iterator[tuple[str, str]]:
+    """The SQL that comes with a table, by what it is."""
+    yield from ((f"The condition of constraint '{c.name}'", c.condition) for c in definition.checks)
+    yield from ((f"The default of column '{f.name}'", f.default) for f in definition.fields if f.default is not None)

@@ -127,8 +127,12 @@ class Field:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
-        """The inverse of :meth:`to_json`."""
-        return cls(
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: something is not what a column has; a type, of whatever form, is none of Spark's own.
+        """
+        field = cls(
             data["name"],
             data["type"],
             bool(data.get("nullable", True)),
@@ -139,6 +143,19 @@ class Field:
             data.get("grown", ()),
             data.get("default"),
         )
+        texts = [field.name, *(t for t in (field.physical, field.default) if t is not None)]
+        texts += [*(form.name for form in field.earlier), *(name for path in field.grown for name in path)]
+        if not all(isinstance(text, str) for text in texts) or any(
+            type(form.until) is not int for form in field.earlier
+        ):
+            raise ValueError(f"{data!r} is no column")
+        _check_described(data)
+        forms: tuple[Field | Stored, ...] = (field, *field.earlier)
+        for form in forms:
+            check_name(field.name, form.name)
+            check_type(field.name, form.type)
+        check_name(field.name, field.stored_as)
+        return field
 
 
 def type_text(kind: Any) -> str:
@@ -173,6 +190,18 @@ def check_name(column: str, name: str) -> None:
         )
 
 
+def _check_described(field: Mapping[str, Any]) -> None:
+    """Refuses what Spark's own reader of fields cannot read; what a field's type is, is another question.
+
+    Raises:
+        ValueError: it is no field.
+    """
+    metadata = field.get("metadata") or {}
+    texts = [field["name"], *(metadata.get("__COLLATIONS") or {}).values()]
+    if not isinstance(metadata, Mapping) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{field!r} is no column or field of one")
+
+
 def check_type(column: str, kind: Any) -> None:
     """Refuses what is no type of Spark's own: building a user-defined one would run the code that it names (S7).
 
@@ -184,7 +213,8 @@ def check_type(column: str, kind: Any) -> None:
         if kind.get("type") == "struct":
             parts = [f["type"] for f in kind["fields"]]
             for f in kind["fields"]:
-                check_name(column, str(f["name"]))
+                _check_described(f)
+                check_name(column, f["name"])
         elif kind.get("type") in ("array", "map"):
             parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
         if parts or kind == {"type": "struct", "fields": []}:

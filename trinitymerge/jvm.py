@@ -56,6 +56,12 @@ def count_input_files(df: DataFrame) -> int:
     return len(df.inputFiles() if frame is None else frame.inputFiles())
 
 
+def has_subquery(df: DataFrame) -> bool | None:
+    """True if expressions of a DataFrame hold queries; None where there is no JVM to ask."""
+    frame: Any = getattr(df, "_jdf", None)
+    return None if frame is None else bool(frame.queryExecution().analyzed().subqueries().nonEmpty())
+
+
 def streaming_query_id(spark: SparkSession) -> str | None:
     """The id of the streaming query whose micro-batch this thread works on: its checkpoint directory's own, for good."""
     context: Any = getattr(spark, "_sc", None)

@@ -113,7 +113,9 @@ class KeyRange:
             if known_as not in self.low or not _is_narrow(*ends, kind, rows):
                 break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
             for op, value in zip((">=", "<="), ends, strict=True):
-                bound = f"{value}L" if isinstance(kind, IntegralType) else decoded(value, kind)  # of any width
+                bound = (
+                    f"{int(str(value))}L" if isinstance(kind, IntegralType) else decoded(value, kind)
+                )  # of any width
                 conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
 

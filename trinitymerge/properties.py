@@ -6,7 +6,6 @@ setting does is the business of whoever asks for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -31,6 +30,8 @@ _DEFAULT_FOLD_AFTER = 16
 _DEFAULT_FOLD_BYTES = 32 << 20
 _SMALLEST_SEGMENT, _MANY_SEGMENTS, _MOST_SEGMENTS = 16 << 20, 256, 4096
 _DEFAULT_ATTEMPTS = 20
+_MOST = 1e9
+"""Hours or seconds: more than any clock counts to."""
 _DEFAULT_BACKOFF_SECONDS = 0.05
 
 
@@ -113,19 +114,29 @@ def check_properties(properties: Mapping[str, str]) -> None:
     Example:
         >>> check_properties({"trinitymerge.compactAfterBatches": "50", "owner": "me"})
     """
-    for name, text in properties.items():
+    for name in properties:
         if not name.startswith(_PREFIX):
             continue
         if name not in _KNOWN:
             raise InvalidDefinitionError(
                 f"There is no table property '{name}'.{did_you_mean(name, _KNOWN)}", property=name
             )
+    check_values(properties)
+
+
+def check_values(properties: Mapping[str, str]) -> None:
+    """Refuses settings whose text means nothing; those of newer libraries are let through.
+
+    Raises:
+        InvalidDefinitionError: naming the property.
+    """
+    for name in properties.keys() & _KNOWN.keys():
         read, expected = _KNOWN[name]
         try:
-            read({name: text})
+            read(properties)
         except (ValueError, OverflowError):
             raise InvalidDefinitionError(
-                f"Table property '{name}' takes {expected}, got {text!r}.", property=name
+                f"Table property '{name}' takes {expected}, got {properties[name]!r}.", property=name
             ) from None
 
 
@@ -141,7 +152,7 @@ def _unless_none(read: Callable[[str], _Number], text: str) -> _Number | None:
 
 def _not_negative(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number <= _MOST:
         raise ValueError(text)
     return number
 

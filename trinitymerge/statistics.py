@@ -11,6 +11,7 @@ text with a number that does not. Nothing is concluded from a value of such a fo
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ from trinitymerge.definition import TableDefinition
 from trinitymerge.expressions import is_older, physical_type, quote, sql_type, text_literal
 from trinitymerge.sqltext import Sql
 
+_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(E[+-]?[0-9]{1,2})?")
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 Watermark = tuple[Any, ...]
@@ -63,7 +65,7 @@ class _Form:
         row: a row's value in that type; by default as JSON holds it.
         decoded: a kept value in its own type; empty for types that are not worth it.
         told: likewise, where it is worth it only if there is no other way.
-        is_told: whether a kept value says which value it was.
+        says_which: whether a kept value says which value it was.
     """
 
     encoded: str
@@ -71,7 +73,17 @@ class _Form:
     row: str = attrs.field(default=attrs.Factory(lambda form: form.encoded, takes_self=True))
     decoded: str = ""
     told: str = attrs.field(default=attrs.Factory(lambda form: form.decoded, takes_self=True))
-    is_told: Callable[[Any], bool] = lambda _: True
+    says_which: Callable[[Any], bool] = lambda _: True
+
+    def is_told(self, value: Any) -> bool:
+        """True if a kept value, which a log or a file brings, is of this form and says which value it was."""
+        if self.compared_as == "BIGINT":
+            return type(value) is int and -(2**63) <= value < 2**63
+        return (
+            isinstance(value, str)
+            and (not self.is_decimal or bool(_NUMBER.fullmatch(value)))
+            and self.says_which(value)
+        )
 
     @property
     def is_decimal(self) -> bool:
@@ -105,12 +117,11 @@ _FORMS: tuple[tuple[type[DataType], _Form], ...] = (
             "DECIMAL(20, 0)",
             row=_microseconds("{0}"),
             told="CAST('1970-01-01' AS TIMESTAMP_NTZ) + make_dt_interval(0, 0, 0, CAST({0} AS DECIMAL(20, 0)) / 1000000)",
-            is_told=lambda value: isinstance(value, str),
         ),
     ),
     (DecimalType, _Form("CAST({0} AS STRING)", "{kind}", row="{0}", decoded="CAST({0} AS {kind})")),
     (BinaryType, _Form("hex({0})", "STRING", told="unhex({0})")),
-    (StringType, _Form("{0}", "STRING", decoded="{0}", is_told=lambda value: _UNREADABLE not in str(value))),
+    (StringType, _Form("{0}", "STRING", decoded="{0}", says_which=lambda value: _UNREADABLE not in str(value))),
 )
 
 

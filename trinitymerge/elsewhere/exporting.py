@@ -29,6 +29,7 @@ from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.files import split_scheme, temporary_beside
 from trinitymerge.storage.filesystem import FileSystem, filesystem_for
 from trinitymerge.storage.formats import write
+from trinitymerge.storage.logfiles import require_outside
 
 _RENAMING = (None, "file", "hdfs", "webhdfs", "swebhdfs", "viewfs", "abfs", "abfss")
 """Schemes of storages that rename a directory as a whole."""
@@ -104,6 +105,7 @@ def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
 def _require_free(files: FileSystem, target: str) -> None:
     if files.exists(target):
         raise _taken(target)
+    require_outside(files, target)
 
 
 def _taken(target: str) -> TableExistsError:

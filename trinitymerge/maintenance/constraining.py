@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.assignment import Storing, misfit, stored, storing
 from trinitymerge.columns import NOTHING
-from trinitymerge.conditions import checked_condition, is_deterministic
+from trinitymerge.conditions import checked_condition, holds_query, is_deterministic
 from trinitymerge.constraints import Check
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.enforcing import forbidden_nulls, holds_null, violation
@@ -35,7 +35,6 @@ _WORD = re.compile(
 """What Spark takes for a call where no column is called so."""
 
 _STAR = re.compile(r"[(,]\s*\*")
-_SUBQUERY = re.compile(r"\(\s*(select|with|values|from|table)\b", re.IGNORECASE)
 
 _SHOWN = 5
 
@@ -58,7 +57,10 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
         InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
     """
     where = f"The condition of constraint '{name}'"
-    if _SUBQUERY.search(bare(condition)):
+    nothing = empty_frame(spark, definition.fields)
+    with _refused(constraint=name), analysis_errors(where):
+        has_query = holds_query(nothing, F.expr(as_sql(condition)))
+    if has_query:
         raise InvalidDefinitionError(
             f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
             constraint=name,
@@ -68,7 +70,6 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
             f"{where} has a * in it, which columns that come later would change.", constraint=name
         )
     _refuse_words(condition, where, definition.names)
-    nothing = empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
         checked_condition(nothing, F.expr(as_sql(condition)), where)
     _require_known_elsewhere(spark, definition.fields, condition, where)
@@ -113,10 +114,12 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
     where = f"The default of column '{field.name}'"
     if not default:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
-    if _SUBQUERY.search(bare(default)):
-        raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
     one = spark.sql(f"SELECT 0 AS {NOTHING} FROM VALUES (0)")  # computed while the query is planned: no job runs
-    value = F.expr(as_sql(default))
+    with _refused(column=field.name), analysis_errors(where):
+        value = F.expr(as_sql(default))
+        has_query = holds_query(one, value)
+    if has_query:
+        raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
     with _refused(column=field.name), analysis_errors(where):
         kind = one.select(value.alias("value")).schema.fields[0].dataType
         one.filter(value.isNull()).schema  # noqa: B018 - neither an aggregate nor a window function

@@ -25,6 +25,7 @@ FAULT_POINTS = ("vacuum.listed", "vacuum.announced", "vacuum.deleting", "vacuum.
 """Where this module may be killed, see ``storage/faults.py``."""
 
 _MS_PER_HOUR = 3_600_000
+_FOR_EVER_HOURS = 1e9
 _CHECKPOINTS_KEPT = 2
 
 # Vacuum ---------------------------------------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[s
     """
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
-    cutoff_ms, start = now_ms() - int(retention_hours * _MS_PER_HOUR), time.perf_counter()
+    cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
     with telling.if_slow(backend.path, "a vacuum looks for files that no version needs and removes them"):
         removable = list(_removable(backend, cutoff_ms))
         faults.fault("vacuum.listed")

@@ -14,8 +14,10 @@ import attrs
 from trinitymerge.storage.fields import (
     check_batch_id,
     check_count,
+    check_scalars,
     count_field,
     from_json_object,
+    is_a,
     json_names,
     to_json_object,
     tuple_or_none,
@@ -59,17 +61,17 @@ class Batch:
     tombstones: int = count_field()
     files: int = count_field()
     bytes: int = count_field()
-    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    unique_keys: bool = False
-    base: bool = False
+    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    unique_keys: bool = attrs.field(default=False, validator=is_a(bool))
+    base: bool = attrs.field(default=False, validator=is_a(bool))
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     merges: int = attrs.field(default=1, validator=check_count)
     tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
     layout: int = attrs.field(default=0, validator=check_count)
-    foreign: bool = False
+    foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ committed, and what rows mean, is unknown here.
 
 from __future__ import annotations
 
+import errno
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from trinitymerge.columns import BATCH
 from trinitymerge.errors import TableExistsError, UnsupportedStorageError
 from trinitymerge.storage import faults
-from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
+from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem, require_no_link
 
 FAULT_POINTS = ("split.moved",)
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -55,6 +56,16 @@ class BatchDirectories:
     def batch_path(self, batch_id: str) -> str:
         """The directory of a batch."""
         return f"{self.path}/data/{BATCH}={batch_id}"
+
+    def require_own(self) -> None:
+        """Raises a CorruptTableError if the batches are somewhere else: a link leads there."""
+        require_no_link(self.files, self.path, "data")
+
+    def link_in(self, batch_id: str) -> str | None:
+        """A symbolic link that a batch's directory is or holds, by its name, which Spark would follow; None if there is none."""
+        if self.files.link_below(self.path, f"data/{BATCH}={batch_id}"):
+            return f"{BATCH}={batch_id}"
+        return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
         """The data files of a batch; none if its directory is gone."""
@@ -108,6 +119,8 @@ class BatchDirectories:
         through = other.files if self.files.is_local else self.files
         try:
             self.files.mkdirs(self.batch_path(new))
+            if other.link_in(batch_id) is not None:
+                raise FileNotFoundError(errno.ENOENT, "A symbolic link is no file of the table", old)
             for file in other.all_files(batch_id):
                 name = file.path.removeprefix(f"{old}/")
                 is_passing = name.startswith("_temporary/") or name.endswith(TEMPORARY_SUFFIX)

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.errors import CorruptTableError
 from trinitymerge.storage.applying import InapplicableCommit, check_applies
 from trinitymerge.storage.batch import LOOSE as LOOSE
 from trinitymerge.storage.batch import SETTLED as SETTLED
@@ -21,14 +22,19 @@ from trinitymerge.storage.batch import Batch as Batch
 from trinitymerge.storage.clock import current_user as current_user
 from trinitymerge.storage.clock import now_ms as now_ms
 from trinitymerge.storage.fields import (
+    LAST_MS,
     as_tuple,
     check_count,
     check_ids,
+    check_moment,
     check_resets_horizon,
+    check_scalars,
     check_stream,
     check_transaction,
     count_field,
     from_json_object,
+    is_a,
+    is_a_or_none,
     json_names,
     to_json_object,
     tuple_or_none,
@@ -95,32 +101,34 @@ class Commit:
     """
 
     version: int = count_field()
-    timestamp_ms: int = count_field()
-    operation: str
-    parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
+    timestamp_ms: int = attrs.field(validator=check_moment)
+    operation: str = attrs.field(validator=is_a(str))
+    parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=is_a(Mapping))
     definition: TableDefinition | None = None
     added: tuple[Batch, ...] = attrs.field(default=(), converter=as_tuple)
-    removed: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
+    removed: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
     transaction: tuple[str, int] | None = attrs.field(
         default=None, converter=tuple_or_none, validator=check_transaction
     )
     stream: str | None = attrs.field(default=None, validator=check_stream)
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
     resets_horizon: bool = attrs.field(default=False, validator=check_resets_horizon)
     purged: Purged | None = None
     gone: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_ids)
-    extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
-    extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(default=None, converter=tuples_or_none)
+    extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(
+        default=None, converter=tuples_or_none, validator=check_scalars
+    )
     redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
-    redone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
-    metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr)
-    user: str | None = None
-    duration_ms: int | None = None
+    redone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=is_a(Mapping))
+    user: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    duration_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     reader_protocol: int = attrs.field(default=FIRST, validator=check_count)
     writer_protocol: int = attrs.field(default=FIRST, validator=check_count)
     begins: Beginning | None = None
-    id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
-    previous: str | None = None
+    id: str = attrs.field(factory=lambda: uuid.uuid4().hex, validator=is_a(str))
+    previous: str | None = attrs.field(default=None, validator=is_a_or_none(str))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     @property
@@ -188,10 +196,10 @@ class Snapshot:
     batches: tuple[Batch, ...] = attrs.field(default=(), converter=as_tuple)
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none)
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
     purged: Purged | None = None
     gone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
-    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples)
+    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
     redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
     reader_protocol: int = FIRST
     writer_protocol: int = FIRST
@@ -217,6 +225,20 @@ class Snapshot:
         """The archives of one kind (H6)."""
         return tuple(b for b in self.batches if b.archive == kind)
 
+    @property
+    def later_ms(self) -> int:
+        """The first moment at which the next version can be committed.
+
+        Raises:
+            CorruptTableError: there is none: the last one is of the end of time.
+        """
+        if self.timestamp_ms >= LAST_MS:
+            raise CorruptTableError(
+                f"Version {self.version} of the table says that it was committed at the end of the year 9999, and none can follow. "
+                "Nothing was written. Restore the log from a backup."
+            )
+        return self.timestamp_ms + 1
+
     def next_commit(self, operation: str, **fields: Any) -> Commit:
         """A commit on top of this snapshot: the next version, a later timestamp than any before.
 
@@ -224,7 +246,7 @@ class Snapshot:
             operation: its name.
             **fields: the other attributes of :class:`Commit`.
         """
-        now = max(self.timestamp_ms + 1, now_ms())
+        now = max(self.later_ms, now_ms())
         needed = {"reader_protocol": protocol_of(fields.get("definition") or self.definition), **fields}
         if fields.get("redo"):
             needed["writer_protocol"] = max(PROTOCOL_OF_REDO, needed.get("writer_protocol", FIRST))
@@ -232,7 +254,7 @@ class Snapshot:
 
     def rebase(self, commit: Commit) -> Commit:
         """The same commit on top of this snapshot instead (S35); the caller knows whether that is sound."""
-        later = max(self.timestamp_ms + 1, commit.timestamp_ms)
+        later = max(self.later_ms, commit.timestamp_ms)
         return attrs.evolve(commit, version=self.version + 1, timestamp_ms=later)
 
     @classmethod
@@ -321,9 +343,10 @@ class Snapshot:
         """
         values = from_json_object(data, _SNAPSHOT_FIELDS)
         values.pop("extra", None)
-        for name in (a.name for a in attrs.fields(cls) if a.type == "int"):
-            if type(values.get(name, 0)) is not int:
-                raise ValueError(f"{name} is {values[name]!r}, which is not a whole number")
+        for field in attrs.fields(cls):
+            if field.type == "int":
+                (check_moment if field.name == "timestamp_ms" else check_count)(None, field, values.get(field.name, 0))
+        is_a(str)(None, attrs.fields(cls).checksum, values.get("checksum", ""))
         for transaction in values.get("transactions", {}).items():
             check_transaction(None, None, transaction)
         if not all(isinstance(stream, str) for stream in values.get("streams", {}).values()):
@@ -381,7 +404,7 @@ class Beginning:
             ValueError: a field is missing or means nothing.
         """
         times = {int(version): at for version, at in data.get("commitTimes", {}).items()}
-        if any(type(at) is not int for at in times.values()):
+        if any(type(at) is not int or not 0 <= at <= LAST_MS for at in times.values()):
             raise ValueError("commitTimes do not map versions to milliseconds")
         return cls(snapshot=Snapshot.from_json(data["snapshot"]), commit_times=times)
 

@@ -17,7 +17,7 @@ _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 
 def seal(data: Mapping[str, Any]) -> tuple[bytes, str]:
     """A JSON object in its envelope, and its checksum."""
-    body = json.dumps(data, separators=(",", ":")).encode()[1:]
+    body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()[1:]
     checksum = hashlib.sha256(body).hexdigest()
     return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
 
@@ -29,7 +29,14 @@ def unseal(content: bytes) -> tuple[dict[str, Any], str]:
         ValueError: these bytes are not what :func:`seal` has written.
     """
     checksum = checksum_of(content)
-    return json.loads(b"{" + content[_ENVELOPE_SIZE:]), checksum
+    data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
+    if b"\\u" in content:  # half a character, which neither Spark nor a file takes
+        json.dumps(data, ensure_ascii=False).encode()
+    return data, checksum
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def checksum_of(content: bytes) -> str:

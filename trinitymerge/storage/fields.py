@@ -14,6 +14,9 @@ import attrs
 
 _BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 _HEX = re.compile(r"[0-9a-f]+")
+_LARGEST = 2**63 - 1
+LAST_MS = 253_402_300_799_999
+"""The last moment that a commit can be of: the end of the year 9999."""
 
 # Values -----------------------------------------------------------------------------------------------------
 
@@ -45,9 +48,16 @@ def check_batch_id(_batch: object, _field: object, value: Any) -> None:
 
 
 def check_count(_instance: object, field: Any, value: Any) -> None:
-    """A validator: a whole number from 0 up."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    """A validator: a whole number from 0 up that Spark's BIGINT can hold."""
+    if type(value) is not int or not 0 <= value <= _LARGEST:
         raise ValueError(f"{field.name} is {value!r}, which is not a whole number from 0 up")
+
+
+def check_moment(_instance: object, field: Any, value: Any) -> None:
+    """A validator: milliseconds since the epoch that a timestamp can say."""
+    check_count(_instance, field, value)
+    if value > LAST_MS:
+        raise ValueError(f"{field.name} is {value!r}, which is after the year 9999")
 
 
 def check_transaction(_commit: object, _field: object, value: tuple[Any, ...] | None) -> None:
@@ -68,6 +78,25 @@ def check_stream(commit: Any, _field: object, value: Any) -> None:
     """A validator: the id of a streaming query, beside a transaction, or None."""
     if value is not None and (not isinstance(value, str) or commit.transaction is None):
         raise ValueError(f"stream is {value!r}, which is not the id of a streaming query beside a transaction")
+
+
+def check_scalars(_instance: object, field: Any, value: Any) -> None:
+    """A validator: kept values, each text, a whole number or null; or several rows of them; or None."""
+    for one in value or ():
+        if isinstance(one, tuple):
+            check_scalars(_instance, field, one)
+        elif one is not None and type(one) not in (str, int):
+            raise ValueError(f"{field.name} holds {one!r}, which is neither text nor a whole number")
+
+
+def is_a(kind: type) -> Any:
+    """A validator: an instance of a class."""
+    return attrs.validators.instance_of(kind)
+
+
+def is_a_or_none(kind: type) -> Any:
+    """A validator: the same, or None."""
+    return attrs.validators.optional(attrs.validators.instance_of(kind))
 
 
 def count_field() -> Any:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from trinitymerge.errors import CorruptTableError
+
 TEMPORARY_SUFFIX = ".tmp"
 """Ends the names of what a dead writer may leave behind; a dot begins them, so that Spark ignores them."""
 
@@ -35,6 +37,7 @@ class FileInfo:
         size_bytes: 0 for directories.
         is_dir: a directory (a symbolic link to one counts as a file).
         modified_ms: last modification, milliseconds since the epoch.
+        is_link: a symbolic link.
     """
 
     name: str
@@ -42,6 +45,11 @@ class FileInfo:
     size_bytes: int
     is_dir: bool
     modified_ms: int
+    is_link: bool = False
+
+
+class NoRegularFileError(OSError):
+    """A path that was to be read names something else than a file."""
 
 
 Infos = list[FileInfo]
@@ -90,6 +98,7 @@ class FileSystem(ABC):
 
         Raises:
             FileNotFoundError: there is no such file.
+            NoRegularFileError: the path names a directory, a symbolic link, a pipe or a device.
         """
 
     @abstractmethod
@@ -160,8 +169,36 @@ class FileSystem(ABC):
             FileNotFoundError: there is no such directory.
         """
 
+    def resolved(self, path: str) -> str:
+        """A qualified path without symbolic links on its way."""
+        return path
+
+    def link_below(self, root: str, path: str) -> str | None:
+        """The first symbolic link on the way from a directory to a path below it; None if there is none.
+
+        Args:
+            root: the directory, which may itself be a link.
+            path: relative to it.
+        """
+        return None
+
     def sync_entries(self, path: str) -> None:  # noqa: B027 - most storages have no such notion
         """Makes files that were just moved into a directory stay there after a power cut; what they hold has been synced before."""
+
+
+def require_no_link(files: FileSystem, root: str, path: str) -> None:
+    """Refuses a symbolic link between a table's directory and what the library keeps there: calls would read and delete beyond it.
+
+    Raises:
+        CorruptTableError: naming the link.
+    """
+    link = files.link_below(root, path)
+    if link is not None:
+        raise CorruptTableError(
+            f"'{link}' is a symbolic link, and a table keeps its files in its own directory. Nothing was changed. Move what the "
+            "link points to here, or link to the table's directory as a whole.",
+            path=link,
+        )
 
 
 def split_scheme(path: str) -> tuple[str | None, str]:

@@ -21,7 +21,16 @@ import attrs
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.storage import faults
-from trinitymerge.storage.files import FileInfo, FileSystem, Infos, split_scheme, temporary_beside
+from trinitymerge.storage.files import (
+    FileInfo,
+    FileSystem,
+    Infos,
+    NoRegularFileError,
+    split_scheme,
+    temporary_beside,
+)
+
+_READING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 _NO_HARD_LINKS = {
     getattr(errno, name)
@@ -101,8 +110,18 @@ class LocalFileSystem(FileSystem):
                 os.unlink(temporary)
 
     def read(self, path: str) -> bytes:
-        """See :class:`FileSystem`."""
-        with open(self.os_path(path), "rb") as file:
+        """See :class:`FileSystem`: a link is not followed, and a pipe without a writer is not waited for."""
+        target = self.os_path(path)
+        try:
+            descriptor = os.open(target, os.O_RDONLY | _READING)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NoRegularFileError(error.errno, "It is a symbolic link", target) from None
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise NoRegularFileError(errno.EINVAL, "It is no regular file", target)
+        with open(descriptor, "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
@@ -154,6 +173,19 @@ class LocalFileSystem(FileSystem):
             _sync_directory(directory)
         _sync_directory(os.path.dirname(root))
 
+    def resolved(self, path: str) -> str:
+        """See :class:`FileSystem`."""
+        return "file:" + os.path.realpath(self.os_path(path))
+
+    def link_below(self, root: str, path: str) -> str | None:
+        """See :class:`FileSystem`."""
+        found = self.os_path(root)
+        for part in path.split("/"):
+            found = os.path.join(found, part)
+            if os.path.islink(found):
+                return found
+        return None
+
     def sync_entries(self, path: str) -> None:
         """See :class:`FileSystem`."""
         _sync_directory(self.os_path(path))
@@ -170,7 +202,8 @@ def _local_info(entry: os.DirEntry[str]) -> FileInfo | None:
         return None
     is_dir = stat.S_ISDIR(status.st_mode)
     size_bytes = 0 if is_dir else status.st_size
-    return FileInfo(entry.name, "file:" + entry.path, size_bytes, is_dir, status.st_mtime_ns // 1_000_000)
+    is_link = stat.S_ISLNK(status.st_mode)
+    return FileInfo(entry.name, "file:" + entry.path, size_bytes, is_dir, status.st_mtime_ns // 1_000_000, is_link)
 
 
 def _remove_tree(target: str) -> None:

@@ -72,6 +72,7 @@ class CommitLog:
             CorruptTableError: naming the file that is cut short, garbled, foreign or missing.
             UnsupportedStorageError: written by a newer library.
         """
+        self.files.require_own()
         if known is not None and self.files.is_current(known):
             return self._forward(known)
         hint = self.files.read_hint()
@@ -91,6 +92,7 @@ class CommitLog:
             CorruptTableError: as :meth:`newest`.
             UnsupportedStorageError: as :meth:`newest`.
         """
+        self.files.require_own()
         entries, checkpoints = self.files.list_versions()
         last = max(entries)
         if version == 0 or version not in entries:
@@ -201,6 +203,7 @@ class CommitLog:
             OutcomeUnknown: as :meth:`commit`.
         """
         snapshot = Snapshot.created(commit)
+        self.files.require_own()
         with contextlib.suppress(TableNotFoundError):
             self.files.list_versions()
         try:
@@ -240,7 +243,7 @@ class CommitLog:
             raise too_new(self.files.table_path, "writer", before.writer_protocol)
         if 0 < commit.version <= before.version:
             raise VersionTaken(commit.version, self.files.entry(commit.version).commit)
-        timestamp_ms = max(before.timestamp_ms + 1, commit.timestamp_ms)
+        timestamp_ms = max(before.later_ms, commit.timestamp_ms)
         commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=before.checksum)
         after = before.apply(commit)
         if not self.files.is_current(before):
@@ -374,4 +377,7 @@ class _TooFar(Exception):  # noqa: N818 - a signal within this module
 
 
 def _utc(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError):  # before the year 1
+        return f"{timestamp_ms:,} ms of 1970"

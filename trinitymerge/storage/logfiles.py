@@ -13,20 +13,26 @@ from collections.abc import Mapping
 
 import attrs
 
-from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.errors import CorruptTableError, TableExistsError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.storage.entries import Commit, Snapshot
 from trinitymerge.storage.envelope import checksum_of, unseal
-from trinitymerge.storage.files import TEMPORARY_SUFFIX, FileInfo, FileSystem
+from trinitymerge.storage.files import (
+    TEMPORARY_SUFFIX,
+    FileInfo,
+    FileSystem,
+    NoRegularFileError,
+    require_no_link,
+)
 from trinitymerge.storage.protocol import PROTOCOL
 
 LOG_DIRECTORY = "_trinity_log"
 HINT = "_last.json"
-_NAME = re.compile(r"^(\d{20})(\.checkpoint)?\.json$")
+_NAME = re.compile(r"([0-9]{20})(\.checkpoint)?\.json")
 
 _logger = logging.getLogger(__name__)
 
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What parsing foreign content raises."""
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, NoRegularFileError)
+"""What reading and parsing foreign content raises."""
 
 
 @attrs.frozen
@@ -66,6 +72,10 @@ class LogFiles:
         """The file of a version's checkpoint, which may or may not exist."""
         return f"{self.directory}/{version:020d}.checkpoint.json"
 
+    def require_own(self) -> None:
+        """Raises a CorruptTableError if the log is somewhere else: a link leads there."""
+        require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
+
     def exists(self) -> bool:
         """True if there is a table: its first entry exists."""
         return self.fs.exists(self.entry_path(0))
@@ -82,7 +92,7 @@ class LogFiles:
     def list_versions(self) -> tuple[list[int], list[int]]:
         """The versions that have entries, and those that have checkpoints, newest first."""
         try:
-            matches = [_NAME.match(info.name) for info in self.fs.list(self.directory)]
+            matches = [_NAME.fullmatch(info.name) for info in self.fs.list(self.directory)]
         except (FileNotFoundError, NotADirectoryError):
             matches = []
         found = [(int(m[1]), bool(m[2])) for m in matches if m]
@@ -104,18 +114,17 @@ class LogFiles:
         Raises:
             CorruptTableError: the entry is cut short or garbled.
         """
+        path = self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version)
         try:
-            content = self.fs.read(self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version))
+            return checksum_of(self.fs.read(path)) == snapshot.checksum
         except (FileNotFoundError, NotADirectoryError):
             return False
-        try:
-            return checksum_of(content) == snapshot.checksum
-        except ValueError as error:
-            raise self.corrupt(self.entry_path(snapshot.version), str(error)) from error
+        except (ValueError, NoRegularFileError) as error:
+            raise self.corrupt(path, str(error)) from error
 
     def checkpoints(self) -> dict[int, FileInfo]:
         """The files of checkpoints, by version, oldest first."""
-        found = ((_NAME.match(info.name), info) for info in self.fs.list(self.directory))
+        found = ((_NAME.fullmatch(info.name), info) for info in self.fs.list(self.directory))
         return {int(match[1]): info for match, info in found if match and match[2]}
 
     def leftovers(self) -> list[FileInfo]:
@@ -132,9 +141,8 @@ class LogFiles:
 
     def read_entry(self, version: int) -> Entry:
         path = self.entry_path(version)
-        content = self.fs.read(path)
         try:
-            data, checksum = unseal(content)
+            data, checksum = unseal(self.fs.read(path))
             self._check_protocol(path, data)
             commit = Commit.from_json(data)
         except UNREADABLE as error:
@@ -172,6 +180,22 @@ class LogFiles:
             f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
             path=path,
         )
+
+
+def require_outside(fs: FileSystem, path: str) -> None:
+    """Refuses a path within a table's directory: the table's own calls may remove or read what is there.
+
+    Raises:
+        TableExistsError: naming the table.
+    """
+    above = fs.resolved(path).rpartition("/")[0]
+    while "/" in above.partition("://")[2] or above.startswith("file:/"):
+        if LogFiles(fs, above).exists():
+            raise TableExistsError(
+                f"'{path}' lies within the table at '{above}', whose directory is for its own files. Choose a path outside of it.",
+                path=path,
+            )
+        above = above.rpartition("/")[0]
 
 
 def too_new(path: str, role: str, needed: int) -> UnsupportedStorageError:

@@ -37,6 +37,7 @@ from trinitymerge.storage.filecolumns import as_declared, as_stored, found_in, i
 from trinitymerge.storage.filesystem import FileInfo, FileSystem, escape_glob, filesystem_for
 from trinitymerge.storage.formats import is_missing, reader_of, spark_finds, write
 from trinitymerge.storage.log import CommitLog
+from trinitymerge.storage.logfiles import require_outside
 from trinitymerge.storage.ranges import KeptRanges
 from trinitymerge.storage.redo import Redo
 from trinitymerge.storage.storable import check_storable
@@ -90,11 +91,13 @@ class ManagedBackend(BatchDirectories):
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
+        require_outside(self.files, self.path)
         self.refuse_foreign_files()
 
     def begin(self, commit: Commit) -> Snapshot:
         """Creates the table by its first commit, with what batches that brings."""
         self.require_free()
+        self.require_own()
         for batch in commit.begins.snapshot.batches if commit.begins else ():
             if batch.rows and self._what_is_wrong(batch):
                 raise self._vacuumed(batch.id)
@@ -107,6 +110,7 @@ class ManagedBackend(BatchDirectories):
 
     def snapshot(self) -> Snapshot:
         """The newest snapshot, read incrementally."""
+        self.require_own()
         try:
             self._newest = self.log.newest(self._newest)
         except TableNotFoundError:
@@ -118,6 +122,7 @@ class ManagedBackend(BatchDirectories):
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The snapshot of a version."""
+        self.require_own()
         return self.log.at(version)
 
     def version_at(self, timestamp_ms: int) -> int:
@@ -178,6 +183,10 @@ class ManagedBackend(BatchDirectories):
         """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
         if not ids:
             return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
+        for batch_id in ids:
+            link = self.link_in(batch_id)
+            if link is not None:
+                raise self._gone(f"{BATCH}={batch_id}", f"holds the symbolic link '{link}'")
         with self._naming_what_is_gone():
             return analysed(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
 
@@ -220,6 +229,9 @@ class ManagedBackend(BatchDirectories):
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
         or not at all. Spark takes an empty ORC file for one without rows.
         """
+        link = self.link_in(batch.id)
+        if link is not None:
+            return f"holds the symbolic link '{link}', and the rows behind it are not the table's"
         files = self.data_files(batch.id)
         size = sum(f.size_bytes for f in files)
         if not files and not self.files.exists(self.batch_path(batch.id)):

@@ -47,12 +47,12 @@ from trinitymerge.storage.catalogcolumns import OF_PLAIN_TABLES as HIDDEN
 from trinitymerge.storage.catalogcolumns import columns_of, fields_now, with_columns_now
 from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
 from trinitymerge.storage.filecolumns import version_of_batch
-from trinitymerge.storage.files import escape_glob
+from trinitymerge.storage.files import escape_glob, require_no_link
 from trinitymerge.storage.formats import reader_of, write
 from trinitymerge.storage.log import CommitLog
 from trinitymerge.storage.plaintable import Facts, PlainTable
 from trinitymerge.storage.publish import VersionTaken
-from trinitymerge.storage.stagedfiles import StagedFiles
+from trinitymerge.storage.stagedfiles import DIRECTORY, StagedFiles
 from trinitymerge.storage.storable import check_storable
 
 FAULT_POINTS = ("catalog.staged", "catalog.moved", "catalog.committed")
@@ -105,6 +105,7 @@ class PlainBackend:
 
     @property
     def _files(self) -> StagedFiles:
+        require_no_link(self._facts.files, self._facts.path, DIRECTORY)
         return StagedFiles(self._facts.files, self._facts.path)
 
     def exists(self) -> bool:

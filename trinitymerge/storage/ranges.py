@@ -13,6 +13,7 @@ import attrs
 from trinitymerge.keyrange import KeyRange
 from trinitymerge.storage.envelope import seal, unseal
 from trinitymerge.storage.files import FileSystem
+from trinitymerge.storage.logfiles import UNREADABLE
 
 _FILE = "_key_range.json"
 """Spark passes over files that begin so."""
@@ -40,6 +41,6 @@ class KeptRanges:
         return self._known[directory]
 
     def _read(self, path: str) -> KeyRange | None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(*UNREADABLE, OSError):
             return KeyRange.from_json(unseal(self.files.read(path))[0])
         return None

@@ -16,8 +16,10 @@ from trinitymerge.storage.fields import (
     as_tuple,
     check_batch_id,
     check_count,
+    check_scalars,
     count_field,
     from_json_object,
+    is_a_or_none,
     json_names,
     to_json_object,
 )
@@ -54,11 +56,11 @@ class Redo:
     rows: int = count_field()
     files: int = count_field()
     bytes: int = count_field()
-    path: str | None = None
-    name: str | None = None
+    path: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    name: str | None = attrs.field(default=None, validator=is_a_or_none(str))
     fields: tuple[Field, ...] = attrs.field(default=(), converter=as_tuple)
-    keys: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
-    watermarks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
+    keys: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    watermarks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     since_ms: int = attrs.field(default=0, validator=check_count)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 

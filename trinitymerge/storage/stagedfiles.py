@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 import attrs
 
@@ -51,9 +52,16 @@ class StagedFiles:
     def moved(self, batch_id: str) -> list[str]:
         """The data files that are among the table's, or were about to be, by the same paths."""
         try:
-            return list(json.loads(self.files.read(f"{self.directory(batch_id)}/{_NOTE}")))
-        except (OSError, ValueError):
+            names = json.loads(self.files.read(f"{self.directory(batch_id)}/{_NOTE}"))
+        except (OSError, ValueError, RecursionError):
             return []
+        return [name for name in names if self._is_below(name)] if isinstance(names, list) else []
+
+    def _is_below(self, name: Any) -> bool:
+        """True if a name that was noted is one of a file that Spark reads as the table's, and no link leads from there."""
+        if not isinstance(name, str) or any(part[:1] in ("", ".", "_") for part in name.split("/")):
+            return False
+        return self.files.link_below(self.path, name) is None
 
     def count(self, batch_id: str) -> int:
         """How many data files of a batch there are, wherever."""

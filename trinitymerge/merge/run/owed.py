@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField
 
 from trinitymerge.columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
 from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.enforcing import holds_null, violation
+from trinitymerge.enforcing import holds_null, require_harmless, violation
 from trinitymerge.errors import (
     InvalidDefinitionError,
     InvalidMergeError,
@@ -82,6 +82,7 @@ def _opened_here(backend: Backend, table: OtherTable, where: str) -> Destination
     if other.path == backend.path:
         raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
     definition = other.snapshot().definition
+    require_harmless(backend.spark, definition)
     return Destination(table, definition.fields, definition)
 
 

@@ -12,6 +12,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.definition import TableDefinition
+from trinitymerge.enforcing import require_harmless
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.merge.analysis.frames import Source, Target
 from trinitymerge.merge.analysis.owed import Owing, owing_of
@@ -71,6 +72,7 @@ def plan_of(
     texts = texts_of(condition, clauses, options.at)
     plan = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
     definition = upon.definition or batches.definition
+    require_harmless(backend.spark, definition)
     if options.follows_source and upon.definition is None:
         definition = followed(definition, source, condition, clauses, options)
     target = Target(backend.spark, definition, alias)

@@ -192,6 +192,45 @@ def test_S30_S32a_statements_say_where_such_a_name_stands(spark, stock, changes)
     assert live_rows(tables["stock"]) == [(1, 10, "t"), (2, 20, "t"), (3, 31, "t"), (9, 16, "d")]
 
 
+def test_S30_a_column_that_is_called_like_the_default_alias(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path, "id INT, source INT, v INT"), spark, [(1, 10, 0)])
+    changes = frame(spark, "id INT, source INT, v INT", (1, 5, 2), (7, 5, 2))
+
+    def merge(table):
+        clauses = (
+            table.merge(changes, "target.id = source.id").whenMatched("target.source = source.source * 2").updateAll()
+        )
+        return clauses.whenNotMatched("source.source = 5 AND source = 5").insertAll()
+
+    for run in on_every_path(table, merge, spark):
+        assert run.rows == [(1, 5, 2), (7, 5, 2)]
+    past = new_table(spark, tmp_path, "id INT, v INT")
+    with refused(InvalidMergeError, "'source' is an alias and a column of the table", "Give the side another alias"):
+        clauses = table.merge(changes, "target.id = source.id").whenMatched().updateAll()
+        clauses.insertHistoryExpr({"id": "id", "v": "source.v"}, past).build()
+    struct = frame(spark, "id INT, source STRUCT<v: INT>", (1, (2,)))
+    with refused(InvalidMergeError, "'source' is a column of both sides, and no alias", "df.alias('B')") as error:
+        table.merge(struct).whenMatched("source.v = 2").delete().build()
+    assert "Qualify" not in str(error.value)
+    table.merge(struct.alias("B")).whenMatched("B.source.v = 2").delete().execute()
+    assert live_rows(table) == []
+
+
+@pytest.mark.parametrize("name", ["nope", "_tm_live", "_tm_deleted", "_tm_source", "A._tm_key0", "_tm_s0"])
+def test_S5_S30_columns_of_the_library_are_neither_found_nor_suggested(stock, changes, name):
+    clauses = stock.alias("A").merge(changes, ON_KEY)
+    for refuse in (
+        lambda: clauses.whenMatched(f"{name} IS NULL").delete(),
+        lambda: clauses.whenMatched().updateExpr({"w": name}),
+        lambda: clauses.whenNotMatched(f"{name} IS NULL").insertAll(),
+        lambda: clauses.whenNotMatchedAndExistsOnlyOnTarget(f"{name} IS NULL").delete(),
+        lambda: stock.alias("A").updateWhere(f"{name} IS NULL", {"v": 1}),
+    ):
+        with pytest.raises(InvalidMergeError) as error:
+            refuse().build()
+        assert "_tm_" not in str(error.value).replace(name, "").replace(name.replace(".", "`.`"), "")
+
+
 # What a star stands for -----------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from trinitymerge.merge.analysis.names import name_parts
 from trinitymerge.merge.analysis.scopes import Sees
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
+_AMBIGUOUS = re.compile(r"Reference ((?:`(?:[^`]|``)*`\.?)+) is ambiguous")
 _BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
 
 
@@ -36,7 +37,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
 
 
 def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
-    """Why a name of the other side is refused in a clause that sees one side only (S30), or nothing.
+    """What is true of a refused name where Spark's words are not, or nothing: it is the other side's, or no alias (S30).
 
     Args:
         error: Spark's.
@@ -44,8 +45,19 @@ def unseen(error: BaseException, target: Target, source: Source | None, sees: Se
         source: the source side, if there is one.
         sees: what the clause sees.
     """
+    if source is None:
+        return ""
+    ambiguous = _AMBIGUOUS.search(str(error))
+    if ambiguous and len(name_parts(ambiguous[1])) > 1:
+        name = name_parts(ambiguous[1])[0]
+        return (
+            f"'{name}' is a column of both sides, and no alias. Give the source an alias that is no column, as in "
+            f"df.alias('B'), and name its columns by it."
+            if name.lower() in {n.lower() for n in _names(source)} & {n.lower() for n in _names(target)}
+            else ""
+        )
     parts = _unresolved(error)
-    if not parts or source is None or sees is Sees.BOTH:
+    if not parts or sees is Sees.BOTH:
         return ""
     seen, other = ("source", "target") if sees is Sees.SOURCE else ("target", "source")
     theirs, known = (source, target) if sees is Sees.SOURCE else (target, source)

@@ -234,8 +234,8 @@ def _aliases(
 
 def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
     """The source's columns under an alias; None if it has no such alias."""
-    if source.index(alias) is not None:
-        return None  # a struct, whose fields look the same
+    if source.has_fields(alias):
+        return None  # they look the same
     try:
         with quiet():
             return tuple(source.df.selectExpr(f"{quote(alias)}.*").columns)

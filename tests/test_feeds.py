@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
-from helpers import assertRows
+from helpers import assertRows, quickly
 from tables import fill, frame, new_table
 
 from trinitymerge import (
@@ -207,6 +208,94 @@ def test_H11_maxDeleteFraction_guards_a_broken_extract(spark, people):
     people.snapshot(frame(spark, "id INT, v STRING", *[(i, "a") for i in range(10)]), at=1).execute()
     with pytest.raises(Exception, match="more than the allowed share"):
         people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=2).maxDeleteFraction(0.5).execute()
+
+
+# Counts ---------------------------------------------------------------------------------------------------------------
+
+
+def counts(result) -> tuple:
+    return (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("seed", quickly([(s,) for s in range(10)], {0}))
+def test_S30a_S30b_feeds_that_read_the_table_count_as_the_interpreter_does(spark, tmp_path, seed, history):
+    """Stale rows, keys with several events, tombstones and late extracts included."""
+    chance = random.Random(seed)
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=history)
+    model, at = ModelTable(table.definition), 10
+    for step in range(8):
+        asked = chance.random() < 0.3
+        if step % 2 == 0:
+            at = chance.choice([at + 10, at - 5]) if history and step else at + 5
+            rows = [{"id": k, "v": chance.choice(["a", "b"])} for k in chance.sample(range(5), chance.randint(1, 4))]
+            is_late = any(b.watermark_max > (at,) for b in table._snapshot().batches if b.rows) and history
+            merge = table.snapshot(frame(spark, "id INT, v STRING", *[tuple(r.values()) for r in rows]), at=at)
+            told, is_known = model.snapshot(rows, at), not is_late
+        else:
+            events = [
+                {
+                    "id": k,
+                    "ts": at + chance.randint(-8, 8) + 20 * n,
+                    "v": chance.choice(["a", None]),
+                    "op": chance.choice("UUD"),
+                }
+                for n, k in enumerate(chance.choices(range(5), k=3))
+            ]
+            nulls = chance.random() < 0.7
+            source = frame(spark, EVENTS, *[tuple(e.values()) for e in events])
+            merge = table.applyChanges(source, applyAsDeletes="op = 'D'", ignoreNullUpdates=nulls)
+            told = model.applyChanges(events, applyAsDeletes=lambda row: row["op"] == "D", ignoreNullUpdates=nulls)
+            is_known = nulls
+        result = (merge.withCounts() if asked else merge).execute()
+        expected = counts(told) if is_known or asked or result.skipped else (None,) * 4
+        assert (step, counts(result), result.rowsAppended) == (step, expected, told.rowsAppended)
+        assertRows(table.toDF(), [tuple(row.values()) for row in model.live()])
+
+
+def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
+    rows = frame(spark, "id INT, v STRING", (1, "a"), (2, "b"))
+    extract = people.snapshot(rows, at=10)
+    assert [line.strip() for line in extract.explain().splitlines() if "Path" in line or "reads" in line] == [
+        "Path: full scan",
+        "reads every live row, for the source",
+    ]
+    result = extract.execute()
+    assert (result.path, counts(result), result.perClause) == ("full scan", (2, 0, 0, 0), ())
+    assert str(result).startswith("version 1: 2 inserted, 0 updated, 0 deleted, 0 stale (2 rows appended")
+    assert people.history().first()["metrics"]["rowsInserted"] == "2"
+    events = frame(spark, EVENTS, (1, 20, None, "U"), (2, 20, None, "D"), (3, 20, "c", "U"), (1, 5, None, "U"))
+    feed = people.applyChanges(events, applyAsDeletes="op = 'D'", ignoreNullUpdates=True)
+    assert "Path: keyed lookup" in feed.explain()
+    result = feed.execute()
+    assert (result.path, counts(result)) == ("keyed lookup", (1, 1, 1, 1))
+    blind = people.applyChanges(frame(spark, PEOPLE, (7, 5, "x")))
+    assert (blind.build().path, blind.execute().rowsInserted) == ("blind append", None)
+    late = people.snapshot(frame(spark, "id INT, v STRING", (1, "z")), at=15)
+    assert counts(late.execute()) == (None,) * 4
+    counted = people.snapshot(frame(spark, "id INT, v STRING", (1, "y")), at=16).withCounts().execute()
+    assert (counted.path, counts(counted)) == ("full scan", (0, 0, 0, 1))
+
+
+def test_H10_without_history_a_tombstone_is_between_events_too(spark, tmp_path):
+    """Nothing of an event before a tombstone that is stored fills one after it."""
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts")
+    table.applyChanges(frame(spark, EVENTS, (1, 10, None, "D")), applyAsDeletes="op = 'D'").execute()
+    events = [{"id": 1, "ts": 5, "v": "Rome"}, {"id": 1, "ts": 15, "v": None}]
+    model = ModelTable(table.definition)
+    model.applyChanges([{"id": 1, "ts": 10, "v": None}], applyAsDeletes=True)
+    model.applyChanges(events, ignoreNullUpdates=True)
+    assert [row["v"] for row in model.live()] == [None]
+    table.applyChanges(frame(spark, PEOPLE, *[tuple(e.values()) for e in events]), ignoreNullUpdates=True).execute()
+    assertRows(table.toDF(), [(1, 15, None)])
+
+
+def test_H10_without_a_watermark_the_last_commit_fills(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING, w STRING", history=True)
+    for row in [(1, "a", "x"), (1, "b", "x"), (1, "c", "x"), (1, None, "y")]:
+        table.applyChanges(frame(spark, "id INT, v STRING, w STRING", row), ignoreNullUpdates=True).execute()
+    assertRows(table.toDF(), [(1, "c", "y")])
 
 
 # Dimensions with intervals --------------------------------------------------------------------------------------------

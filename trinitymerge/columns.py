@@ -82,13 +82,14 @@ LIVE = column(
     "live",
     "BOOLEAN",
     "true if the joined target row is live, false if it is a tombstone, null if there is none; after the step ``meet``, the "
-    "same of what the written key holds, never null",
+    "same of what the written key holds, never null; where the target is not looked at, as the source tells it",
 )
 KEY_COPY = family("key", "the key's", "a key column of the joined target row, of tombstones too")
 BEFORE = family(
     "w",
     "the watermark's",
-    "a watermark column of the joined target row; after the step ``meet``, of the row that this one replaces",
+    "a watermark column of the joined target row; after the step ``meet``, of the row that this one replaces; where the target "
+    "is not looked at, as the source tells it",
 )
 
 # Which clause applies, and what it writes -----------------------------------------------------------------------------

@@ -258,7 +258,8 @@ class FedTable(TableWithAPast):
         nothing. In a table with history extracts may come in any order: one that comes late is compared with what held at its
         moment, and what held at the next moment that was taken remains. An empty extract does nothing (S37).
 
-        Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed.
+        Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed. Counts what it
+        inserts, updates and deletes; an extract that comes late does so ``withCounts()`` only.
 
         Args:
             source: all rows, with the columns of the table but the watermark; each key once. What was added to the table after
@@ -280,8 +281,11 @@ class FedTable(TableWithAPast):
             ...     primaryKey="name", watermarkKey="day", history=True)
             >>> monday = spark.sql("SELECT * FROM VALUES ('ann', 'Rome'), ('bob', 'Oslo') AS t(name, city)")
             >>> tuesday = spark.sql("SELECT * FROM VALUES ('ann', 'Bonn') AS t(name, city)")
-            >>> cities.snapshot(monday, at=1).execute().rowsAppended, cities.snapshot(tuesday, at=2).execute().rowsAppended
-            (2, 2)
+            >>> cities.snapshot(monday, at=1).execute().rowsInserted
+            2
+            >>> result = cities.snapshot(tuesday, at=2).execute()
+            >>> result.rowsInserted, result.rowsUpdated, result.rowsDeleted
+            (0, 1, 1)
             >>> cities.versions().select("name", "city", "validFrom", "validTo").orderBy("name", "validFrom").show()
             +----+----+---------+-------+
             |name|city|validFrom|validTo|

@@ -18,12 +18,14 @@ from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_VERSIO
 from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.expressions import (
     FALSE,
+    TRUE,
     all_of,
     any_of,
     equals,
     is_not_null,
     is_older,
     is_tombstone,
+    not_,
     physical_type,
     quote,
     same,
@@ -98,13 +100,16 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
         batches: what to read.
         with_hidden: all stored columns instead of the user's only.
     """
-    definition = batches.definition
+    rows, is_live = live_or_dead(backend, batches)
+    shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
+    return (rows if is_live == TRUE else rows.filter(is_live)).selectExpr(*[quote(f.name) for f in shown])
+
+
+def live_or_dead(backend: Backend, batches: Batches) -> tuple[DataFrame, Sql]:
+    """The latest row of every key, tombstones included, read as :func:`live` reads; and SQL that is true of live ones."""
     found = BaseAndDeltas.of(batches, backend.spark)
     rows = _unreplaced(backend, found) if found is not None and found.is_unique else latest(backend, batches)
-    if any(b.tombstones for b in batches.batches):
-        rows = rows.filter(f"NOT {is_tombstone(definition)}")
-    shown = definition.stored_fields if with_hidden else definition.fields
-    return rows.selectExpr(*[quote(f.name) for f in shown])
+    return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
 def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:

@@ -94,6 +94,8 @@ class ConfiguredMerge(Generic[_Merge]):
     def withCounts(self) -> _Merge:
         """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
 
+        Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
+
         Example:
             >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
             True

@@ -41,9 +41,9 @@ class MergeResult:
         rowsStale: rows that are older than what they would replace (S11), and the inserts left out with them (S21a).
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one.
-        perClause: for each clause in order, the number of rows on which it fired.
+        perClause: for each clause in order, the number of rows on which it fired; empty for feeds, which have clauses of their own.
         path: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
-            nothing had to run.
+            nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
         rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.

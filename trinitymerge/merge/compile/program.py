@@ -76,7 +76,9 @@ class Program:
         recorded: the deletes that are recorded for absent keys.
         outcomes: what source rows lead to whatever the target holds.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
-            :data:`UNDECIDED`, and no row has a known effect.
+            :data:`UNDECIDED`, and no row has a known effect,
+        holds: unless the source has a column of this name, which tells it: a struct of ``live`` (see
+            :data:`~trinitymerge.columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
     """
 
     analysis: Analysis
@@ -88,6 +90,7 @@ class Program:
     recorded: RecordedDeletes = ()
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
+    holds: str = ""
 
     @property
     def definition(self) -> TableDefinition:
@@ -250,12 +253,12 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
 
 
-def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str) -> Program:
-    """The program of a merge that does not look at its target."""
+def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "") -> Program:
+    """The program of a merge that does not look at its target; ``holds`` as in :class:`Program`."""
     written: list[tuple[int, RecordedDelete | New]] = [*outcomes.tombstones, *outcomes.inserts]
     firings = (Firing(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(Slot(row) for _, row in written)
-    return Program(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False)
+    return Program(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False, holds=holds)
 
 
 def _slots_of(analysis: Analysis, match: KeyMatch | None, row: Kind, by_key: bool, shows_all: bool) -> list[Slot]:

@@ -61,6 +61,7 @@ from trinitymerge.expressions import (
     same,
     text_literal,
 )
+from trinitymerge.merge.analysis.effects import DELETED, INSERTED, NOTHING, STALE, UPDATED
 from trinitymerge.merge.analysis.kinds import Case, Kind
 from trinitymerge.merge.analysis.values import Replaced
 from trinitymerge.merge.compile.program import (
@@ -231,6 +232,20 @@ def _effects(program: Program) -> Sql:
     return by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in _numbered(program)})
 
 
+def _told_effect(program: Program) -> Sql:
+    """The effect of each row of a program that does not look at its target, as the source tells what its key holds."""
+    is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
+    mine = [quote(w) for w in program.definition.watermarkKey]
+    is_recorded = all_of([in_slots(program.recording), not_(is_live)])
+    cases = [
+        (all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)]), STALE),
+        (all_of([is_dead, is_live]), DELETED),
+        (is_dead, NOTHING),
+        (is_live, UPDATED),
+    ]
+    return case([(condition, text_literal(effect.text)) for condition, effect in cases], text_literal(INSERTED.text))
+
+
 def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
     def effect(of: Case) -> Sql:
         live, dead = text_literal(of.live.text), text_literal(of.dead.text)
@@ -258,7 +273,8 @@ def _left_out(program: Program) -> Sql:
 def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     """What goes out: whether each row is written, and what it means."""
     if not program.knows_target:
-        return (Select.adding({EFFECT: cast(NULL, StringType()), KEEP: Sql(f"{SLOT} >= 0")}),)
+        effect = _told_effect(program) if program.holds else cast(NULL, StringType())
+        return (Select.adding({EFFECT: effect, KEEP: Sql(f"{SLOT} >= 0")}),)
     passed_on = (*_PASSED_ON, SIDES) if program.superseding else _PASSED_ON
     known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
@@ -327,7 +343,7 @@ def _arriving_by(program: Program) -> Iterable[str]:
 
 def _concluded_from(program: Program) -> Iterable[str]:
     if not program.knows_target:
-        return (SLOT,)
+        return (SLOT, *mentioned(_told_effect(program))) if program.holds else (SLOT,)
     compared = (UNCHANGED, IS_STALE) if program.compared else ()
     return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
 

@@ -47,10 +47,11 @@ from trinitymerge.expressions import (
     opaque,
     or_else,
     physical_type,
+    quote,
     same,
     text_literal,
 )
-from trinitymerge.history.values import equatable
+from trinitymerge.history.values import equatable, field_of
 from trinitymerge.merge.analysis.frames import choose
 from trinitymerge.merge.analysis.values import Alive, Carried, Dead, Given, Null, Replaced
 from trinitymerge.merge.compile.program import UNDECIDED, Program, before_watermarks, by_slot
@@ -184,6 +185,10 @@ def _known_of(program: Program) -> dict[str, Sql]:
         known[UNCHANGED] = _unchanged(program)
     if program.superseding:
         known[SIDES] = _sides(program)
+    if program.holds:
+        told = Sql(quote(program.holds))
+        known[LIVE] = field_of(told, "live")
+        known |= {w: field_of(told, f"w{i}") for i, w in enumerate(before_watermarks(program.definition))}
     return known
 
 

@@ -28,6 +28,7 @@ from trinitymerge.merge.feeds.events import (
 )
 from trinitymerge.merge.feeds.fitting import lacking_fields
 from trinitymerge.merge.feeds.nullfill import filled
+from trinitymerge.merge.paths.keyed import KEYED
 from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.reader import with_comments
@@ -54,15 +55,15 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
         asked = attrs.evolve(feed, follows=options.follows_source)
         own, events, told = _fitted(source, snapshot.definition, asked, options)
         made: dict[str, Any] = {}
-        since = SinceTruncate(events, events.clauses)
+        since = SinceTruncate(events)
         if feed.truncates is not None:
             since = since_truncate(events, own, alias)
             made |= {"at": since.at, "based_on": snapshot}
-        rows = since.events.rows
+        done = since.events
         if told.fills:
-            rows = filled(store, attrs.evolve(snapshot, definition=own), since.events, told, since.at).rows
-            rows, made = with_comments(rows, own), {**made, "based_on": snapshot}
-        return Derived(rows, since.clauses, own, made)
+            done, holds = filled(store, attrs.evolve(snapshot, definition=own), done, told, since.at)
+            made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
+        return Derived(with_comments(done.rows, own), (*done.clauses, *since.clauses), own, made)
 
     return derived(begin, derive, CALL, is_sequenced=True)
 

@@ -284,12 +284,12 @@ class SinceTruncate:
 
     Attributes:
         events: evaluated; those that are not fresher are deletes.
-        clauses: theirs, and the one that deletes what is not fresher.
+        clauses: beside theirs the one that deletes what is not fresher; none if there is no truncate.
         at: the sequence of the truncate, as SQL, column by column; empty if there is none.
     """
 
     events: Events
-    clauses: tuple[Clause, ...]
+    clauses: tuple[Clause, ...] = ()
     at: tuple[Sql, ...] = ()
 
 
@@ -314,7 +314,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
             rows=observed["undated"],
         )
     if not observed["n"]:
-        return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)), events.clauses)
+        return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
     at = _sequence_of(watermark_of(observed, "max", own), own)
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
@@ -328,7 +328,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     rows = rows.drop(events.is_truncate)
     target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
     truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-    return SinceTruncate(attrs.evolve(events, rows=rows), (*events.clauses, *truncated), tuple(at))
+    return SinceTruncate(attrs.evolve(events, rows=rows), truncated, tuple(at))
 
 
 def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:

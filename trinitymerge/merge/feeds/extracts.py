@@ -46,6 +46,7 @@ from trinitymerge.merge.clauses import All, Update, WhenMatched
 from trinitymerge.merge.feeds.derived import Derived
 from trinitymerge.merge.feeds.events import Events, free_name, named
 from trinitymerge.merge.feeds.fitting import fitting, lacks_fields
+from trinitymerge.merge.paths.full import FULL
 from trinitymerge.merge.run.following import followed
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.observation import Gathering
@@ -113,8 +114,9 @@ class Extract:
         comparing = _Comparing.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = with_comments(analysed(comparing.rows()), extract.own)
-            events = Events(rows, comparing.flag, comparing.flag)
-        clauses, made = named(*events.clauses, call=CALL), {"based_on": snapshot}
+            events = Events(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
+        clauses = named(*events.clauses, call=CALL)
+        made = {"based_on": snapshot, "computed_by": FULL, "holds": comparing.holds}
         if self.source.isEmpty():
             return Derived(events.rows.limit(0), clauses, extract.own, made)
         told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": extract._ignored}
@@ -161,12 +163,16 @@ class _Comparing:
     Attributes:
         extract: the one.
         held: the other: stored columns.
+        is_live: SQL that is true of rows that are no tombstones.
+        is_latest: these are the latest rows of their keys, which tell what the merge will replace.
         following: the next moment that was taken, as SQL, if there is one.
         written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
     """
 
     extract: Extract
     held: DataFrame
+    is_live: Sql
+    is_latest: bool
     following: Sql | None
     written: DataFrame | None
 
@@ -180,25 +186,32 @@ class _Comparing:
                     f"{CALL}: an extract of a later moment has been taken already, and {store.path} keeps no versions that this "
                     "one could be compared with. Take extracts in order, or create the table with history=True."
                 )
-            return cls(extract, reader.live(store, batches, with_hidden=True), None, None)
+            return cls(extract, *reader.live_or_dead(store, batches), True, None, None)
         timeline = Timeline(store, own)
         kind = physical_type(own.field(own.watermarkKey[0]))
         following = None if next_moment is None else told(next_moment[0], kind)
         is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
-        held = reader.live(store, batches, with_hidden=True) if is_newest else valid_at(timeline, snapshot, extract.at)
+        current = reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), TRUE)
         if following is None:
-            return cls(extract, held, None, None)
+            return cls(extract, *current, is_newest, None, None)
         begins = quote(own.watermarkKey[0])
         between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
-        return cls(extract, held, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct())
+        return cls(
+            extract, *current, is_newest, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct()
+        )
 
     @property
     def flag(self) -> str:
         """The name of the column that says which events are deletes."""
         return free_name("is_delete", self.extract.own.names)
 
+    @property
+    def holds(self) -> str:
+        """The name of the column that says what the key of an event holds; empty if that is not known."""
+        return free_name("holds", [*self.extract.own.names, self.flag]) if self.is_latest else ""
+
     def rows(self) -> DataFrame:
-        """The events: with the table's columns, the moment, and whether each is a delete."""
+        """The events: with the table's columns, the moment, whether each is a delete, and what its key holds."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
         is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
@@ -211,12 +224,12 @@ class _Comparing:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
         own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN {self._completed()} END)"
         if self.following is None or self.written is None:
-            return events.selectExpr(*keys, f"{own} AS event")
+            return events.selectExpr(*keys, "holds", f"{own} AS event")
         find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
         marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
         kept = f"named_struct('at', {self.following}, 'row', held)"
         return marked.selectExpr(
-            *keys, f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
+            *keys, "holds", f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
         )
 
     def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
@@ -226,6 +239,7 @@ class _Comparing:
             f"event.at AS {quote(own.watermarkKey[0])}",
             *[f"{field_of(row, f'v{i}')} AS {quote(f.name)}" for i, f in enumerate(self._values())],
             f"{is_null(row)} AS {quote(self.flag)}",
+            *([f"holds AS {quote(self.holds)}"] if self.holds else []),
         )
 
     def _values(self) -> list[Field]:
@@ -290,7 +304,9 @@ class _Comparing:
         own = self.extract.own
         keys = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
         values = ", ".join(["'dies', false", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
-        return self.held.selectExpr(*keys, f"named_struct({values}) AS held")
+        latest = f"named_struct('live', {self.is_live}, 'w0', {quote(own.watermarkKey[0])})"
+        held = case([(self.is_live, Sql(f"named_struct({values})"))])
+        return self.held.selectExpr(*keys, f"{held} AS held", f"{latest} AS holds")
 
     def _differs(self) -> Sql:
         compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]

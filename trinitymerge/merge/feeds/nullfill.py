@@ -33,9 +33,9 @@ from trinitymerge.expressions import (
 )
 from trinitymerge.history.timeline import Timeline
 from trinitymerge.history.values import field_of
-from trinitymerge.merge.feeds.events import CALL, Events, Feed
+from trinitymerge.merge.feeds.events import CALL, Events, Feed, free_name
 from trinitymerge.merge.feeds.fitting import fitting
-from trinitymerge.reader import live, only_keys
+from trinitymerge.reader import live_or_dead, only_keys
 from trinitymerge.sqltext import Sql, as_sql
 from trinitymerge.storage.backend import Batches, TimeTravel
 from trinitymerge.storage.entries import Snapshot
@@ -44,8 +44,10 @@ from trinitymerge.widening import Path
 _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
-def filled(store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]) -> Events:
-    """The events with their nulls filled.
+def filled(
+    store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]
+) -> tuple[Events, str]:
+    """The events with their nulls filled, and the name of the column that tells what the key of each holds.
 
     Args:
         store: where the table is.
@@ -82,7 +84,10 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str
 
 
 def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequence[Sql]) -> DataFrame:
-    """What the table holds of the events' keys: all versions, or the live rows of a table without history."""
+    """What the table holds of the events' keys, tombstones included: all versions, or the latest rows.
+
+    Without history no others are known, and without a declared watermark all rows are older than the events.
+    """
     own = snapshot.definition
     exact = is_case_sensitive(events.rows.sparkSession)
     columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
@@ -92,10 +97,10 @@ def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequen
             for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
         ]
     )
-    if own.history:
+    if own.history and own.watermarkKey:
         timeline = Timeline(store, own)
         return timeline.in_order(only_keys(timeline.scan(snapshot.batches), own, keys))
-    rows = live(store, Batches.of(snapshot), with_hidden=True)
+    rows, _ = live_or_dead(store, Batches.of(snapshot))
     if after:
         rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
     return only_keys(rows, own, keys)
@@ -108,8 +113,8 @@ class _Filling:
     columns: dict[str, str]
     feed: Feed
 
-    def over(self, stored: DataFrame) -> Events:
-        """The events, with what stands before each filled in."""
+    def over(self, stored: DataFrame) -> tuple[Events, str]:
+        """The events, with what stands before each filled in, and beside each the latest stored row of its key."""
         own, rows = self.own, self.events.rows
         exact = is_case_sensitive(rows.sparkSession)
         fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
@@ -142,13 +147,18 @@ class _Filling:
         over = Sql(f"OVER ({before})")
         found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
         values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
-        done = parted.selectExpr(_IS_EVENT, "e", *[f"{v} AS v{i}" for i, v in enumerate(values)])
+        marked = [
+            *(f"c{keys + i} AS w{i}" for i in range(marks)),
+            f"{_HOLDS} AS live",
+        ]  # so that the latest is the largest
+        latest = f"max(CASE WHEN {_IS_EVENT} = 0 THEN struct({', '.join(marked)}) END) OVER (PARTITION BY {key})"
+        done = parted.selectExpr(_IS_EVENT, "e", f"{latest} AS latest", *[f"{v} AS v{i}" for i, v in enumerate(values)])
         done = done.filter(f"{_IS_EVENT} = 1")
         places = {column: i for i, column in enumerate(self.columns.values())}
-        return attrs.evolve(
-            self.events,
-            rows=done.selectExpr(*[f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]),
-        )
+        holds = free_name("holds", [*rows.columns, *own.names])
+        shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
+        beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
+        return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
 
     def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
         """What a column was before; of one that no event knows, the default where there was no row (S46)."""

@@ -142,12 +142,14 @@ class Merge:
         verdict: on its paths.
         backend: where the target is.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        holds: the column of the source that tells what its rows replace; see :class:`~trinitymerge.merge.compile.program.Program`.
     """
 
     analysis: Analysis
     verdict: Verdict
     backend: Backend
     on_stale: str
+    holds: str = ""
 
     @property
     def definition(self) -> TableDefinition:
@@ -193,6 +195,8 @@ class Path(ABC):
     """One way of reading the target. Has no state: there is one object of each class."""
 
     name: ClassVar[str]
+    reads_for_source: ClassVar[str] = ""
+    """What is read where a source is computed from the table in this way, in words that follow "reads"."""
     is_choice: ClassVar[bool] = True
     """It may be chosen when a merge is built; otherwise another path may become it."""
 

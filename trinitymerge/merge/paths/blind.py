@@ -35,7 +35,7 @@ class BlindAppend(Path):
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
         """One, over the source alone."""
-        return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),)
+        return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale, merge.holds)),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Makes the rows from the source alone; nothing runs."""
@@ -46,7 +46,7 @@ class BlindAppend(Path):
         return Compiled.of(
             part,
             reads=Reads(),
-            knows_counts=False,
+            knows_counts=bool(merge.holds),
             observes_source=True,
             may_be_undecided=True,
             all_have_keys=merge.verdict.certain,

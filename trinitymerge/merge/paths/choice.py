@@ -57,6 +57,11 @@ def cheaper(path: Path) -> tuple[Path, ...]:
     return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
 
 
+def dearer(path: Path, other: Path | None) -> Path:
+    """The one of two paths that reads more; None is none."""
+    return path if other is None else max(path, other, key=PATHS.index)
+
+
 def check_forced(path: Path, verdict: Verdict) -> None:
     """Refuses to take a path that is not sound.
 

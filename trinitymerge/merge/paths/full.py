@@ -21,6 +21,7 @@ class FullScan(Path):
     """Reads all of the target, or what can have a pair."""
 
     name: ClassVar[str] = "full scan"
+    reads_for_source: ClassVar[str] = "every live row"
 
     def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
         """Nothing is against it but its cost."""

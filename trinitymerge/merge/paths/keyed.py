@@ -21,6 +21,7 @@ class KeyedLookup(Path):
     """Reads the keys of the source."""
 
     name: ClassVar[str] = "keyed lookup"
+    reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
     def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
         """The clauses or the condition need more of the target than the source's keys."""

@@ -282,7 +282,7 @@ class _Attempt:
     def _result(
         self, compiled: Compiled, source_rows: int | None, observed: Observed, counts: KeyCounts
     ) -> MergeResult:
-        blind, clauses = not compiled.knows_counts, len(self.plan.clauses)
+        blind = not compiled.knows_counts
         return MergeResult(
             version=self.seen.version,
             rowsInserted=None if blind else counts.inserted,
@@ -291,13 +291,18 @@ class _Attempt:
             rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
             rowsAppended=observed["rows"],
             rowsSource=source_rows,
-            perClause=(None,) * clauses if blind else observed.per_clause(clauses),
-            path=self.path.name,
+            perClause=self._per_clause(None if blind else observed),
+            path=self.plan.strategy(self.path).name,
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
             rowsHistory=sum(b.redo.rows for b in self.staged_owed),
         )
+
+    def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
+        """How often each clause of the user's fired; None if it is not known. A feed has none."""
+        clauses = 0 if self.plan.options.call else len(self.plan.clauses)
+        return (None,) * clauses if observed is None else observed.per_clause(clauses)
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
         is_base = counts.unique and not self.seen.batches
@@ -314,14 +319,12 @@ class _Attempt:
         version, kept = self.seen, self._kept_without_rows()
         if kept:
             version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
-        clauses = len(self.plan.clauses)
-        per_clause = observed.per_clause(clauses) if observed else (0,) * clauses
         return MergeResult(
             version=version.version,
             rowsStale=observed.stale if observed else 0,
             rowsSource=source_rows,
-            perClause=per_clause,
-            path=self.path.name,
+            perClause=self._per_clause(observed or Observed({})),
+            path=self.plan.strategy(self.path).name,
             skipped=why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,

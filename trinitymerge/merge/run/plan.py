@@ -24,7 +24,7 @@ from trinitymerge.merge.compile import pipeline, sides
 from trinitymerge.merge.compile.purged import without_purged
 from trinitymerge.merge.compile.unchanged import without_unchanged
 from trinitymerge.merge.paths.base import Compiled, Merge, Path, Verdict
-from trinitymerge.merge.paths.choice import cheaper, cheapest
+from trinitymerge.merge.paths.choice import cheaper, cheapest, dearer
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.storage.backend import Backend, Batches
@@ -62,6 +62,8 @@ class Options:
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
+        computed_by: how the table was read for the source, as a path would; None if it was not.
+        holds: the column of the source that tells what its rows replace; empty if it has none.
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each row that is written must say when.
@@ -79,6 +81,8 @@ class Options:
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
     ignored: tuple[str, ...] = ()
+    computed_by: Path | None = None
+    holds: str = ""
     call: str = ""
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
@@ -135,7 +139,11 @@ class MergePlan:
     @property
     def path(self) -> str:
         """The name of the path that is tried first."""
-        return self.chosen.name
+        return self.strategy(self.chosen).name
+
+    def strategy(self, path: Path) -> Path:
+        """How the table is read in all, if a path is taken: for the merge, or for its source before, whichever reads more."""
+        return dearer(path, self.options.computed_by)
 
     def execute(self) -> MergeResult:
         """Runs the merge; see ``MergeBuilder.execute``."""
@@ -243,7 +251,9 @@ class MergePlan:
 
     def _source_lines(self) -> list[str]:
         columns = ", ".join(self.analysis.ignored)
-        computed = "Source: computed from the table, which is read for it" if self.options.based_on is not None else ""
+        computed = (
+            "Source: computed from the table, which is read for it" if self.options.computed_by is not None else ""
+        )
         left_out = (
             f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
         )
@@ -258,7 +268,7 @@ class MergePlan:
 
     @property
     def _merge(self) -> Merge:
-        return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale)
+        return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale, self.options.holds)
 
     def _evaluated_lines(self) -> list[str]:
         """What the keys of the source, once they are known, say of the batches to read."""
@@ -271,13 +281,16 @@ class MergePlan:
     def _path_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
         against = {**self.verdict.in_vain, **self.verdict.why_not}
-        reasons = [(path, against.get(path, "another path was asked for")) for path in cheaper(chosen)]
+        way, computed = self.strategy(chosen), self.options.computed_by
+        why = "another path was asked for" if computed is None else "the source is computed from the table"
+        reasons = [(path, against.get(path, why)) for path in cheaper(way)]
+        reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
         merge = self._merge
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
-            f"Path: {chosen.name}{chosen.doubt(self.verdict)}",
+            f"Path: {way.name}{chosen.doubt(self.verdict) if way is chosen else ''}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
-            f"  reads {self.reads_on(chosen, self.batches)}{again}",
+            f"  reads {reads}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),
         ]

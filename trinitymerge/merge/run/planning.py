@@ -133,7 +133,9 @@ def _require_watermarks(analysis: Analysis) -> None:
 
 
 def _needs_counts(options: Options, has_watermark: bool, owing: Owing | None) -> str | None:
-    """Why the merge must know what its rows replace, or None."""
+    """Why the merge must find out what its rows replace, or None."""
+    if options.holds:
+        return None
     if owing is not None:
         return "insertHistoryExpr writes what is replaced into another table"
     if options.on_stale != "skip" and has_watermark:

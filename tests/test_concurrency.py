@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 from helpers import assertRows
 from processes import finish, start
+from pyspark.errors import PySparkException
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import ConcurrentCommitError, FilesVacuumedError, TrinityTable
 from trinitymerge.properties import FOLD_AFTER_BATCHES, MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage import faults
+from trinitymerge.storage import faults, managed
+from trinitymerge.storage.managed import ManagedBackend
 
 COUNTERS = "id INT, n INT, v STRING"
 
@@ -208,7 +210,10 @@ def test_s39_a_write_slower_than_a_vacuums_retention_commits_no_missing_files(sp
             table.vacuum(retentionHours=0)
 
     monkeypatch.setattr(faults, "fault", hook)
-    if operation in ("compact", "purge"):
+    if operation == "purge":
+        assert operations["purge"]().rowsRemoved > 0
+        assert live_rows(TrinityTable.forPath(spark, table.path)) == [row for row in before if row[0] != 1]
+    elif operation == "compact":
         with pytest.raises(FilesVacuumedError, match=r"vacuum\(\) of .* longer retentionHours"):
             operations[operation]()
         assert live_rows(TrinityTable.forPath(spark, table.path)) == before
@@ -313,3 +318,129 @@ for batch in range(6):
     skipped = [json.loads(line) for p in processes for line in finish(p).splitlines()]
     assert (skipped.count(False), len(skipped)) == (6, 18)
     assertRows(table.toDF(), [(0, 6, "shared")])
+
+
+# A vacuum without retention beside others ------------------------------------------------------------------------------
+
+
+def replaced_meanwhile(monkeypatch, table: TrinityTable, method: str, vacuums_only: bool = False) -> None:
+    """Right after the store has given the rows of some batches, others replace these, and a vacuum removes their files."""
+    read, other = getattr(ManagedBackend, method), TrinityTable.forPath(table._backend.spark, table.path)
+
+    def then_vacuumed(store: ManagedBackend, *arguments):
+        found = read(store, *arguments)
+        monkeypatch.setattr(ManagedBackend, method, read)
+        if not vacuums_only:
+            other.compact(full=True)
+        other.vacuum(retentionHours=0)
+        return found
+
+    monkeypatch.setattr(ManagedBackend, method, then_vacuumed)
+
+
+def test_S39_a_merge_whose_target_is_vacuumed_while_it_is_read_is_evaluated_again(spark, tmp_path, monkeypatch):
+    table = fill(counters(spark, tmp_path), spark, [(1, 5, "b")])
+    merge = table.merge(frame(spark, "id INT", 1)).whenMatched("target.n >= 0").updateExpr({"n": "target.n + 1"})
+    replaced_meanwhile(monkeypatch, table, "scan")
+    merge.execute()
+    assertRows(table.toDF().filter("id = 1"), [(1, 6, "b")])
+
+
+def test_S35_S39_a_merge_that_looks_at_its_own_rows_while_they_are_vacuumed_is_evaluated_again(
+    spark, tmp_path, monkeypatch
+):
+    table = counters(spark, tmp_path)
+
+    def hook(name: str) -> None:
+        if name == "commit.before":
+            monkeypatch.setattr(faults, "fault", lambda name: None)
+            fill(TrinityTable.forPath(spark, table.path), spark, [(3, 7, "theirs")])
+            replaced_meanwhile(monkeypatch, table, "read_staged", vacuums_only=True)
+
+    monkeypatch.setattr(faults, "fault", hook)
+    add(table, spark, 0).execute()
+    assertRows(table.toDF(), [(0, 1, "a"), (1, 0, "a"), (2, 0, "a"), (3, 7, "theirs")])
+
+
+def test_S39_a_merge_whose_directory_is_vacuumed_while_spark_writes_it_is_evaluated_again(spark, tmp_path, monkeypatch):
+    table, wrote = counters(spark, tmp_path), managed.write
+
+    def write(rows, file_format: str, path: str) -> None:
+        monkeypatch.setattr(managed, "write", wrote)
+        raise PySparkException(
+            f"ExitCodeException exitCode=1: chmod: cannot access '{path}/_temporary': No such file or directory"
+        )
+
+    monkeypatch.setattr(managed, "write", write)
+    table.upsert(frame(spark, COUNTERS, (9, 9, "x"))).execute()
+    assert len(live_rows(table)) == 5
+
+
+def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monkeypatch):
+    table = fill(counters(spark, tmp_path), spark, [(1, 5, "b")])
+    fill(table, spark, [(2, 6, "c")])
+    table.compact(full=True)
+    replaced_meanwhile(monkeypatch, table, "scan_directories")
+    assert table.purge([1]).unverified == ()
+    assertRows(table.toDF(), [(0, 0, "a"), (2, 6, "c"), (3, 0, "a")])
+
+    def hook(name: str) -> None:
+        if name == "purge.committed":
+            replaced_meanwhile(monkeypatch, table, "scan_directories", vacuums_only=True)
+
+    monkeypatch.setattr(faults, "fault", hook)
+    table.updateWhere("id = 2", {"n": "8"}).execute()
+    assert table.purge([2]).unverified == ()
+    assertRows(table.toDF(), [(0, 0, "a"), (3, 0, "a")])
+
+
+def test_S39a_a_purge_removes_what_a_writer_stages_that_had_begun_before(spark, tmp_path, monkeypatch):
+    table = counters(spark, tmp_path)
+    other = TrinityTable.forPath(spark, table.path)
+    stage, late = ManagedBackend.stage, frame(spark, COUNTERS, (1, 9, "late"))
+
+    def hook(name: str) -> None:
+        if name == "purge.deleted" and len(staged) == 0:
+            staged.append(stage(other._backend, late.selectExpr("*", "false AS _tm_deleted"), other.definition))
+
+    staged: list = []
+    monkeypatch.setattr(faults, "fault", hook)
+    table.purge([1])
+    assert len(staged) == 1
+    assert table._backend.data_files(staged[0].id) == []
+
+
+def test_S39_reads_and_alterations_beside_a_vacuum_say_what_has_happened_or_work(spark, tmp_path, monkeypatch):
+    table = fill(counters(spark, tmp_path), spark, [(1, 5, "b")])
+    snapshot = ManagedBackend.snapshot
+
+    def then_replaced(store: ManagedBackend):
+        found = snapshot(store)
+        monkeypatch.setattr(ManagedBackend, "snapshot", snapshot)
+        other = TrinityTable.forPath(spark, table.path)
+        other.compact(full=True)
+        other.vacuum(retentionHours=0)
+        return found
+
+    monkeypatch.setattr(ManagedBackend, "snapshot", then_replaced)
+    with pytest.raises(FilesVacuumedError, match=r"vacuum\(\) of .* longer retentionHours"):
+        table.toDF()
+    assert table.toDF().count() == 4
+    fill(table, spark, [(2, 5, "c")])
+    replaced_meanwhile(monkeypatch, table, "scan")
+    replaced_meanwhile(monkeypatch, table, "scan_and_version")
+    table.alter().setNotNull("n").execute()
+    assert not table.definition.field("n").nullable
+
+
+def test_S33_S39_a_commit_whose_temporary_file_is_vacuumed_writes_it_again(spark, tmp_path, monkeypatch):
+    table = counters(spark, tmp_path)
+
+    def hook(name: str) -> None:
+        if name == "create.written":
+            monkeypatch.setattr(faults, "fault", lambda name: None)
+            TrinityTable.forPath(spark, table.path).vacuum(retentionHours=0)
+
+    monkeypatch.setattr(faults, "fault", hook)
+    table.upsert(frame(spark, COUNTERS, (9, 9, "x"))).execute()
+    assert len(live_rows(table)) == 5

@@ -76,14 +76,15 @@ class ConcurrentCommitError(TrinityMergeError, RuntimeError):
 
 
 class FilesVacuumedError(TrinityMergeError, RuntimeError):
-    """A vacuum whose retention is shorter than the write took has removed the files of a batch before its commit (S39)."""
+    """A vacuum whose retention is shorter than a call took has removed files that it read, or was about to commit (S39)."""
 
     @classmethod
     def of(cls, table: str, directory: str) -> FilesVacuumedError:
         """For a table, and where the files of the batch were."""
         return cls(
-            f"A vacuum() of {table} has removed files that were about to be committed ({directory}): its retention is shorter "
-            "than the write took. Nothing was committed; run it again, and vacuum with a longer retentionHours.",
+            f"A vacuum() of {table} has removed files that were read or about to be committed ({directory}): its retention is "
+            "shorter than the write took, or the read. Nothing was committed; run it again, and vacuum with a longer "
+            "retentionHours.",
             path=directory,
         )
 

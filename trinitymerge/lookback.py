@@ -25,6 +25,7 @@ from trinitymerge.storage.backend import Batches
 from trinitymerge.storage.entries import Snapshot
 from trinitymerge.storage.past import require_files
 from trinitymerge.storage.stores import maintained, time_travel
+from trinitymerge.storage.vanished import naming_vacuums
 from trinitymerge.upkeep import TableWithUpkeep
 
 
@@ -44,7 +45,7 @@ class TableWithAPast(TableWithUpkeep):
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
         snapshot = self._readable()
-        with held(self._backend.spark, LITERAL_NAMES):
+        with held(self._backend.spark, LITERAL_NAMES), naming_vacuums(self._backend):
             return reader.with_comments(reader.live(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
@@ -97,7 +98,8 @@ class TableWithAPast(TableWithUpkeep):
             <BLANKLINE>
         """
         newest = self._snapshot().version
-        return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
+        with naming_vacuums(self._backend):
+            return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TableWithAPast, appId: str) -> Increment:
         """What has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
@@ -139,9 +141,10 @@ class TableWithAPast(TableWithUpkeep):
                 f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
                 "it has come. Create one, or open it with TrinityTable.forPath."
             )
-        return increment(
-            time_travel(self._backend, "changesSince()"), self._readable().version, target._snapshot(), appId
-        )
+        with naming_vacuums(self._backend):
+            return increment(
+                time_travel(self._backend, "changesSince()"), self._readable().version, target._snapshot(), appId
+            )
 
     def versions(
         self,
@@ -203,7 +206,8 @@ class TableWithAPast(TableWithUpkeep):
         """
         tracked = None if track is None else _names(track)
         shown = Shown(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
-        return versions(time_travel(self._backend, "versions()"), self._readable(), keys, shown)
+        with naming_vacuums(self._backend):
+            return versions(time_travel(self._backend, "versions()"), self._readable(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
         """The rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
@@ -230,7 +234,8 @@ class TableWithAPast(TableWithUpkeep):
             >>> cities.asOf(5).collect()
             [Row(name='ann', city='Rome', day=1)]
         """
-        return as_of(time_travel(self._backend, "asOf()"), self._readable(), moment)
+        with naming_vacuums(self._backend):
+            return as_of(time_travel(self._backend, "asOf()"), self._readable(), moment)
 
     def _readable(self) -> Snapshot:
         """The version to read, whose files are there."""
@@ -279,7 +284,8 @@ class TableWithAPast(TableWithUpkeep):
             +------+---------------+-----------------------------------------------------------------------+
             <BLANKLINE>
         """
-        return why(maintained(self._backend, "why()"), self._readable(), key)
+        with naming_vacuums(self._backend):
+            return why(maintained(self._backend, "why()"), self._readable(), key)
 
     # Without this library ----------------------------------------------------------------------------------------------
 
@@ -337,7 +343,8 @@ class TableWithAPast(TableWithUpkeep):
             >>> spark.read.parquet(result.path).columns
             ['order_id', 'amount', 'ts']
         """
-        return export(maintained(self._backend, "export()"), self._readable(), path)
+        with naming_vacuums(self._backend):
+            return export(maintained(self._backend, "export()"), self._readable(), path)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

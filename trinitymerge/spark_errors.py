@@ -74,10 +74,11 @@ _STORAGE = re.compile(
 )
 
 _UNREADABLE = re.compile(
-    r"FAILED_READ_FILE|SparkException: Encountered error while reading file |"
+    r"FAILED_READ_FILE|ExitCodeException exitCode=\d+: chmod: |SparkException: Encountered error while reading file |"
     r"RuntimeException: \S+ is not a Parquet file\. Expected magic number"
 )
-"""What Spark 4 says of a file that it cannot read; and Spark 3.5, which hands on what it meets before the first row as it is."""
+"""What Spark 4 says of a file that it cannot read; and Spark 3.5, which hands on what it meets before the first row as it is. And
+what Hadoop says of a directory that is gone while files are put into it."""
 
 
 _UNFINISHED = re.compile(

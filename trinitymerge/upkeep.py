@@ -22,6 +22,7 @@ from trinitymerge.maintenance.purge import PurgeResult
 from trinitymerge.maintenance.retention import RestoreResult
 from trinitymerge.opened import OpenedTable
 from trinitymerge.storage.stores import maintained, replacing
+from trinitymerge.storage.vanished import naming_vacuums
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -214,4 +215,5 @@ class TableWithUpkeep(OpenedTable):
             live rows           2
             ...
         """
-        return health.health(maintained(self._backend, "health()"), self._snapshot())
+        with naming_vacuums(self._backend):
+            return health.health(maintained(self._backend, "health()"), self._snapshot())

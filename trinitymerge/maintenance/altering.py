@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType
 
 from trinitymerge.ddl import column_of
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, InvalidDefinitionError
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidDefinitionError
 from trinitymerge.evolving import (
     differences_of_checks,
     differences_of_columns,
@@ -40,6 +40,7 @@ from trinitymerge.storage.backend import Batches, Maintained
 from trinitymerge.storage.entries import Snapshot, current_user
 from trinitymerge.storage.publish import NothingLanded, Requirement, SameDefinition, publish
 from trinitymerge.storage.storable import check_storable
+from trinitymerge.storage.vanished import naming_vacuums
 
 Step: TypeAlias = Callable[[TableDefinition], TableDefinition]
 """One change of a definition."""
@@ -305,9 +306,13 @@ class TableAlteration:
             if not changes:
                 return AlterResult(snapshot.version)
             if is_stricter(snapshot.definition, definition):
-                require_fulfilled(
-                    self._backend, Batches.of(attrs.evolve(snapshot, definition=definition)), snapshot.definition
-                )
+                looked_at = Batches.of(attrs.evolve(snapshot, definition=definition))
+                try:
+                    with naming_vacuums(self._backend):
+                        require_fulfilled(self._backend, looked_at, snapshot.definition)
+                except FilesVacuumedError as error:
+                    attempts.give_way(error, snapshot)
+                    continue
             faults.fault("alter.prepared")
             try:
                 done = self._commit(snapshot, definition, changes)

@@ -30,6 +30,7 @@ from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
 from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, publish
+from trinitymerge.storage.vanished import naming_vacuums
 from trinitymerge.tombstones import holds_more
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
@@ -152,7 +153,8 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
     snapshot = backend.snapshot()
     for forget in (Forget.of(snapshot.definition), FORGET_NOTHING):
         try:
-            with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, "a compaction writes batches anew"):
+            doing = "a compaction writes batches anew"
+            with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing), naming_vacuums(backend):
                 return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
@@ -164,9 +166,9 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
                 break
         except FilesVacuumedError:
             before, snapshot = snapshot, backend.snapshot()
-            if snapshot.purged == before.purged:
+            if snapshot.purged == before.purged and before.in_use <= snapshot.in_use:
                 raise
-            break  # a purge has found its keys in what was to be committed, and removed that
+            break  # a purge has found its keys in what was to be committed, or others have replaced what was read, and removed it
     why = "another compaction, a restore, a purge or an alteration was committed meanwhile"
     return CompactionResult(version=snapshot.version, skipped=why)
 

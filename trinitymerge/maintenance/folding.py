@@ -23,6 +23,7 @@ from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import Batches, Maintained, Staged
 from trinitymerge.storage.entries import FOLD, SETTLED, Batch, Commit, Snapshot, current_user
 from trinitymerge.storage.publish import OnlyAppends, publish
+from trinitymerge.storage.vanished import naming_vacuums
 
 FAULT_POINTS = ("fold.staged", "fold.committed")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -73,7 +74,7 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
     """
     start = time.perf_counter()
     try:
-        with discarded_on_failure(backend) as staged:
+        with naming_vacuums(backend), discarded_on_failure(backend) as staged:
             commit = _commit_of(backend, snapshot, replaces, staged, start)
             faults.fault("fold.staged")
             done = publish(backend, commit, snapshot, (OnlyAppends(),))

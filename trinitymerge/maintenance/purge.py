@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, counted
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError, counted
 from trinitymerge.evolving import for_reading
 from trinitymerge.expressions import TRUE, is_tombstone, quote
 from trinitymerge.history.timeline import archive_fields
@@ -32,6 +32,7 @@ from trinitymerge.storage.backend import Maintained
 from trinitymerge.storage.entries import PURGE, Batch, Snapshot, current_user, now_ms
 from trinitymerge.storage.forgotten import Purged
 from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
+from trinitymerge.storage.vanished import data_files, looked_into, naming_vacuums
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -96,6 +97,11 @@ class _Purge:
         found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
 
+    def holding_of_others(self, ids: Iterable[str]) -> set[str]:
+        """The same of directories that the table need not have: files may go meanwhile, and then hold no key."""
+        wanted = list(ids)
+        return looked_into(lambda: data_files(self.backend, wanted), self.holding)
+
     def rewrite(self, snapshot: Snapshot) -> None:
         """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
@@ -131,7 +137,7 @@ class _Purge:
         """What is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
         here = self.backend.directories()
         known = snapshot.in_use | {b.id for b in self.rewritten.values() if b is not None}
-        self.elsewhere = self.holding([i for i in here if i not in known and self.backend.data_files(i)])
+        self.elsewhere = self.holding_of_others(i for i in here if i not in known)
         return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.gone if i in here)})
 
     def discard_all(self) -> None:
@@ -142,8 +148,13 @@ class _Purge:
     def keep_to(self, definition: TableDefinition) -> None:
         """Begins anew if the table has been altered: replacements without a new column's values would lose them."""
         if definition != self.definition:
-            self.discard_all()
-            self.definition, self.examined, self.rewritten = definition, set(), {}
+            self.begin_anew()
+            self.definition = definition
+
+    def begin_anew(self) -> None:
+        """Forgets what has been found, and removes what has been written."""
+        self.discard_all()
+        self.examined, self.rewritten = set(), {}
 
     def counts(self, before: Snapshot) -> dict[str, int]:
         """What becomes of a version: rows that are gone, and files that held a key."""
@@ -219,14 +230,13 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
         work.discard_all()
         raise
     faults.fault("purge.committed")
-    deleted = _delete_holding(work, after)
-    doubtful = _verify(work)
+    deleted = _delete_holding(work, after) + _verify(work)
     return PurgeResult(
         version=after.version,
         keys=count,
         **work.counts(before),
         filesDeleted=deleted,
-        unverified=doubtful,
+        unverified=unverified(backend),
         seconds=time.perf_counter() - start,
     )
 
@@ -247,22 +257,26 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
         snapshot = backend.snapshot()
         work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
-        work.rewrite(snapshot)
-        faults.fault("purge.staged")
-        commit = snapshot.next_commit(
-            PURGE,
-            parameters={"keys": count},
-            added=[b for b in work.rewritten.values() if b is not None],
-            removed=list(work.rewritten),
-            purged=_markers(work, snapshot),
-            gone=work.gone(snapshot),
-            metrics=work.counts(snapshot),
-            user=current_user(),
-            duration_ms=int((time.perf_counter() - start) * 1000),
-        )
         try:
-            return snapshot, publish(backend, commit, snapshot, (NothingLanded(),))
+            with naming_vacuums(backend):
+                work.rewrite(snapshot)
+                faults.fault("purge.staged")
+                commit = snapshot.next_commit(
+                    PURGE,
+                    parameters={"keys": count},
+                    added=[b for b in work.rewritten.values() if b is not None],
+                    removed=list(work.rewritten),
+                    purged=_markers(work, snapshot),
+                    gone=work.gone(snapshot),
+                    metrics=work.counts(snapshot),
+                    user=current_user(),
+                    duration_ms=int((time.perf_counter() - start) * 1000),
+                )
+                return snapshot, publish(backend, commit, snapshot, (NothingLanded(),))
         except ConcurrentCommitError as error:
+            attempts.give_way(error, snapshot)
+        except FilesVacuumedError as error:
+            work.begin_anew()
             attempts.give_way(error, snapshot)
 
 
@@ -278,9 +292,9 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     backend, needed = work.backend, after.in_use
     others = [i for i in backend.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
-    readable = [i for i in others if i not in known and backend.data_files(i)]
+    hit = work.holding_of_others(i for i in others if i not in known)
     deleted = 0
-    for batch_id in [*known, *work.holding(readable), *(i for i in others if is_dead(backend, i))]:
+    for batch_id in [*known, *hit, *(i for i in others if is_dead(backend, i))]:
         deleted += delete(backend, batch_id)
     return deleted
 
@@ -303,20 +317,22 @@ def is_dead(backend: Maintained, batch_id: str) -> bool:
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
 
 
-def _verify(work: _Purge) -> tuple[str, ...]:
-    """Scans every directory once more.
+def _verify(work: _Purge) -> int:
+    """Scans every directory once more, and deletes what writers have staged that had begun before: none of it is committed.
 
     Returns:
-        The directories that could not be looked into.
+        How many files were deleted.
 
     Raises:
-        CorruptTableError: a key is still there.
+        CorruptTableError: a key is still in the table.
     """
-    backend = work.backend
+    backend, deleted = work.backend, 0
     here, left = list(backend.directories()), set[str]()
     seen: set[str] = set()
     while new := [i for i in here if i not in seen]:  # a compaction beside may have moved files into others meanwhile
-        left |= work.holding([i for i in new if backend.data_files(i)])
+        hit, needed = work.holding_of_others(new), backend.snapshot().in_use
+        deleted += sum(delete(backend, i) for i in sorted(hit - needed))
+        left |= hit & needed
         seen |= set(new)
         here = list(backend.directories())
     if left:
@@ -325,7 +341,7 @@ def _verify(work: _Purge) -> tuple[str, ...]:
             "written there; call purge again.",
             path=backend.path,
         )
-    return unverified(backend)
+    return deleted
 
 
 def unverified(backend: Maintained) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from trinitymerge.columns import BATCH
 from trinitymerge.conditions import checked_condition
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, InvalidMergeError, StorageError
+from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, StorageError
 from trinitymerge.expressions import any_of, empty_frame, is_null, quote
 from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
 from trinitymerge.properties import max_commit_attempts
@@ -26,6 +26,7 @@ from trinitymerge.settings import LITERAL_NAMES, held
 from trinitymerge.spark_errors import analysis_errors, failure_of, is_sparks, spark_text, storage_failed
 from trinitymerge.storage import faults, telling
 from trinitymerge.storage.backend import OWED_PREFIX, Maintained
+from trinitymerge.storage.vanished import Files, data_files, looked_into
 
 FAULT_POINTS = ("purge.found",)
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -137,46 +138,42 @@ class _Search:
         def found(rows: DataFrame) -> list[str]:
             return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]
 
-        without = self._look(own, lambda: [i for i in self._with_rows() if i not in needed], found)
+        without = self._look(
+            own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
+        )
         dead = [i for i in self.backend.directories() if i not in needed and is_dead(self.backend, i)]
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
-    def _with_rows(self) -> list[str]:
+    def _with_rows(self) -> Files:
         """The directories that hold rows: of this version, of past ones, and of writers at work or dead.
 
         Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
         """
-        own = (i for i in self.backend.directories() if not i.startswith(OWED_PREFIX))
-        return [i for i in own if self.backend.data_files(i)]
+        return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])
 
-    def _look(
-        self, own: TableDefinition, where: Callable[[], list[str]], found: Callable[[DataFrame], _Found]
-    ) -> _Found:
-        """What is found in the rows of some directories; once more if some of these have gone meanwhile.
+    def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
+        """What is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
 
         Raises:
             InvalidMergeError: the condition cannot be evaluated for a row.
             CorruptTableError, StorageError: a file is missing, or cannot be read.
         """
-        while True:
-            ids = where()
-            try:
-                fields = of_all_files(self.backend, own).fields
-                rows = self.backend.scan_directories(own, fields, ids).alias(self.alias)
-                # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
-                return found(rows.filter(F.coalesce(self.condition, F.lit(False))))
-            except Exception as error:
-                is_lost = isinstance(error, CorruptTableError) or (is_sparks(error) and storage_failed(error))
-                if is_lost and where() != ids:  # a vacuum, or a compaction that divides what it has written
-                    continue
-                if not is_sparks(error):
-                    raise
-                if is_lost:
-                    raise StorageError(
-                        f"A file of {self.backend.path} could not be read: {spark_text(error)}"
-                    ) from None
-                failed = failure_of(error) or InvalidMergeError
-                raise failed(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
+
+        def fulfilling(ids: list[str]) -> _Found:
+            fields = of_all_files(self.backend, own).fields
+            rows = self.backend.scan_directories(own, fields, ids).alias(self.alias)
+            # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
+            return found(rows.filter(F.coalesce(self.condition, F.lit(False))))
+
+        try:
+            return looked_into(where, fulfilling)
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            if storage_failed(error):
+                raise StorageError(f"A file of {self.backend.path} could not be read: {spark_text(error)}") from None
+            failed = failure_of(error) or InvalidMergeError
+            raise failed(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
 
 
 def _has_null(own: TableDefinition) -> str:

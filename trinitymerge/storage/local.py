@@ -87,7 +87,11 @@ class LocalFileSystem(FileSystem):
             faults.fault("create.written")
             # What is there already may be another writer's, not synced yet: after a power cut this must not be without that.
             _sync_directory(os.path.dirname(target))
-            _publish(temporary, target)
+            try:
+                _publish(temporary, target)
+            except FileNotFoundError:  # a vacuum with a short retention has taken it for one that is left over
+                _write_synced(temporary, data)
+                _publish(temporary, target)
             faults.fault("create.published")
         finally:
             with contextlib.suppress(FileNotFoundError):

@@ -13,12 +13,13 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.clauses import Clause
 from trinitymerge.merge.result import MergeResult
 from trinitymerge.merge.run.attempt import already_done
 from trinitymerge.merge.run.conflicts import Unchanged
+from trinitymerge.merge.run.failures import merge_errors
 from trinitymerge.merge.run.plan import MergePlan, Options
 from trinitymerge.merge.run.planning import Upon, plan_of
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -67,7 +68,8 @@ class DerivedMerge(MergeBuilder):
         """Makes the source for the table's newest version, lazily, and finds out what the merge means."""
         snapshot, b = self._backend.snapshot(), self
         with held(self._backend.spark, LITERAL_NAMES):
-            found = self._derive(snapshot, self._options)
+            with merge_errors(self._backend):
+                found = self._derive(snapshot, self._options)
             options, upon = attrs.evolve(self._options, **found.options), Upon(snapshot, found.definition)
             return plan_of(b._backend, b._alias, found.source, None, found.clauses, options, b._afterwards, upon)
 
@@ -78,12 +80,13 @@ class DerivedMerge(MergeBuilder):
             done = already_done(self._options, backend.snapshot(), backend.path)
             if done is not None:
                 return done
-            plan = self.build()
             try:
-                return plan.execute()
+                return self.build().execute()
             except ConcurrentCommitError as error:
                 if not isinstance(error.facts.get("requirement"), Unchanged):
                     raise
+                attempts.give_way(error, backend.snapshot())
+            except FilesVacuumedError as error:
                 attempts.give_way(error, backend.snapshot())
 
     def _with(self, **options: Any) -> MergeBuilder:

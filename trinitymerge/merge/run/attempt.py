@@ -52,6 +52,7 @@ from trinitymerge.storage.backend import Batches, Staged
 from trinitymerge.storage.entries import Batch, Snapshot, current_user
 from trinitymerge.storage.publish import OutcomeUnknown, publish
 from trinitymerge.storage.transactions import check_continues
+from trinitymerge.storage.vanished import naming_vacuums
 
 FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``storage/faults.py``."""
@@ -88,11 +89,14 @@ def _execute(plan: MergePlan) -> MergeResult:
             require_unchanged(plan.backend, plan.options.based_on)
         try:
             attempt = _Attempt(plan, path, snapshot, plan.seen(snapshot))
-            result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
+            with naming_vacuums(plan.backend):
+                result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
             return plan.afterwards(result, attempt.after)
         except _Undecided:
             path = path.if_undecided(plan.verdict)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
+            if isinstance(error, FilesVacuumedError) and plan.options.based_on is not None:
+                raise  # what is merged has been computed from the table, and must be once more
             attempts.give_way(error, snapshot)
 
 
@@ -145,11 +149,11 @@ class _Attempt:
             return self._run()
 
     def _run(self) -> MergeResult:
-        with self._timed("source"), merge_errors(self.plan.backend.path):
+        with self._timed("source"), merge_errors(self.plan.backend):
             compiled = owed.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.seen))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
-        with self._timed("write"), merge_errors(self.plan.backend.path, self.plan.definition.checks):
+        with self._timed("write"), merge_errors(self.plan.backend, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
         try:
             return self._check_and_commit(compiled, staged, observed)
@@ -215,7 +219,7 @@ class _Attempt:
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
         if self.plan.analysis.owing is not None:
-            with self._timed("history"), merge_errors(self.plan.backend.path):
+            with self._timed("history"), merge_errors(self.plan.backend):
                 for one in owed.staged_owed(self.plan, compiled):
                     self.staged_owed.append(one)
         with self._timed("commit"):

@@ -10,13 +10,14 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, CorruptTableError
+from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError
 from trinitymerge.merge.paths.base import Reads
 from trinitymerge.merge.run.plan import Options
 from trinitymerge.statistics import is_above
 from trinitymerge.storage.backend import Backend, Batches, Staged
 from trinitymerge.storage.entries import REWRITES, Batch, Commit, Snapshot
 from trinitymerge.storage.publish import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
+from trinitymerge.storage.vanished import naming_vacuums
 
 
 def requirements(options: Options, dependence: Dependence | None) -> tuple[Requirement, ...]:
@@ -100,9 +101,11 @@ class Dependence:
         if not self.only_keys:
             return "rows have landed in a table that was read as a whole"
         try:
-            return "rows have landed under keys that were read" if self._meets(Batches(definition, appended)) else None
-        except CorruptTableError:  # compacted and vacuumed since
-            return "rows have landed that are gone again"
+            with naming_vacuums(self.backend):
+                meets = self._meets(Batches(definition, appended))
+                return "rows have landed under keys that were read" if meets else None
+        except (CorruptTableError, FilesVacuumedError):
+            return "rows have landed that are gone again, or a vacuum has removed those of the merge"
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""

@@ -13,6 +13,8 @@ from pyspark.errors import PythonException
 from trinitymerge.constraints import Check
 from trinitymerge.errors import InvalidMergeError, JobFailedError, SchemaMismatchError, StorageError, TrinityMergeError
 from trinitymerge.spark_errors import failure_of, is_sparks, spark_text
+from trinitymerge.storage.backend import Backend
+from trinitymerge.storage.vanished import naming_vacuums
 
 MISFIT = "A value does not fit into column"
 """What begins the errors that a feed raises within Spark (S29)."""
@@ -31,15 +33,17 @@ _FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
 
 
 @contextmanager
-def merge_errors(path: str, checks: Iterable[Check] = ()) -> Iterator[None]:
+def merge_errors(backend: Backend, checks: Iterable[Check] = ()) -> Iterator[None]:
     """Spark's errors about a user's expression become errors of the merge, with Spark's text.
 
     Args:
-        path: of the table.
+        backend: where the table is.
         checks: of the table, where they are computed as well.
     """
+    path = backend.path
     try:
-        yield
+        with naming_vacuums(backend):
+            yield
     except Exception as error:
         if not is_sparks(error):
             raise

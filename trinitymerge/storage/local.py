@@ -217,7 +217,12 @@ def _remove_tree(target: str) -> None:
             raise error
 
     hook: dict[str, Any] = {"onexc" if sys.version_info >= (3, 12) else "onerror": ignore_gone}
-    shutil.rmtree(target, **hook)  # Python 3.12 renamed it, and warns of the old name
+    for tries_left in reversed(range(10)):
+        try:
+            return shutil.rmtree(target, **hook)  # Python 3.12 renamed it, and warns of the old name
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not tries_left:  # a writer puts files there at the same time
+                raise
 
 
 def _make_directories(path: str) -> None:

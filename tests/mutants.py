@@ -398,8 +398,8 @@ MUTANTS = (
     Mutant(
         "history's times go through text of the session's zone (S40)",
         "opening.py",
-        "timestamp_millis(`timestamp`) AS `timestamp`",
-        "to_timestamp_ltz(from_unixtime(`timestamp` / 1000)) AS `timestamp`",
+        "timestamp_millis({quote(n)}) AS",
+        "to_timestamp_ltz(from_unixtime({quote(n)} / 1000)) AS",
         ["test_times.py::test_S40_history_and_timestampAsOf_agree_in_every_zone[UTC-Europe/Berlin]"],
     ),
     Mutant(

@@ -717,8 +717,8 @@ MUTANTS = (
     Mutant(
         "what was stored before a type became wider is not read (S43)",
         "storage/filecolumns.py",
-        "if e.until > oldest]",
-        "if e.until > oldest + 1]",
+        "if e.until > oldest}",
+        "if e.until > oldest + 1}",
         ["test_altering.py::test_S43_a_wider_type_keeps_the_values_that_were_there[parquet]"],
     ),
     Mutant(

@@ -6,7 +6,9 @@ keeps its name in files, and only one whose values are stored otherwise than bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import attrs
@@ -16,7 +18,10 @@ from trinitymerge.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.field import Field, Stored, type_text
 from trinitymerge.nullability import dotted, never_null, values_inside, with_never_null
-from trinitymerge.widening import INTEGRAL, Path, combined, is_longer, leaves, shaped
+from trinitymerge.widening import INTEGRAL, Path, combined, common, is_longer, leaves, shaped, with_names_of
+
+_ALWAYS = sys.maxsize
+"""A layout that no file reaches."""
 
 # Changes --------------------------------------------------------------------------------------------------------------
 
@@ -142,20 +147,32 @@ def _check_key_can_be_wider(definition: TableDefinition, field: Field, kind: Any
 
 def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Iterable[Path]) -> TableDefinition:
     """With a type that holds all values of the one before. Only where stored values differ from then on, they need a new name."""
-    grown = (*field.grown, *more)
+    grown = reduce(partial(_grown, definition), more, field)
     earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.earlier)
     before = shaped(field.type, kind)
     if not _is_stored_otherwise(field.type, kind):
-        return _replaced(definition, field, attrs.evolve(field, type=kind, grown=grown, earlier=earlier))
+        return _replaced(definition, field, attrs.evolve(grown, type=kind, earlier=earlier))
     layout = definition.layout + 1
     wide = attrs.evolve(
-        field,
+        grown,
         type=kind,
-        grown=grown,
         physical=_free_name(definition, field.name),
         earlier=(*earlier, Stored(field.stored_as, before, layout)),
     )
     return attrs.evolve(_replaced(definition, field, wide), layout=layout)
+
+
+def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
+    """With a field more inside of a column, at a path; its name in files is one that no field there has or has had."""
+    taken = (*_names(field), *(_inside(field, p) for p, _ in values_inside(field.type)))
+    stored = path[-1] + _free_name(definition, _inside(field, path), taken).removeprefix(_inside(field, path))
+    within = () if stored == path[-1] else ((path, stored),)
+    return attrs.evolve(field, grown=(*field.grown, path), within=(*field.within, *within))
+
+
+def _inside(field: Field, path: Path) -> str:
+    """A field inside of a column, as it stands among the names in files that are taken."""
+    return ".".join((field.first_stored_as, *field.path_in_files(path)))
 
 
 def _is_stored_otherwise(narrow: Any, wide: Any) -> bool:
@@ -341,15 +358,75 @@ def not_the_same(before: TableDefinition, after: TableDefinition) -> dict[str, s
 
 
 def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) -> TableDefinition:
-    """A definition by which files of other versions can be read as well: those that a restore has left behind may be wider."""
-    for other in others:
-        theirs = {f.first_stored_as: f for f in other.fields}
-        for field in definition.fields:
-            wide = theirs.get(field.first_stored_as)
-            if wide is not None and len(wide.earlier) > len(field.earlier):
-                stored = attrs.evolve(field, type=wide.type, physical=wide.stored_as, earlier=wide.earlier)
-                definition = _replaced(definition, field, stored)
+    """A definition by which files of other versions can be read as well, those that a restore has left behind among them.
+
+    A column that these hold in forms of their own has a type that holds the values of all.
+    """
+    others = tuple(others)
+    for field in definition.fields:
+        theirs = [(f, d.layout) for d in others for f in d.fields if f.first_stored_as == field.first_stored_as]
+        if not all(_reads(field, *their) for their in theirs):
+            fields = (field, *(f for f, _ in theirs))
+            kind = reduce(common, (f.in_files(f.type) for f in fields))
+            definition = _replaced(definition, field, _read_as(field, kind, fields))
     return definition
+
+
+def readings(
+    definition: TableDefinition, others: Mapping[str, TableDefinition]
+) -> list[tuple[TableDefinition, list[str]]]:
+    """Definitions by which files of other versions can be read, each value with a type that it was stored with, or a wider one.
+
+    Args:
+        definition: whose columns are wanted.
+        others: by which definition files were written, the newest first, by any name.
+
+    Returns:
+        Definitions, with the names of what to read by each.
+    """
+    found: list[tuple[TableDefinition, list[str]]] = [(definition, [])]
+    for name, other in others.items():
+        names = next((names for reading, names in found if _reads_all(reading, other)), None)
+        if names is None:
+            names = []
+            found.append((_as_stored_by(definition, other), names))
+        names.append(name)
+    return found
+
+
+def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableDefinition:
+    """A definition with columns in the forms that another one has for them."""
+    for field, theirs in _same(definition, other):
+        if not _reads(field, theirs, other.layout):
+            kind = shaped(theirs.in_files(theirs.type), field.in_files(field.type))
+            definition = _replaced(definition, field, _read_as(field, kind, [theirs]))
+    return definition
+
+
+def _same(definition: TableDefinition, other: TableDefinition) -> list[tuple[Field, Field]]:
+    """The columns that two definitions have both."""
+    theirs = {f.first_stored_as: f for f in other.fields}
+    return [(f, theirs[f.first_stored_as]) for f in definition.fields if f.first_stored_as in theirs]
+
+
+def _reads_all(definition: TableDefinition, other: TableDefinition) -> bool:
+    return all(_reads(field, theirs, other.layout) for field, theirs in _same(definition, other))
+
+
+def _reads(field: Field, theirs: Field, layout: int) -> bool:
+    """True if a column is read right from files of another definition, which has this layout."""
+    earlier = (e for e in field.earlier if e.name == theirs.stored_as and layout < e.until)
+    return field.stored_as == theirs.stored_as or any(earlier)
+
+
+def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
+    """A column with a type, named as in files, that is read from every form that some definitions have of it."""
+    forms: dict[str, Any] = {}
+    for f in fields:
+        for name, stored in (*((e.name, e.type) for e in f.earlier), (f.stored_as, f.type)):
+            forms[name] = shaped(f.in_files(stored), forms.get(name, kind))
+    earlier = tuple(Stored(name, with_names_of(stored, field.type), _ALWAYS) for name, stored in forms.items())
+    return attrs.evolve(field, type=with_names_of(kind, field.type), physical=fields[0].stored_as, earlier=earlier)
 
 
 def brought_back(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
@@ -368,9 +445,9 @@ def _require_free(definition: TableDefinition, name: str) -> None:
         raise InvalidDefinitionError(f"The table has a column '{taken}' already.", column=taken)
 
 
-def _free_name(definition: TableDefinition, name: str) -> str:
-    """A name for files that no column has or has had."""
-    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in definition.retired)}
+def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()) -> str:
+    """A name for files that no column has or has had, and that is not taken otherwise."""
+    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired, *taken))}
     used |= {n.casefold() for f in definition.fields for n in _names(f)}
     found, n = name, 1
     while found.casefold() in used:
@@ -380,8 +457,8 @@ def _free_name(definition: TableDefinition, name: str) -> str:
 
 
 def _names(field: Field) -> tuple[str, ...]:
-    """What files call a column, or have called it."""
-    return (field.stored_as, *(e.name for e in field.earlier))
+    """What files call a column, or have called it, and fields that came to be inside of it."""
+    return (field.stored_as, *(e.name for e in field.earlier), *(_inside(field, path) for path in field.grown))
 
 
 def _replaced(definition: TableDefinition, old: Field, new: Field) -> TableDefinition:

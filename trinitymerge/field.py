@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.widening import Path, with_names
 
 _STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))\Z")
 _ATOMIC = re.compile(
@@ -44,8 +45,12 @@ def _stored(values: Iterable[Stored | Mapping[str, Any]]) -> tuple[Stored, ...]:
     return tuple(v if isinstance(v, Stored) else Stored(**v) for v in values)
 
 
-def _paths(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+def _paths(values: Iterable[Iterable[str]]) -> tuple[Path, ...]:
     return tuple(map(tuple, values))
+
+
+def _named(values: Iterable[tuple[Iterable[str], str]]) -> tuple[tuple[Path, str], ...]:
+    return tuple((tuple(path), name) for path, name in values)
 
 
 @attrs.frozen
@@ -61,6 +66,7 @@ class Field:
         earlier: how older files hold it, oldest first: where its type became wider.
         added: it came after the table was created: merges that were written before need not know it (S22).
         grown: the same of fields inside of it, by their paths.
+        within: the names in files of fields inside of it, by their paths, where a field that is no more has their own.
         default: SQL for what inserts put there that do not say (S46); None for null.
     """
 
@@ -71,8 +77,9 @@ class Field:
     physical: str | None = None
     earlier: tuple[Stored, ...] = attrs.field(default=(), converter=_stored)
     added: bool = False
-    grown: tuple[tuple[str, ...], ...] = attrs.field(default=(), converter=_paths)
+    grown: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
     default: str | None = None
+    within: tuple[tuple[Path, str], ...] = attrs.field(default=(), converter=_named)
 
     @property
     def stored_as(self) -> str:
@@ -83,6 +90,15 @@ class Field:
     def first_stored_as(self) -> str:
         """The column's name in the first files that had it: never another's, never a different one."""
         return self.earlier[0].name if self.earlier else self.stored_as
+
+    def in_files(self, kind: Any) -> Any:
+        """A type of the column, now or earlier, as files have it: with the names that fields inside of it have there."""
+        return with_names(kind, dict(self.within)) if self.within else kind
+
+    def path_in_files(self, path: Path) -> Path:
+        """The names in files on the way to a field inside of the column."""
+        names = dict(self.within)
+        return tuple(names.get(path[: i + 1], step) for i, step in enumerate(path))
 
     @property
     def may_be_left_out(self) -> bool:
@@ -122,6 +138,7 @@ class Field:
             "added": self.added,
             "grown": [list(path) for path in self.grown],
             "default": self.default,
+            "within": [[list(path), name] for path, name in self.within],
         }
         return {**self.to_spark(), **{name: value for name, value in besides.items() if value}}
 
@@ -142,6 +159,7 @@ class Field:
             bool(data.get("added", False)),
             data.get("grown", ()),
             data.get("default"),
+            data.get("within", ()),
         )
         texts = [field.name, *(t for t in (field.physical, field.default) if t is not None)]
         texts += [*(form.name for form in field.earlier), *(name for path in field.grown for name in path)]

@@ -6,7 +6,7 @@ Owns: that, and types with the fields of two. Plain data: no Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 INTEGRAL = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -23,8 +23,13 @@ _WIDER = {
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)\Z")
 _VARCHAR = re.compile(r"varchar\((\d+)\)\Z")
 
+_MOST_DIGITS = 38
+"""Of decimals."""
+
 Path = tuple[str, ...]
 """To a field inside of a column: names of struct fields, and ``element``, ``key`` or ``value`` in arrays and maps."""
+
+_STEPS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
 
 # Types ----------------------------------------------------------------------------------------------------------------
@@ -54,6 +59,40 @@ def is_longer(kind: Any, than: Any) -> bool:
     """True for text that may be longer: files hold both alike."""
     short, long = (_VARCHAR.match(k) if isinstance(k, str) else None for k in (than, kind))
     return bool(short) and (kind == "string" or (bool(long) and int(long[1]) > int(short[1])))  # type: ignore[index]
+
+
+def common(own: Any, other: Any) -> Any:
+    """A type with the fields of one, and parts that hold the values of both: ``DOUBLE`` for numbers where none holds all of them.
+
+    Example:
+        >>> common("integer", "long"), common("decimal(5,2)", "long"), common("long", "double")
+        ('long', 'decimal(21,2)', 'double')
+    """
+    if isinstance(own, str) or isinstance(other, str):
+        return _common_value(own, other)
+    if own["type"] == "struct":
+        theirs = {f["name"]: f["type"] for f in other["fields"]}
+        fields = [{**f, "type": common(f["type"], theirs.get(f["name"], f["type"]))} for f in own["fields"]]
+        return {**own, "fields": fields}
+    return {**own, **{p: common(own[p], other[p]) for p in _STEPS if p in own}}
+
+
+def _common_value(own: Any, other: Any) -> Any:
+    if own == other or is_wider(own, other) or is_longer(own, other):
+        return own
+    if is_wider(other, own) or is_longer(other, own):
+        return other
+    digits = [_digits(k) for k in (own, other)]
+    whole, scale = (max(d[i] for d in digits) for i in (0, 1))
+    return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else "double"
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    """How many digits a number has before and after the point."""
+    decimal = _DECIMAL.match(kind)
+    if decimal:
+        return int(decimal[1]) - int(decimal[2]), int(decimal[2])
+    return INTEGRAL.get(kind, _MOST_DIGITS + 1), 0
 
 
 def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]]:
@@ -103,7 +142,7 @@ def contains(kind: Any, other: Any) -> bool:
     if kind["type"] == "struct":
         own = {f["name"]: f["type"] for f in kind["fields"]}
         return all(f["name"] in own and contains(own[f["name"]], f["type"]) for f in other["fields"])
-    return all(contains(kind[p], other[p]) for p in ("elementType", "keyType", "valueType") if p in kind)
+    return all(contains(kind[p], other[p]) for p in _STEPS if p in kind)
 
 
 def shaped(old: Any, new: Any) -> Any:
@@ -114,8 +153,34 @@ def shaped(old: Any, new: Any) -> Any:
         known = {f["name"]: f["type"] for f in old["fields"]}
         fields = [{**f, "type": shaped(known.get(f["name"], f["type"]), f["type"])} for f in new["fields"]]
         return {**old, "fields": fields}
-    parts = [p for p in ("elementType", "keyType", "valueType") if p in new]
-    return {**old, **{p: shaped(old[p], new[p]) for p in parts}}
+    return {**old, **{p: shaped(old[p], new[p]) for p in _STEPS if p in new}}
+
+
+def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:
+    """A type whose fields have other names, by their paths."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        paths = [(*at, f["name"]) for f in kind["fields"]]
+        fields = [
+            {**f, "name": names.get(p, f["name"]), "type": with_names(f["type"], names, p)}
+            for f, p in zip(kind["fields"], paths, strict=True)
+        ]
+        return {**kind, "fields": fields}
+    return {**kind, **{p: with_names(kind[p], names, (*at, step)) for p, step in _STEPS.items() if p in kind}}
+
+
+def with_names_of(kind: Any, other: Any) -> Any:
+    """A type whose fields are called as those of another one, which has as many."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [
+            {**f, "name": o["name"], "type": with_names_of(f["type"], o["type"])}
+            for f, o in zip(kind["fields"], other["fields"], strict=True)
+        ]
+        return {**kind, "fields": fields}
+    return {**kind, **{p: with_names_of(kind[p], other[p]) for p in _STEPS if p in kind}}
 
 
 def leaves(kind: Any) -> Iterator[Any]:
@@ -123,7 +188,7 @@ def leaves(kind: Any) -> Iterator[Any]:
     if isinstance(kind, str):
         yield kind
     else:
-        for part in ("elementType", "keyType", "valueType"):
+        for part in _STEPS:
             yield from leaves(kind[part]) if part in kind else ()
         for field in kind.get("fields", ()):
             yield from leaves(field["type"])

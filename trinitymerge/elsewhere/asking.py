@@ -71,6 +71,8 @@ def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
             wrong = (
                 f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
             )
+        if field.within:
+            wrong = f"({field.text}) has a field that was added again after a restore, and that files call otherwise"
         if wrong:
             raise _refused(engine, path, field.name, wrong)
     for name in columns_of(definition):

@@ -19,7 +19,7 @@ from trinitymerge import keyrange, reader, soughtkeys
 from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError, counted
-from trinitymerge.evolving import for_reading
+from trinitymerge.evolving import for_reading, readings
 from trinitymerge.expressions import TRUE, is_tombstone, quote
 from trinitymerge.history.timeline import archive_fields
 from trinitymerge.markers import hash_of_key
@@ -178,6 +178,25 @@ def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefin
     if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
         return definition
     return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
+
+
+def by_form(
+    backend: Maintained, definition: TableDefinition, ids: Sequence[str]
+) -> list[tuple[TableDefinition, list[str]]]:
+    """Batches with definitions to read them by: each value has a type that it was stored with, or a wider one (S43).
+
+    The log does not say by which definition an uncommitted batch was written: one that reads all forms covers these.
+    """
+    if not definition.is_rearranged:
+        return [(definition, list(ids))]
+    wanted, written_by = set(ids), dict[str, TableDefinition]()
+    own: TableDefinition | None = None
+    for commit in reversed(backend.history()):
+        own = commit.definition or own
+        batches = (*commit.added, *(() if commit.begins is None else commit.begins.snapshot.batches))
+        written_by |= {b.id: own for b in batches if b.id in wanted - written_by.keys() and own is not None}
+    found = readings(definition, dict(reversed(written_by.items())))
+    return [*found, (of_all_files(backend, definition), [i for i in ids if i not in written_by])]
 
 
 def purge(

@@ -7,19 +7,20 @@ are erased stands in ``purge.py``. The condition is written nowhere: it says who
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TypeVar
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.columns import BATCH
+from trinitymerge.columns import BATCH, KEY_TO_FIND
 from trinitymerge.conditions import checked_condition
 from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError, StorageError
-from trinitymerge.expressions import any_of, empty_frame, is_null, quote
-from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, delete, erase, is_dead, of_all_files, unverified
+from trinitymerge.expressions import any_of, empty_frame, is_null
+from trinitymerge.maintenance.purge import MOST_KEYS, PurgeResult, by_form, delete, erase, is_dead, unverified
 from trinitymerge.properties import max_commit_attempts
 from trinitymerge.reader import keys_to_find
 from trinitymerge.settings import LITERAL_NAMES, held
@@ -122,7 +123,7 @@ class _Search:
         own = self.backend.snapshot().definition
 
         def found(rows: DataFrame) -> DataFrame:
-            return rows.filter(f"NOT ({_has_null(own)})").selectExpr(*keys_to_find(own)).distinct().localCheckpoint()
+            return rows.filter(f"NOT ({_has_null(own)})").drop(BATCH).distinct().localCheckpoint()
 
         return self._look(own, self._with_rows, found)
 
@@ -151,6 +152,13 @@ class _Search:
         """
         return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])
 
+    def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
+        """The keys of rows that fulfil the condition, with their directory."""
+        rows = self.backend.scan_directories(readable, readable.fields, ids).alias(self.alias)
+        # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
+        fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
+        return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
+
     def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
         """What is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
 
@@ -160,10 +168,8 @@ class _Search:
         """
 
         def fulfilling(ids: list[str]) -> _Found:
-            fields = of_all_files(self.backend, own).fields
-            rows = self.backend.scan_directories(own, fields, ids).alias(self.alias)
-            # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
-            return found(rows.filter(F.coalesce(self.condition, F.lit(False))))
+            some = [self._fulfilling(*part) for part in by_form(self.backend, own, ids) if part[1] or not ids]
+            return found(reduce(DataFrame.union, some))
 
         try:
             return looked_into(where, fulfilling)
@@ -177,4 +183,4 @@ class _Search:
 
 
 def _has_null(own: TableDefinition) -> str:
-    return any_of(is_null(quote(k)) for k in own.primaryKey)
+    return any_of(is_null(KEY_TO_FIND(i)) for i in range(len(own.primaryKey)))

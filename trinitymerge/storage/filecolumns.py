@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -43,16 +44,16 @@ def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: st
         *more: SQL of columns beside them, over the rows.
     """
     columns = [_declared(field, oldest) for field in fields]
-    is_same = not more and rows.columns == [f.name for f in fields] == [f.stored_as for f in fields]
-    return rows if is_same and not any(f.earlier for f in fields) else rows.selectExpr(*columns, *more)
+    is_same = not more and columns == [quote(f.name) for f in fields] == [quote(n) for n in rows.columns]
+    return rows if is_same else rows.selectExpr(*columns, *more)
 
 
 def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
     """Rows of a table with the names that files have; columns that are not of the table stay as they are."""
-    names = {f.name: f.stored_as for f in fields}
-    if all(name == stored for name, stored in names.items()):
+    stored = {f.name: _stored(f) for f in fields}
+    if all(value == quote(name) for name, value in stored.items()):
         return rows
-    return rows.selectExpr(*[_renamed(n, names.get(n, n)) for n in rows.columns])
+    return rows.selectExpr(*[stored.get(n, quote(n)) for n in rows.columns])
 
 
 def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
@@ -85,18 +86,27 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
 
 def _forms(field: Field, oldest: int) -> list[Field]:
     """The columns that files may hold a column as, the newest first."""
-    earlier = [Field(e.name, e.type) for e in reversed(field.earlier) if e.until > oldest]
-    return [Field(field.stored_as, field.type, metadata=field.metadata), *earlier]
+    forms = {field.stored_as: field.type}
+    forms |= {e.name: e.type for e in reversed(field.earlier) if e.until > oldest}
+    return [Field(name, field.in_files(kind), metadata=field.metadata) for name, kind in forms.items()]
 
 
 def _declared(field: Field, oldest: int) -> str:
-    newest, *earlier = _forms(field, oldest)
-    if not earlier:
-        return _renamed(newest.name, field.name)
     wider = physical_type(field)
-    forms = ", ".join([quote(newest.name), *(cast(quote(e.name), wider) for e in earlier)])
-    return f"coalesce({forms}) AS {quote(field.name)}"
+    values = [
+        quote(form.name) if form.type == field.type else cast(quote(form.name), wider) for form in _forms(field, oldest)
+    ]
+    if len(values) == 1:
+        return _as(values[0], field.name)
+    return f"coalesce({', '.join(values)}) AS {quote(field.name)}"
 
 
-def _renamed(found: str, wanted: str) -> str:
-    return quote(wanted) if found == wanted else f"{quote(found)} AS {quote(wanted)}"
+def _stored(field: Field) -> str:
+    value = quote(field.name)
+    if field.within:
+        value = cast(value, physical_type(attrs.evolve(field, type=field.in_files(field.type))))
+    return _as(value, field.stored_as)
+
+
+def _as(value: str, name: str) -> str:
+    return value if value == quote(name) else f"{value} AS {quote(name)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trinitymerge.definition import TableDefinition
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The newest reader and writer protocol this library understands."""
 
 FIRST = 1
@@ -21,8 +21,10 @@ def protocol_of(definition: TableDefinition) -> int:
     letter, and take an older row for the fresher one. Since protocol 3 there are archives: an older reader would take a row that
     was replaced for one that holds. Since protocol 4 files may hold a column under another name or type than it has (S43): an older
     reader would find nulls, or the values of another column. Since protocol 5 there are checks and defaults (S45, S46): an older
-    writer would write rows that are refused, or nulls.
+    writer would write rows that are refused, or nulls. Since protocol 6 files may hold a field of a struct under another name.
     """
+    if any(f.within for f in definition.fields):
+        return 6
     if definition.has_rules:
         return 5
     if definition.is_rearranged:

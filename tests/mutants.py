@@ -155,8 +155,8 @@ MUTANTS = (
     Mutant(
         "text that JSON cannot hold is trusted in statistics (S3, S31)",
         "statistics.py",
-        "is_told=lambda value: _UNREADABLE not in str(value)",
-        "is_told=lambda value: True",
+        "says_which=lambda value: _UNREADABLE not in str(value)",
+        "says_which=lambda value: True",
         [
             "test_statistics.py::test_S3_text_that_is_not_valid_compares_by_its_bytes",
             "test_statistics.py::test_S31_key_that_is_not_valid_text_is_found[two]",
@@ -850,8 +850,8 @@ MUTANTS = (
     Mutant(
         "a purge by condition looks at the newest version only (S39b)",
         "maintenance/purgewhere.py",
-        "return [i for i in own if self.backend.data_files(i)]",
-        "return [b.id for b in self.backend.snapshot().batches]",
+        "return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])",
+        "return data_files(self.backend, [b.id for b in self.backend.snapshot().batches])",
         ["test_purge_where.py::test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere"],
     ),
     Mutant(

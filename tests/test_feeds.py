@@ -358,6 +358,40 @@ def test_H12_inclusive_ends_need_a_next_value(spark, tmp_path):
         TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until", endInclusive=True)
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("kind", ["TINYINT", "BIGINT", "DECIMAL(5,2)", "DECIMAL(20,10)", "DECIMAL(38,6)"])
+def test_H12_an_inclusive_end_without_a_next_value_is_refused(spark, tmp_path, kind, ansi):
+    last = {"TINYINT": "127", "BIGINT": str(2**63 - 1), "DECIMAL(5,2)": "999.99"}
+    last |= {"DECIMAL(20,10)": "9" * 10 + "." + "9" * 10, "DECIMAL(38,6)": "9" * 32 + "." + "9" * 6}
+    rows = frame(spark, "id INT, since STRING, until STRING", (1, None, last[kind]))
+    source = rows.selectExpr("id", f"CAST(since AS {kind}) AS since", f"CAST(until AS {kind}) AS until")
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        with pytest.raises(InvalidMergeError, match=r"1 interval whose end .*id = 1.*Nothing was written"):
+            TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until", endInclusive=True)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert not (tmp_path / "d").exists()
+
+
+def test_H12_the_next_decimal_keeps_every_place(spark, tmp_path):
+    source = spark.sql(
+        "SELECT 1 AS id, CAST(0 AS DECIMAL(20,10)) AS since, CAST('1.0000000001' AS DECIMAL(20,10)) AS until"
+    )
+    table = TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until", endInclusive=True)
+    assertRows(table.versions().selectExpr("string(validTo)"), [("1.0000000002",)])
+    widest = source.selectExpr("id", "CAST(since AS DECIMAL(38,10)) AS since", "CAST(until AS DECIMAL(38,10)) AS until")
+    with pytest.raises(InvalidMergeError, match="next value"):
+        TrinityTable.fromIntervals(spark, str(tmp_path / "e"), widest, "id", "since", "until", endInclusive=True)
+
+
+def test_H12_an_end_that_is_no_value_of_the_begin_is_refused(spark, tmp_path):
+    source = spark.sql("SELECT 1 AS id, CAST(null AS DATE) AS since, 'soon' AS until")
+    with pytest.raises(InvalidMergeError, match="1 interval whose end is no value of 'since'"):
+        TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until")
+
+
 # Increments -----------------------------------------------------------------------------------------------------------
 
 

@@ -329,6 +329,17 @@ def test_H12_what_comes_next_depends_on_the_type(type, last, end):
     assert [(r["since"], r["until"]) for r in table.versions(**NAMES)] == [(last, end)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "end"), [("byte", 127), ("decimal(5,2)", Decimal("999.99")), ("decimal(38,10)", Decimal(1))]
+)
+def test_H12_an_inclusive_end_without_a_next_value_is_refused(kind, end):
+    fields = [Field("id", "integer"), Field("since", kind), Field("until", kind)]
+    with pytest.raises(InvalidMergeError, match="endInclusive"):
+        ModelTable.fromIntervals(
+            fields, [{"id": 1, "since": None, "until": end}], "id", "since", "until", endInclusive=True
+        )
+
+
 def test_H12_text_has_nothing_next():
     fields = [Field("id", "integer"), Field("since", "string"), Field("until", "string")]
     row = {"id": 1, "since": "a", "until": "b"}

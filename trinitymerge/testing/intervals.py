@@ -19,6 +19,7 @@ from trinitymerge.errors import (
     DuplicateKeyError,
     InvalidMergeError,
     NullKeyError,
+    SchemaMismatchError,
     TrinityMergeError,
     counted,
     did_you_mean,
@@ -166,10 +167,16 @@ def _stored_rows(definition: TableDefinition, intervals: list[_Interval]) -> lis
 def _next(field: Field, value: Any) -> Any:
     """The smallest value after this one; the end of an interval that includes it."""
     kind = str(field.type)
-    if kind in _STEPS:
-        return value + _STEPS[kind]
-    if decimal := re.fullmatch(r"decimal\(\d+,(-?\d+)\)", kind):
-        return value + Decimal(1).scaleb(-int(decimal[1]))
+    decimal = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind)
+    is_exact = decimal is not None and (int(decimal[1]) < 38 or int(decimal[2]) <= 6)
+    step = Decimal(1).scaleb(-int(decimal[2])) if decimal and is_exact else _STEPS.get(kind)
+    if step is not None:
+        try:
+            return store(field, value + step)
+        except (OverflowError, SchemaMismatchError):
+            raise InvalidMergeError(
+                f"endInclusive: the end {value} has none after it. Give ends that are exclusive."
+            ) from None
     raise InvalidMergeError(
         f"endInclusive: what comes next after a {field.text} is unknown. Give ends that are exclusive."
     )

@@ -39,6 +39,7 @@ from trinitymerge.expressions import (
     over,
     quote,
     same,
+    sql_type,
     text_literal,
 )
 from trinitymerge.history.values import field_of
@@ -49,6 +50,7 @@ from trinitymerge.sqltext import Sql
 CALL = "fromIntervals()"
 
 _SHOWN = 5
+_WIDEST, _SCALE_THAT_STAYS = 38, 6  # Spark rounds sums that need more digits, but not to a smaller scale than this
 _KEY, _ROW, _BEGINS, _ENDS, _IS_OPEN = Sql("k"), Sql("r"), Sql("begins"), Sql("ends"), Sql("is_open")
 _NEXT, _IS_FOLLOWED = Sql("following"), Sql("is_followed")
 
@@ -89,7 +91,7 @@ class Intervals:
         begins = f"{quote(begin)} AS {_BEGINS}"
         ends = _ends(source, begin, end, open_end, is_inclusive)
         rows = source.selectExpr(f"named_struct({parts}) AS {_KEY}", row, begins, *ends).localCheckpoint()
-        return cls(own.schema, tuple(keys), begin, _checked(rows, keys))
+        return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin))
 
     def events(self) -> tuple[DataFrame, str]:
         """What is written: the table's columns and one that says which events are deletes; and how that is called."""
@@ -118,7 +120,7 @@ def _column(source: DataFrame, name: str) -> str:
 def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
     """Where intervals end, that moment not included, and whether they are open."""
     kind = source.schema[begin].dataType
-    given, is_open = cast(quote(end), kind), is_null(quote(end))
+    given, is_open = Sql(f"try_cast({quote(end)} AS {sql_type(kind)})"), is_null(quote(end))
     if open_end is not None:
         is_open = any_of([is_open, same(given, literal_of(source.sparkSession, open_end, kind, end, "openEnd"))])
     ends = case([(not_(is_open), _next(given, kind) if is_inclusive else given)], cast(NULL, kind))
@@ -126,15 +128,16 @@ def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: 
 
 
 def _next(value: Sql, kind: DataType) -> Sql:
-    """The next value of a type."""
+    """The next value of a type; null after the last one."""
     if isinstance(kind, IntegralType):
-        return cast(Sql(f"{value} + 1"), kind)
+        return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {sql_type(kind)})")
     if isinstance(kind, DateType):
         return Sql(f"date_add({value}, 1)")
     if isinstance(kind, (TimestampType, TimestampNTZType)):
         return Sql(f"{value} + INTERVAL '0.000001' SECOND")
-    if isinstance(kind, DecimalType):
-        return cast(Sql(f"{value} + CAST(1e-{kind.scale} AS DECIMAL(38, {kind.scale}))"), kind)
+    if isinstance(kind, DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
+        unit = f"CAST('1e-{kind.scale}' AS DECIMAL({max(kind.scale, 1)}, {kind.scale}))"
+        return Sql(f"try_cast(try_add({value}, {unit}) AS {sql_type(kind)})")
     raise InvalidMergeError(
         f"{CALL}: endInclusive needs ends that have a next value: whole numbers, decimals, dates or timestamps, not "
         f"{kind.simpleString()}. Compute exclusive ends before."
@@ -144,11 +147,13 @@ def _next(value: Sql, kind: DataType) -> Sql:
 # Contradictions -------------------------------------------------------------------------------------------------------
 
 
-def _checked(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def _checked(rows: DataFrame, key: Sequence[str], begin: str) -> DataFrame:
     """The intervals that are not empty, each beside the begin of the next of its key."""
     nulls = any_of(is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
+    unknown = all_of([not_(_IS_OPEN), is_null(_ENDS)])
     backwards, is_empty = (all_of([not_(_IS_OPEN), c]) for c in (is_older([_ENDS], [_BEGINS]), same(_ENDS, _BEGINS)))
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
+    _refuse(rows.filter(unknown), key, InvalidMergeError, f"whose end is no value of '{begin}', or has none after it,")
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
     order = Sql(f"{_BEGINS} ASC NULLS FIRST")
     following, is_followed = (over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, TRUE))

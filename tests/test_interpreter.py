@@ -852,6 +852,13 @@ def test_S37_max_delete_fraction():
     assert counts(model.merge(source, CDC, maxDeleteFraction=0.5)) == (0, 0, 2, 0)
 
 
+def test_S37_max_delete_fraction_is_exact():
+    model = table(*[(i, 1, 0) for i in range(100)])
+    with pytest.raises(TooManyDeletesError):
+        model.merge([src(i, 2, op="D") for i in range(30)], CDC, maxDeleteFraction=0.29)
+    assert counts(model.merge([src(i, 2, op="D") for i in range(29)], CDC, maxDeleteFraction=0.29)) == (0, 0, 29, 0)
+
+
 def test_updates_and_deletes_without_a_source():
     model = table((1, 5, 10), (2, 5, 20), (3, 5, 30))
     assert counts(model.updateWhere(lambda t, s: t["v"] > 20, {"v": 0})) == (0, 1, 0, 0)

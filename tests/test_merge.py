@@ -941,6 +941,14 @@ def test_C12_merge_in_which_no_clause_fires_commits_nothing(spark, events):
     assert table.version == events.version
 
 
+def test_S37_maxDeleteFraction_allows_exactly_its_share(spark, tmp_path):
+    """As floats, 0.29 * 100 is less than 29; 29 / 100 is 0.29."""
+    table = fill(new_table(spark, tmp_path, "id INT"), spark, [(i,) for i in range(100)])
+    with pytest.raises(TooManyDeletesError):
+        table.deleteWhere("id < 30").maxDeleteFraction(0.29).execute()
+    assert table.deleteWhere("id < 29").maxDeleteFraction(0.29).execute().rowsDeleted == 29
+
+
 def test_S37_maxDeleteFraction_refuses_with_both_counts(spark, events):
     table = copy_of(events, spark)
     source = frame(spark, "id INT, ts INT", (1, 20), (2, 20), (8, 20), (70, 20))

@@ -110,7 +110,7 @@ class Refusals:
 
     def too_many_deletes(self, deleted: int, live: int, fraction: float | None) -> None:
         """S37: no more than a fraction of the live rows."""
-        if fraction is not None and deleted > fraction * live:
+        if fraction is not None and deleted and deleted / live > fraction:
             raise TooManyDeletesError(
                 f"The merge would delete {deleted} of {live} live rows, "
                 f"more than maxDeleteFraction({fraction}) allows.",

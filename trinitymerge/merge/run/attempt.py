@@ -273,7 +273,7 @@ class _Attempt:
         if allowed is None or not counts.deleted:
             return
         live = reader.live(self.plan.backend, Batches.of(self.seen)).count()
-        if counts.deleted > allowed * live:
+        if counts.deleted / live > allowed:  # a product may be a little less: 0.29 * 100 < 29
             raise TooManyDeletesError(
                 f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
                 f"of {allowed}. Nothing was written. Check the source, or raise maxDeleteFraction.",

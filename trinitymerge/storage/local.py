@@ -219,7 +219,8 @@ def _remove_tree(target: str) -> None:
     hook: dict[str, Any] = {"onexc" if sys.version_info >= (3, 12) else "onerror": ignore_gone}
     for tries_left in reversed(range(10)):
         try:
-            return shutil.rmtree(target, **hook)  # Python 3.12 renamed it, and warns of the old name
+            shutil.rmtree(target, **hook)  # Python 3.12 renamed it, and warns of the old name
+            return
         except OSError as error:
             if error.errno != errno.ENOTEMPTY or not tries_left:  # a writer puts files there at the same time
                 raise

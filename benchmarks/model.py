@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import data
 from benchmarks.results import TIMES
 from trinitymerge import TrinityTable
-from trinitymerge.maintenance.folding import fold
+from trinitymerge.maintenance.minor_compaction import fold
 
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 CHANGES = 20_000

@@ -30,7 +30,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.storage import faults
+from trinitymerge.fs import faults
 
 # Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
 # to make up for itself; the first has too small a cache, which is swept all the time; and classes fill the space that starts a

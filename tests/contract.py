@@ -1,4 +1,4 @@
-"""What every store must do, as checks: the contract of ``trinitymerge/storage/backend.py``.
+"""What every store must do, as checks: the contract of ``trinitymerge/stores/base.py``.
 
 A check says by the type of its argument which stores it is about: every ``Backend``, those with ``TimeTravel``, or those that
 are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_store.py``
@@ -19,8 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tables import frame
 
-from trinitymerge.columns import BATCH, VERSION
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     CorruptTableError,
     FilesVacuumedError,
@@ -28,10 +26,13 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.keyrange import KeyRange
-from trinitymerge.storage.backend import Backend, Batches, Maintained, Staged, TimeTravel
-from trinitymerge.storage.entries import Batch, Beginning, Commit, Snapshot
-from trinitymerge.storage.publish import NothingLanded, VersionTaken, publish
+from trinitymerge.log.commit import NothingLanded, VersionTaken, publish
+from trinitymerge.log.model import Batch, Beginning, Commit, Snapshot
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.system_columns import BATCH, VERSION
+from trinitymerge.stores.base import Backend, Batches, Maintained, Staged, TimeTravel
 
 FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.storage.hadoop import CONDITIONAL_CREATE, HadoopFileSystem
+from trinitymerge.fs.hadoop import CONDITIONAL_CREATE, HadoopFileSystem
 
 IO = "java.io.IOException"
 _SUPERCLASSES = {

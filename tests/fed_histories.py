@@ -26,8 +26,8 @@ from history_steps import (
 )
 
 from trinitymerge.errors import AmbiguousMergeError, InvalidMergeError, NullKeyError
-from trinitymerge.merge.clauses import All, Assignments, Delete, Insert, Update, WhenMatched, WhenNotMatched
-from trinitymerge.testing.expressions import Expr, eq, literal, target
+from trinitymerge.merge.model.clauses import All, Assignments, Delete, Insert, Update, WhenMatched, WhenNotMatched
+from trinitymerge.testing.model.expressions import Expr, eq, literal, target
 
 C = Committed
 

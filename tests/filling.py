@@ -20,17 +20,18 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from trinitymerge import TrinityTable
-from trinitymerge.columns import CLAUSE, EFFECT
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import physical_schema
-from trinitymerge.keyrange import KeyRange
-from trinitymerge.properties import compact_after_batches
-from trinitymerge.sessions import is_connect
-from trinitymerge.storage.backend import Staged
-from trinitymerge.storage.entries import Batch, Snapshot, current_user
-from trinitymerge.storage.managed import ManagedBackend
-from trinitymerge.storage.publish import publish
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.log.commit import publish
+from trinitymerge.log.model import Batch, Snapshot, current_user
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import compact_after_batches
+from trinitymerge.spark.expressions import physical_schema
+from trinitymerge.spark.session import is_connect
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT
+from trinitymerge.stores.base import Staged
+from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.testing.model.rows import RowRules
 
 Row = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from trinitymerge.sessions import is_connect
+from trinitymerge.spark.session import is_connect
 
 
 def quickly(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:

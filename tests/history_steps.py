@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.merge.clauses import Clause
-from trinitymerge.testing.expressions import Expr
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.testing.model.expressions import Expr
 
 Values: TypeAlias = tuple[Any, ...]
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.storage.entries import LOOSE, SETTLED, Batch, Beginning, Commit, Snapshot
-from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.redo import Redo
+from trinitymerge.log.model import LOOSE, SETTLED, Batch, Beginning, Commit, Purged, Redo, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 UDT = {"type": "udt", "class": None, "pyClass": "canary.X", "serializedClass": "gASVCgAAAAA=", "sqlType": "string"}
 """A type by which Spark's own reader of types would run code."""

@@ -17,12 +17,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import TrinityTable
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.expressions import physical_schema
-from trinitymerge.storage.catalogcolumns import HIDDEN, columns_of
-from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
-from trinitymerge.storage.iceberg import IcebergBackend
+from trinitymerge.log.model import Batch, Commit, Snapshot, now_ms
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import physical_schema
+from trinitymerge.stores.catalog import HIDDEN, columns_of
+from trinitymerge.stores.iceberg import IcebergBackend
 
 LANE = {
     "test_merge.py": 6,

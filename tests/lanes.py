@@ -26,12 +26,12 @@ from pyspark.sql.types import StructType
 from tables import batch_directories, copy_of, directory_of
 
 from trinitymerge import MergeBuilder, TrinityTable
-from trinitymerge.columns import BATCH, CLAUSE
-from trinitymerge.definition import Field, TableDefinition, TombstoneForm
 from trinitymerge.errors import TrinityMergeError
-from trinitymerge.expressions import physical_schema, quote
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.merge.clauses import (
+from trinitymerge.log.files import LOG_DIRECTORY
+from trinitymerge.log.model import Batch
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.merge.compile.strategies import PATHS, Path
+from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
     Clause,
@@ -42,16 +42,16 @@ from trinitymerge.merge.clauses import (
     WhenMatched,
     WhenOnlyOnTarget,
 )
-from trinitymerge.merge.paths.base import Path
-from trinitymerge.merge.paths.choice import PATHS
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.logfiles import LOG_DIRECTORY
+from trinitymerge.schema.definition import TableDefinition, TombstoneForm
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import physical_schema, quote
+from trinitymerge.spark.system_columns import BATCH, CLAUSE
+from trinitymerge.stores.base import Batches
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
-from trinitymerge.testing.expressions import Row
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.model.expressions import Row
+from trinitymerge.testing.model.rows import RowRules
+from trinitymerge.testing.model.values import order_key, tombstone_value
 from trinitymerge.testing.strategies import merge_cases, source_tables, table_batches
-from trinitymerge.testing.values import order_key, tombstone_value
 
 LANE = "lane"
 
@@ -306,7 +306,7 @@ def _iceberg_table(
 
 
 def created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
-    from trinitymerge.storage.managed import ManagedBackend
+    from trinitymerge.stores.managed import ManagedBackend
 
     backend = ManagedBackend(spark, path)
     backend.create(definition, None)

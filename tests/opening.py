@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.storage.entries import Batch, Commit, Snapshot
-from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.log import CommitLog
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 COMPACTED_EVERY = 50
 

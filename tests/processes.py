@@ -28,9 +28,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trinitymerge import TrinityTable
-from trinitymerge.sessions import is_connect
-from trinitymerge.storage import faults
-from trinitymerge.storage.faults import VARIABLE
+from trinitymerge.fs import faults
+from trinitymerge.fs.faults import VARIABLE
+from trinitymerge.spark.session import is_connect
 
 ROOT = Path(__file__).parent.parent
 

@@ -26,7 +26,7 @@ pytest.importorskip("moto.server")
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from trinitymerge.storage import s3
+from trinitymerge.fs import s3
 
 BUCKET = "lake"
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

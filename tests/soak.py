@@ -24,7 +24,7 @@ from processes import finish, kill, session, start
 from pyspark.sql import SparkSession
 
 from trinitymerge import ConcurrentCommitError, TrinityTable
-from trinitymerge.properties import SEGMENT_BYTES
+from trinitymerge.schema.properties import SEGMENT_BYTES
 
 SCHEMA = "id INT, ts BIGINT, n INT, deleted BOOLEAN"
 ACCOUNTS = 10

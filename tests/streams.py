@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tables import frame, new_table
 
 from trinitymerge import MergeBuilder, TrinityTable
-from trinitymerge.definition import TableDefinition
-from trinitymerge.testing.expressions import Row
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.testing.model.expressions import Row
+from trinitymerge.testing.model.rows import RowRules
+from trinitymerge.testing.model.values import order_key
 from trinitymerge.testing.strategies import event_streams, stored_rows, table_definitions
-from trinitymerge.testing.values import order_key
 
 _COLUMNS = (LANE, "key", "ts", "op", "value")
 

@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
-from trinitymerge.expressions import physical_schema
-from trinitymerge.merge.paths.base import Path
-from trinitymerge.merge.paths.choice import BLIND, PATHS
-from trinitymerge.sessions import is_connect
+from trinitymerge.merge.compile.strategies import BLIND, PATHS, Path
+from trinitymerge.spark.expressions import physical_schema
+from trinitymerge.spark.session import is_connect
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""

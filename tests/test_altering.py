@@ -21,11 +21,12 @@ from trinitymerge import (
     TrinityMergeError,
     TrinityTable,
 )
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.maintenance.altering import TableAlteration
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.merge.clauses import All, Delete, Insert, Update, WhenMatched, WhenNotMatched
-from trinitymerge.storage import faults
+from trinitymerge.fs import faults
+from trinitymerge.maintenance.alter import TableAlteration
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.merge.model.clauses import All, Delete, Insert, Update, WhenMatched, WhenNotMatched
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import ModelTable
 
 FORMATS = ["parquet", "orc"]

@@ -9,13 +9,7 @@ import pytest
 from tables import EVENTS, copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, NullKeyError
-from trinitymerge.testing import (
-    TableMerge,
-    assertClauseOrderIrrelevant,
-    assertMerge,
-    assertRows,
-    clauseOrderDependence,
-)
+from trinitymerge.testing import TableMerge, assertClauseOrderIrrelevant, assertMerge, assertRows, clauseOrderDependence
 
 CHANGES = "id INT, ts INT, v STRING, op STRING"
 

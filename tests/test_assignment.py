@@ -13,8 +13,8 @@ from pyspark.sql.types import _parse_datatype_string
 from tables import copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import Field, SchemaMismatchError
-from trinitymerge.assignment import Storing, misfit, stored, storing
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.spark.casts import Storing, misfit, stored, storing
 
 AS_IS, WIDENED, CHECKED, REFUSED = Storing
 

@@ -10,12 +10,11 @@ import pytest
 from test_log import START_MS, batch, create, file_of, grow, hint_of
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
-from trinitymerge.storage import log, logfiles
-from trinitymerge.storage.entries import Beginning, Commit, InapplicableCommit, Snapshot
-from trinitymerge.storage.envelope import seal, unseal
-from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.log import CommitLog
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log import files, log
+from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Beginning, Commit, InapplicableCommit, Purged, Snapshot
 
 TIMES = {v: START_MS + 1000 * v for v in range(7)}
 
@@ -95,7 +94,7 @@ def test_S40_the_log_goes_on_with_the_next_version(tmp_path, monkeypatch, hint, 
     assert found.at(7) == first
     assert found.at(9).batches == tuple(b for b in newest.batches if b.version <= 9)
     if hint == "kept":  # nothing has to be listed to find the end
-        monkeypatch.setattr(logfiles.LogFiles, "list_versions", None)
+        monkeypatch.setattr(files.LogFiles, "list_versions", None)
         assert again(table).newest() == newest
 
 
@@ -182,7 +181,7 @@ def test_a_damaged_beginning_is_named(copy, damage):
 def test_an_older_library_is_told_to_be_upgraded(copy, monkeypatch):
     table, first = copy
     grow(table, first, 9)
-    monkeypatch.setattr(logfiles, "PROTOCOL", 3)
+    monkeypatch.setattr(files, "PROTOCOL", 3)
     with pytest.raises(UnsupportedStorageError, match="needs reader protocol 4"):
         again(table).newest()
 

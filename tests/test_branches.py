@@ -21,8 +21,8 @@ from pyspark.sql import types as T
 from tables import frame, merge_into, new_table
 
 from trinitymerge import TrinityTable, UnsupportedStorageError
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.storage.entries import REWRITES
+from trinitymerge.log.model import REWRITES
+from trinitymerge.maintenance.minor_compaction import fold
 
 # The oracle -------------------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class History:
 
     def really_purged(self, keys: set[int]) -> set[int]:
         """Keys that a merge leaves out."""
-        from trinitymerge.markers import hash_of_key
+        from trinitymerge.rows.purged_keys import hash_of_key
 
         purged = self.table._snapshot().purged
         if purged is None:

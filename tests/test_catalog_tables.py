@@ -22,11 +22,9 @@ from trinitymerge.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Maintained, Replacing, TimeTravel
-from trinitymerge.storage.plain import PlainBackend
-from trinitymerge.storage.plaintable import why_not
-from trinitymerge.storage.stagedfiles import DIRECTORY, KEPT_MS
+from trinitymerge.fs import faults
+from trinitymerge.stores.base import Maintained, Replacing, TimeTravel
+from trinitymerge.stores.catalog_files import DIRECTORY, KEPT_MS, PlainBackend, why_not
 
 KEYS = {"primaryKey": "id", "watermarkKey": "ts", "tombstoneKey": "deleted"}
 FORMATS = ["parquet", "orc"]

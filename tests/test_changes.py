@@ -15,14 +15,15 @@ from tables import fill, frame, new_table
 from test_maintenance import age
 
 from trinitymerge import InvalidDefinitionError, TableNotFoundError, TrinityTable
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.history import changes as module
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.properties import TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage.entries import REWRITES
+from trinitymerge.log.model import REWRITES
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import TOMBSTONE_RETENTION_HOURS
 from trinitymerge.testing import ModelTable, renderDifference
-from trinitymerge.testing.netchanges import net_changes
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.model.history import net_changes
+from trinitymerge.testing.model.rows import RowRules
 
 EVENTS_ROW = ("id", "ts", "v", "_change_type", "_commit_version", "_watermark")
 

@@ -8,7 +8,7 @@ from tables import frame, new_table
 
 from trinitymerge import InvalidMergeError, MergeBuilder
 from trinitymerge.merge.builder import MatchedClause, NotMatchedClause, TargetActions, TargetOnlyClause
-from trinitymerge.merge.clauses import (
+from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
     Delete,

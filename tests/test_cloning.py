@@ -22,15 +22,17 @@ from trinitymerge import (
     TableNotFoundError,
     TrinityTable,
 )
-from trinitymerge.columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL
-from trinitymerge.definition import Field
-from trinitymerge.maintenance import cloning, rewriting
-from trinitymerge.properties import FOLD_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage import entries, faults
-from trinitymerge.storage.directories import BatchDirectories
-from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.filesystem import HadoopFileSystem
-from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.fs import faults
+from trinitymerge.fs.hadoop import HadoopFileSystem
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log import model
+from trinitymerge.log.model import Snapshot
+from trinitymerge.maintenance import clone as clone_module
+from trinitymerge.maintenance import rewrite
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL
+from trinitymerge.stores.managed import BatchDirectories
 
 HOUR_MS = 3_600_000
 
@@ -38,7 +40,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch):
     """Each commit is a millisecond after the one before: what happens to two tables happens at the same times."""
-    monkeypatch.setattr(entries, "now_ms", lambda: 0)
+    monkeypatch.setattr(model, "now_ms", lambda: 0)
 
 
 OF_EACH = {"batches", "begins_at", "reader_protocol", "checksum", "purged", "gone"}
@@ -309,10 +311,10 @@ def test_S38_a_clone_forgets_tombstones_when_its_original_does(spark, tmp_path, 
     table = new_table(spark, tmp_path, properties={TOMBSTONE_RETENTION_HOURS: "1"})
     fill(table, spark, [(i, 10, "a", False) for i in range(4)], [(1, 20, None, True)], [(2, 20, None, True)])
     clone, old = clone_of(table), table._backend.committed_at(2)
-    monkeypatch.setattr(rewriting, "now_ms", lambda: old + HOUR_MS)
+    monkeypatch.setattr(rewrite, "now_ms", lambda: old + HOUR_MS)
     results = [t.compact() for t in (table, clone)]
     assert [(r.tombstones, r.tombstonesForgotten) for r in results] == [(1, 1)] * 2
-    monkeypatch.setattr(rewriting, "now_ms", lambda: table._backend.committed_at(3) + HOUR_MS)
+    monkeypatch.setattr(rewrite, "now_ms", lambda: table._backend.committed_at(3) + HOUR_MS)
     again = clone_of(clone)  # the time stands in the file by now
     assert again.compact(full=True).tombstonesForgotten == 1
 
@@ -330,7 +332,7 @@ def test_S40a_a_clone_beside_a_compaction_and_a_vacuum_begins_anew(spark, tmp_pa
 
     fresh = TrinityTable.forPath(spark, table.path)
     seen: list[str] = []
-    original = cloning._copy
+    original = clone_module._copy
 
     def slow(source: Any, target: Any, batch: Any) -> Any:
         if not seen:
@@ -339,7 +341,7 @@ def test_S40a_a_clone_beside_a_compaction_and_a_vacuum_begins_anew(spark, tmp_pa
         return original(source, target, batch)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cloning, "_copy", slow)
+        patched.setattr(clone_module, "_copy", slow)
         clone = clone_of(fresh)
     assert told(clone) == told(table)
     assert batch_directories(clone) == {f"_tm_batch={b.id}" for b in clone._snapshot().batches}, "nothing is left over"

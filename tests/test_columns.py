@@ -10,9 +10,9 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
-from trinitymerge.merge.analysis import ignored
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
-from trinitymerge.storage import managed
+from trinitymerge.merge.analysis import ignored_columns
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.stores import managed
 
 # What files cannot keep (S7a) -----------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ def test_S22a_a_mention_in_the_merge_condition_counts_and_a_longer_name_does_not
 def test_S22a_left_out_columns_stand_in_result_and_explain_and_once_in_the_log(
     spark, tmp_path, extra, caplog, monkeypatch
 ):
-    monkeypatch.setattr(ignored, "_warned", set())
+    monkeypatch.setattr(ignored_columns, "_warned", set())
     table = new_table(spark, tmp_path)
     with caplog.at_level(logging.WARNING, "trinitymerge"):
         results = [table.upsert(extra).execute() for _ in range(3)]

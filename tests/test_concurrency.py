@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import ConcurrentCommitError, FilesVacuumedError, TrinityTable
-from trinitymerge.properties import FOLD_AFTER_BATCHES, MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage import faults, managed
-from trinitymerge.storage.managed import ManagedBackend
+from trinitymerge.fs import faults
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.stores import managed
+from trinitymerge.stores.managed import ManagedBackend
 
 COUNTERS = "id INT, n INT, v STRING"
 

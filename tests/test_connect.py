@@ -18,16 +18,18 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from tables import EVENTS, batch_directories, directory_of, fill, frame, live_rows, new_table
 
-from trinitymerge import TrinityTable, jvm
+from trinitymerge import TrinityTable
 from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMismatchError, UnsupportedStorageError
-from trinitymerge.merge.compile.sides import materialise
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
-from trinitymerge.observation import Gathering
-from trinitymerge.settings import handing_over, held
-from trinitymerge.storage.filesystem import LocalFileSystem, filesystem_for
-from trinitymerge.storage.formats import spark_finds, write
-from trinitymerge.storage.managed import ManagedBackend
-from trinitymerge.testing.asserts import assertRows as assert_rows_of_pipeline
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.merge.compile.join import materialise
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.spark import session as session_module
+from trinitymerge.spark.conf import handing_over, held
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.stores.file_format import spark_finds, write
+from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.testing.assertions import assertRows as assert_rows_of_pipeline
 
 ROWS = [(1, 10, "a", False), (2, 10, "b", False), (3, 10, "c", False)]
 
@@ -52,7 +54,7 @@ def test_s32_a_source_is_evaluated_once_and_counted_wherever_the_metrics_come_fr
     source = spark.range(1000).selectExpr("id", "rand() AS r")
     metrics = {"total": "sum(r)", "nothing": "max(CASE WHEN id < 0 THEN id END)"}
     at_once = materialise(source, metrics)
-    monkeypatch.setattr(jvm, "observed", lambda observation, name: None)
+    monkeypatch.setattr(session_module, "observed", lambda observation, name: None)
     asked = materialise(source, metrics)
     for once in (at_once, asked):
         assert (once.rows, once.observed["nothing"]) == (1000, None)
@@ -72,7 +74,7 @@ def test_S34_what_is_observed_comes_although_the_schema_was_asked_for(spark, tmp
 def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
     gathering = Gathering({"n": "count(1)"})
     gathering.over(spark.range(3)).collect()
-    monkeypatch.setattr(jvm, "observed", lambda observation, name: None)
+    monkeypatch.setattr(session_module, "observed", lambda observation, name: None)
     with pytest.raises(RuntimeError, match="without handing over what was observed"):
         gathering.result()
 
@@ -208,8 +210,8 @@ def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tm
 
 
 def test_s33_a_server_that_writes_elsewhere_is_noticed(table, monkeypatch):
-    monkeypatch.setattr("trinitymerge.storage.managed.write", lambda rows, file_format, path: None)
-    monkeypatch.setattr("trinitymerge.storage.managed.spark_finds", lambda session, path: True)
+    monkeypatch.setattr("trinitymerge.stores.managed.write", lambda rows, file_format, path: None)
+    monkeypatch.setattr("trinitymerge.stores.managed.spark_finds", lambda session, path: True)
     backend = ManagedBackend(remote_session(), table.path)
     with pytest.raises(UnsupportedStorageError, match="is not on this machine: the server is elsewhere"):
         backend.stage(SimpleNamespace(schema=None), table.definition)

@@ -23,14 +23,15 @@ from trinitymerge import (
     TrinityTable,
     errors,
 )
-from trinitymerge.ddl import fields_of
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.evolving import with_check
-from trinitymerge.maintenance.altering import TableAlteration
-from trinitymerge.merge.clauses import All, Assignments, Insert, Update, WhenMatched, WhenNotMatched
-from trinitymerge.storage.protocol import protocol_of
+from trinitymerge.log.model import protocol_of
+from trinitymerge.maintenance.alter import TableAlteration
+from trinitymerge.merge.model.clauses import All, Assignments, Insert, Update, WhenMatched, WhenNotMatched
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import with_check
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.ddl import fields_of
 from trinitymerge.testing import MergeCase, ModelTable
-from trinitymerge.testing.expressions import source
+from trinitymerge.testing.model.expressions import source
 
 STOCK = "id INT, ts INT, item STRING DEFAULT 'none', n INT DEFAULT 0, gone BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "gone"}

@@ -10,8 +10,8 @@ from tables import copy_of, fill, frame, new_table
 from test_segments import base_of, row, segmented
 
 from trinitymerge import TrinityTable
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.sessions import is_connect
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.spark.session import is_connect
 
 pytestmark = pytest.mark.generated
 

@@ -24,10 +24,12 @@ from pyspark import SparkContext
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
 
 import trinitymerge
-from trinitymerge import TableNotFoundError, TrinityTable, properties
-from trinitymerge.maintenance import folding
-from trinitymerge.properties import CHECKPOINT_INTERVAL
-from trinitymerge.storage import faults, iceberg, plain
+from trinitymerge import TableNotFoundError, TrinityTable
+from trinitymerge.fs import faults
+from trinitymerge.maintenance import minor_compaction
+from trinitymerge.schema import properties
+from trinitymerge.schema.properties import CHECKPOINT_INTERVAL
+from trinitymerge.stores import catalog_files, iceberg
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -61,7 +63,7 @@ def split(spark, table):
 
 def fold(spark, table):
     snapshot = table._backend.snapshot()
-    folding.fold(table._backend, snapshot, snapshot.batches)
+    minor_compaction.fold(table._backend, snapshot, snapshot.batches)
 
 
 def compact_versions(spark, table):
@@ -70,7 +72,7 @@ def compact_versions(spark, table):
 
 def fold_versions(spark, table):
     snapshot = table._backend.snapshot()
-    folding.fold(table._backend, snapshot, snapshot.current[-2:])
+    minor_compaction.fold(table._backend, snapshot, snapshot.current[-2:])
 
 
 def extract(spark, table):
@@ -459,7 +461,7 @@ def test_every_fault_point_of_the_package_is_a_case():
     placed = {point for text in sources for point in re.findall(r'faults\.fault\("(?!name")([^"]+)"\)', text)}
     elsewhere = {
         *iceberg.FAULT_POINTS,
-        *plain.FAULT_POINTS,
+        *catalog_files.FAULT_POINTS,
     }  # test_iceberg.py, test_catalog_tables.py kill there
     assert declared == placed == {step for steps in STEPS.values() for step in steps} | elsewhere
 

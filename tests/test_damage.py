@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import CorruptTableError, JobFailedError, StorageError, TrinityTable
-from trinitymerge.spark_errors import failure_of
-from trinitymerge.storage import local
+from trinitymerge.fs import local
+from trinitymerge.spark.errors import failure_of
 
 COLUMNS = "id INT, v STRING"
 

@@ -8,9 +8,9 @@ import pytest
 from tables import directory_of, new_table
 
 from trinitymerge import Field, InvalidDefinitionError, TableDefinition, TrinityTable
-from trinitymerge.constraints import Check
-from trinitymerge.ddl import column_of, fields_of
-from trinitymerge.definition import HIDDEN_TOMBSTONE, TombstoneForm
+from trinitymerge.schema.constraints import Check
+from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TombstoneForm
+from trinitymerge.spark.ddl import column_of, fields_of
 
 FIELDS = [
     Field("Id", "long"),

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from lanes import Together, beside, draw, lanes_of, prepared, refusal_difference, rows_of
 from smallest import as_text, smallest
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     AmbiguousMergeError,
     DuplicateKeyError,
@@ -22,7 +21,7 @@ from trinitymerge.errors import (
     NullKeyError,
     TrinityMergeError,
 )
-from trinitymerge.merge.clauses import (
+from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
     Delete,
@@ -32,10 +31,12 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import Expr, MergeCase, renderDifference
 from trinitymerge.testing.clause_strategies import Columns, clause_lists
-from trinitymerge.testing.expressions import KeyEquality, Row, bare, eq, literal, source, target
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.model.expressions import KeyEquality, Row, bare, eq, literal, source, target
+from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.strategies import merge_conditions, source_tables, table_batches
 
 pytestmark = pytest.mark.generated

@@ -24,9 +24,7 @@ from tables import batch_directories, directory_of, fill, frame, merge_into, new
 from test_costs import jobs_of
 from test_errors import refused
 
-from trinitymerge import TrinityTable, properties
-from trinitymerge.elsewhere import exporting
-from trinitymerge.elsewhere.dialects import ENGINES, DuckDB, Polars, Spark, Trino
+from trinitymerge import TrinityTable
 from trinitymerge.errors import (
     CorruptTableError,
     StorageError,
@@ -34,12 +32,15 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.expressions import quote
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.settings import held
-from trinitymerge.storage import formats
-from trinitymerge.storage.files import escape_glob
-from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.fs.base import escape_glob
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.interop import export
+from trinitymerge.interop.dialects import ENGINES, DuckDB, Polars, Spark, Trino
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.schema import properties
+from trinitymerge.spark.conf import held
+from trinitymerge.spark.expressions import quote
+from trinitymerge.stores import file_format as file_format_module
 from trinitymerge.testing import ModelTable, renderDifference
 from trinitymerge.testing.strategies import table_batches, table_definitions
 
@@ -835,10 +836,10 @@ def test_what_is_at_the_path_stays(spark, events, tmp_path, there):
 
 def test_what_comes_to_the_path_meanwhile_stays(spark, events, tmp_path, monkeypatch):
     def write_meanwhile(rows, file_format, path):
-        formats.write(rows, file_format, path)
+        file_format_module.write(rows, file_format, path)
         (tmp_path / "plain").mkdir()
 
-    monkeypatch.setattr(exporting, "write", write_meanwhile)
+    monkeypatch.setattr(export, "write", write_meanwhile)
     with refused(TableExistsError, "plain"):
         events.export(str(tmp_path / "plain"))
     assert os.listdir(tmp_path / "plain") == [n for n in os.listdir(tmp_path) if n.startswith(".")] == []
@@ -872,7 +873,7 @@ def test_S33_nothing_is_left_of_an_export_that_fails(spark, events, tmp_path, mo
 
 
 def test_S33_where_no_directory_can_be_renamed_files_are_moved(spark, events, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "_RENAMING", ())
+    monkeypatch.setattr(export, "_RENAMING", ())
     result = events.export(str(tmp_path / "plain"))
     assert (result.rows, len(os.listdir(tmp_path / "plain"))) == (2, result.files)
     assert len(polars.read_parquet(tmp_path / "plain")) == 2
@@ -895,10 +896,10 @@ def test_S33_where_no_directory_can_be_renamed_files_are_moved(spark, events, tm
 def test_S39_files_that_go_while_they_are_exported_are_an_error_that_says_so(spark, events, tmp_path, monkeypatch):
     def write_after_a_vacuum(rows, file_format, path):
         shutil.rmtree(directory_of(events) / "data")
-        formats.write(rows, file_format, path)
+        file_format_module.write(rows, file_format, path)
 
     before = sorted(os.listdir(tmp_path))
-    monkeypatch.setattr(exporting, "write", write_after_a_vacuum)
+    monkeypatch.setattr(export, "write", write_after_a_vacuum)
     with refused(StorageError, "could not be written", "Nothing is left"):
         events.export(str(tmp_path / "plain"))
     assert sorted(os.listdir(tmp_path)) == before

@@ -29,7 +29,7 @@ from trinitymerge import (
     TrinityMergeError,
     TrinityTable,
 )
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
 
 ORDERS = (
     "id INT, amount DECIMAL(6,2), note VARCHAR(5), day DATE, ts INT, s STRUCT<x: INT, y: STRING>, n BIGINT NOT NULL"

@@ -28,8 +28,8 @@ from trinitymerge import (
     external,
     sql,
 )
-from trinitymerge.expressions import physical_schema
 from trinitymerge.external import ASKS_ITS_LOG, WRITES, ExternalTable
+from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.testing import ModelTable
 from trinitymerge.testing import assertRows as assert_rows_of_pipeline
 from trinitymerge.testing.strategies import stored_rows, table_definitions

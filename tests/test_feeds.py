@@ -19,8 +19,8 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import SchemaMismatchError
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.storage.entries import LOOSE, SETTLED
+from trinitymerge.log.model import LOOSE, SETTLED
+from trinitymerge.maintenance.minor_compaction import fold
 from trinitymerge.testing import ModelTable
 
 PEOPLE = "id INT, ts INT, v STRING"

@@ -12,10 +12,10 @@ from processes import fork
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, SchemaMismatchError, TrinityTable
-from trinitymerge.definition import TableDefinition
-from trinitymerge.evolving import widened, with_column
-from trinitymerge.field import Field
-from trinitymerge.storage.entries import Snapshot
+from trinitymerge.log.model import Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import widened, with_column
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import ModelTable
 
 PEOPLE = "id INT, ts INT, v STRING"

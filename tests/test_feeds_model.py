@@ -11,10 +11,11 @@ from history_steps import ONE, ORDINARY, PEOPLE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, SchemaMismatchError
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import ModelTable
-from trinitymerge.testing.intervals import read_intervals
+from trinitymerge.testing.model.intervals import read_intervals
 from trinitymerge.testing.strategies import batchings, event_streams
 
 FIELDS = [Field("key", "integer"), Field("ts", "integer"), Field("value", "string")]

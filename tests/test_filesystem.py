@@ -16,15 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.storage import faults, filesystem, local
-from trinitymerge.storage.filesystem import (
-    FileSystem,
-    HadoopFileSystem,
-    LocalFileSystem,
-    S3FileSystem,
-    escape_glob,
-    filesystem_for,
-)
+from trinitymerge.fs import faults, local, resolve
+from trinitymerge.fs.base import FileSystem, escape_glob
+from trinitymerge.fs.hadoop import HadoopFileSystem
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.fs.s3 import S3FileSystem
 
 ROOT = Path(__file__).parent.parent
 ODD_NAMES = ["plain", "with space", "per%20cent", "ünï-码", "a+b#c", "sales[2024]", "{a,b}", "q?s*", "=x&y;"]
@@ -180,7 +177,7 @@ def test_s33_one_winner_among_threads(tmp_path: Path) -> None:
 
 CONTENDER = """
 import sys
-from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.fs.local import LocalFileSystem
 fs, root, me = LocalFileSystem(), sys.argv[1], sys.argv[2].encode()
 while not fs.exists(root + "/go"):
     pass
@@ -206,12 +203,12 @@ def test_s33_one_winner_among_processes(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from trinitymerge.storage.local import LocalFileSystem
+from trinitymerge.fs.local import LocalFileSystem
 getattr(LocalFileSystem(), sys.argv[2])(sys.argv[1] + "/log/entry", b"x" * 100_000)
 """
 
 
-@pytest.mark.parametrize("point", filesystem.FAULT_POINTS)
+@pytest.mark.parametrize("point", resolve.FAULT_POINTS)
 def test_s33_a_killed_writer_leaves_all_or_nothing(tmp_path: Path, point: str) -> None:
     writer = run(WRITER, tmp_path, "replace" if point.startswith("replace") else "create_exclusive", fault=point)
     writer.communicate()

@@ -13,20 +13,21 @@ from helpers import assertRows, executed_plan
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge.fs import faults
+from trinitymerge.log.commit import OnlyAppends, VersionTaken, publish
+from trinitymerge.log.model import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.folding import batches_to_fold, fold
-from trinitymerge.properties import (
+from trinitymerge.maintenance.minor_compaction import batches_to_fold, fold
+from trinitymerge.reader import BaseAndDeltas
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import (
     COMPACT_AFTER_BATCHES,
     FOLD_AFTER_BATCHES,
     FOLD_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
-from trinitymerge.reader import BaseAndDeltas
-from trinitymerge.storage import faults
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
-from trinitymerge.storage.publish import OnlyAppends, VersionTaken, publish
+from trinitymerge.stores.base import Batches
 
 AFTER_TWO = {FOLD_AFTER_BATCHES: "2"}
 NEVER = {FOLD_AFTER_BATCHES: "none"}
@@ -149,8 +150,8 @@ def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_pa
 
 
 def test_S38_S38a_a_compaction_counts_merges_and_dates_tombstones_by_their_own_commit(spark, tmp_path, monkeypatch):
-    from trinitymerge.maintenance import rewriting
-    from trinitymerge.storage.entries import now_ms
+    from trinitymerge.log.model import now_ms
+    from trinitymerge.maintenance import rewrite
 
     table = new_table(spark, tmp_path, properties={**NEVER, COMPACT_AFTER_BATCHES: "4"})
     fill(table, spark, *ALL_KINDS)
@@ -158,7 +159,7 @@ def test_S38_S38a_a_compaction_counts_merges_and_dates_tombstones_by_their_own_c
     assert fill(table, spark, [(5, 10, "a", False)])._snapshot().batches[-2].merges == 3, "four merges are pending"
     deleted_ms = now_ms()
     for day, operation in ((6, "COMPACT"), (8, "COMPACT")):
-        monkeypatch.setattr(rewriting, "now_ms", lambda day=day: deleted_ms + day * 24 * 3_600_000)
+        monkeypatch.setattr(rewrite, "now_ms", lambda day=day: deleted_ms + day * 24 * 3_600_000)
         if day == 6:
             fill(table, spark, [(6, 10, "a", False)])
         else:

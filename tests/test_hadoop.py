@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from fakehadoop import Fate, JavaError, Storage, after_other, answer_lost, comes_later, denied, fails
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.storage import hadoop
-from trinitymerge.storage.entries import Commit, Snapshot
-from trinitymerge.storage.hadoop import HadoopFileSystem
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
+from trinitymerge.fs import hadoop
+from trinitymerge.fs.hadoop import HadoopFileSystem
+from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 PUBLISHES = {"hdfs": "rename", "abfs": "rename", "gs": "close", "s3a": "close"}
 """The call that gives an entry its name."""

@@ -20,15 +20,16 @@ from trinitymerge import (
     SchemaMismatchError,
     TrinityTable,
     UnfinishedMergeError,
-    paying,
 )
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import TrinityMergeError
-from trinitymerge.merge.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
-from trinitymerge.merge.paths.choice import FULL, PATHS
-from trinitymerge.storage.redo import ABANDON, REDO
+from trinitymerge.log.model import ABANDON, REDO
+from trinitymerge.maintenance import deliver_outbox
+from trinitymerge.merge.compile.strategies import FULL, PATHS
+from trinitymerge.merge.model.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import Expr, ModelTable, renderDifference
-from trinitymerge.testing.expressions import literal, source, target
+from trinitymerge.testing.model.expressions import literal, source, target
 
 PAST = "id INT, ts INT, v STRING, why STRING"
 """The other table of most tests: a row for each version that was replaced."""
@@ -361,8 +362,8 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
 def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point, point):
     """The slower one has read the rows, or finds them gone."""
     left_owing(table, changes, past, at_point)
-    at_point(point, lambda: paying.pay(TrinityTable.forPath(spark, table.path)._backend))
-    paying.pay(table._backend)
+    at_point(point, lambda: deliver_outbox.pay(TrinityTable.forPath(spark, table.path)._backend))
+    deliver_outbox.pay(table._backend)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2
     assert [c.operation for c in table._backend.history()].count(REDO) == 1
@@ -529,7 +530,7 @@ def test_S27_into_a_Spark_table_at_least_once(spark, table, changes, catalog_tab
     opened = TrinityTable.forPath(spark, table.path)
     opened.deleteWhere("id = 99").execute()
     assert len(opened._snapshot().redo) == 1, "it is left to its merge for a while"
-    monkeypatch.setattr(paying, "PATIENCE_MS", 0)
+    monkeypatch.setattr(deliver_outbox, "PATIENCE_MS", 0)
     opened.deleteWhere("id = 99").execute()
     assert (opened._snapshot().redo, spark.table(catalog_table).count()) == ((), 2)
 

@@ -20,18 +20,20 @@ from lanes import LANE, batch_as_written, beside, created, draw, led_by_lane, ro
 from pyspark.sql import DataFrame, SparkSession
 from tables import as_they_are
 
-from trinitymerge import TrinityTable, properties
-from trinitymerge.columns import BATCH
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import physical_schema
-from trinitymerge.maintenance import tiling
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.storage.backend import Batches
+from trinitymerge import TrinityTable
+from trinitymerge.maintenance import segments
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.schema import properties
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import physical_schema
+from trinitymerge.spark.system_columns import BATCH
+from trinitymerge.stores.base import Batches
 from trinitymerge.testing import ModelTable, renderDifference
 from trinitymerge.testing.domains import VALUES
-from trinitymerge.testing.expressions import Row
-from trinitymerge.testing.netchanges import latest_rows, net_changes
-from trinitymerge.testing.rows import RowRules
+from trinitymerge.testing.model.expressions import Row
+from trinitymerge.testing.model.history import latest_rows, net_changes
+from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.strategies import table_batches, table_definitions
 
 LANES, BATCHES = 30, 9
@@ -42,7 +44,7 @@ QUICK, LONG = range(4), range(100, 160)
 def in_segments(monkeypatch):
     """Bases consist of segments of a few rows, and of these only what has changed a lot is written anew."""
     monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2500)
-    monkeypatch.setattr(tiling, "_PAYS", 0.3)
+    monkeypatch.setattr(segments, "_PAYS", 0.3)
 
 
 # Generating -----------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 from tables import EVENTS, fill, frame, live_rows, merge_into, new_table
 from test_crashes import split
 
-from trinitymerge import FilesVacuumedError, TrinityTable, properties
-from trinitymerge.definition import TableDefinition
-from trinitymerge.maintenance import tiling
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.storage.entries import COMPACT, LOOSE, SETTLED
+from trinitymerge import FilesVacuumedError, TrinityTable
+from trinitymerge.log.model import COMPACT, LOOSE, SETTLED
+from trinitymerge.maintenance import segments
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.schema import properties
+from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.testing import ModelTable
 
 Rows = list[tuple[Any, ...]]
@@ -120,7 +121,7 @@ def test_H6_S38b_a_compaction_beside_merges_and_folds_loses_no_version(spark, tm
 @pytest.fixture
 def in_segments(monkeypatch):
     monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
-    monkeypatch.setattr(tiling, "_PAYS", 0.4)
+    monkeypatch.setattr(segments, "_PAYS", 0.4)
 
 
 @pytest.mark.slow

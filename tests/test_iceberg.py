@@ -12,10 +12,11 @@ from tables import EVENTS, fill, frame, live_rows, new_table
 import trinitymerge
 from trinitymerge import InvalidDefinitionError, NullKeyError, TrinityTable, UnsupportedStorageError
 from trinitymerge.errors import ConcurrentCommitError, TableExistsError, TableNotFoundError
-from trinitymerge.storage import faults
-from trinitymerge.storage.attempts import Attempts
-from trinitymerge.storage.backend import Maintained, Replacing, TimeTravel
-from trinitymerge.storage.iceberg import KEPT, IcebergBackend
+from trinitymerge.fs import faults
+from trinitymerge.log.commit import Attempts
+from trinitymerge.stores.base import Maintained, Replacing, TimeTravel
+from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg_versions import KEPT
 
 pytestmark = pytest.mark.iceberg
 

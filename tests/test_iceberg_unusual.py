@@ -7,13 +7,12 @@ from iceberg import new_name
 from tables import EVENTS, fill, frame, live_rows, new_table
 
 from trinitymerge import TrinityTable, UnsupportedStorageError
-from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, TableNotFoundError
-from trinitymerge.storage import faults
-from trinitymerge.storage.foreign import commit_of_others
-from trinitymerge.storage.iceberg import IcebergBackend
-from trinitymerge.storage.icebergtable import Link
-from trinitymerge.storage.icebergversions import KEPT
+from trinitymerge.fs import faults
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg_client import Link
+from trinitymerge.stores.iceberg_versions import KEPT, commit_of_others
 
 pytestmark = pytest.mark.iceberg
 

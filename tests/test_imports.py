@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 INTERPRETER = """
 from trinitymerge.testing import ModelMerge, ModelTable, assertClauseOrderIrrelevant, assertMerge
 from trinitymerge import Field, TableDefinition
-from trinitymerge.merge.clauses import All, Insert, WhenNotMatched
+from trinitymerge.merge.model.clauses import All, Insert, WhenNotMatched
 
 table = ModelTable(TableDefinition.of([Field("id", "long")], primaryKey="id"))
 insert = (WhenNotMatched(None, [Insert(All())]),)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     AmbiguousMergeError,
     DuplicateKeyError,
@@ -22,7 +21,7 @@ from trinitymerge.errors import (
     TooManyDeletesError,
     TrinityMergeError,
 )
-from trinitymerge.merge.clauses import (
+from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
     Delete,
@@ -34,6 +33,8 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import (
     Expr,
     KeyEquality,
@@ -44,8 +45,8 @@ from trinitymerge.testing import (
     assertRows,
     clauseOrderDependence,
 )
+from trinitymerge.testing.model.values import order_key, store
 from trinitymerge.testing.strategies import batchings, event_streams, merge_cases
-from trinitymerge.testing.values import order_key, store
 
 
 def table(*rows, watermark="ts", tombstone="deleted", value="integer", **options):

@@ -8,8 +8,8 @@ import pytest
 from helpers import executed_plan
 from tables import directory_of, new_table, on_every_path
 
-from trinitymerge import keyrange
-from trinitymerge.merge.compile import sides
+from trinitymerge.merge.compile import join
+from trinitymerge.rows import key_ranges
 
 KEYS = {
     "TINYINT": ["-128Y", "0Y", "127Y"],
@@ -42,8 +42,8 @@ def by_range_and_value() -> list:
 
 @pytest.mark.parametrize(("kind", "many_rows"), by_range_and_value())
 def test_S31_rows_at_the_ends_of_the_sought_range_are_found(spark, tmp_path, monkeypatch, kind, many_rows):
-    monkeypatch.setattr(sides, "MANY_ROWS", many_rows)
-    monkeypatch.setattr(keyrange, "_NARROW", keyrange._NARROW if many_rows else 10**30)  # no range is narrow enough
+    monkeypatch.setattr(join, "MANY_ROWS", many_rows)
+    monkeypatch.setattr(key_ranges, "_NARROW", key_ranges._NARROW if many_rows else 10**30)  # no range is narrow enough
     values, text = KEYS[kind], kind if "CHAR" not in kind else "STRING"
     table = new_table(spark, tmp_path, f"k {kind}, n INT", primaryKey="k")
 
@@ -96,7 +96,7 @@ def test_S31_few_keys_far_apart_are_handed_to_the_files_by_value(spark, tmp_path
         return table.merge(source).whenMatched().updateExpr({"n": "target.n + 1"}).build()
 
     assert not any("In(" in f for f in pushed_filters(spark, plan())), "the table is small: nothing is gained"
-    monkeypatch.setattr(sides, "MANY_ROWS", 100)
+    monkeypatch.setattr(join, "MANY_ROWS", 100)
     pushed = pushed_filters(spark, plan())
     assert {"Or(In(a", "Or(In(b"} <= pushed, "in lists that are short enough to be handed on"
     assert plan().execute().rowsUpdated == 25

@@ -20,18 +20,17 @@ import attrs
 import opening
 import pytest
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
-from trinitymerge.storage import faults, filesystem, log
-from trinitymerge.storage.applying import InapplicableCommit
-from trinitymerge.storage.entries import Batch, Commit, Snapshot
-from trinitymerge.storage.envelope import seal, unseal
-from trinitymerge.storage.files import FileSystem, Infos
-from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.protocol import PROTOCOL
-from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
-from trinitymerge.storage.redo import Redo
+from trinitymerge.fs import faults, resolve
+from trinitymerge.fs.base import FileSystem, Infos
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log import log
+from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import PROTOCOL, Batch, Commit, InapplicableCommit, Redo, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 ROOT = Path(__file__).parent.parent
 START_MS = 1_700_000_000_000
@@ -303,10 +302,10 @@ def test_timestamps_never_go_back(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from trinitymerge.storage.filesystem import LocalFileSystem, S3FileSystem
-from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.publish import VersionTaken
+from trinitymerge.fs.resolve import LocalFileSystem, S3FileSystem
+from trinitymerge.log.model import Batch
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.commit import VersionTaken
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
 table = CommitLog(S3FileSystem() if path.startswith("s3a:") else LocalFileSystem(), path)
 snapshot = table.newest()
@@ -355,7 +354,7 @@ def leftover_names(table: CommitLog) -> list[str]:
 
 
 POINTS = [
-    *filesystem.FAULT_POINTS,
+    *resolve.FAULT_POINTS,
     *log.FAULT_POINTS,
     "create.written:2",
     "create.published:2",
@@ -388,7 +387,7 @@ test_log.create(test_log.place_of(sys.argv[1]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [*filesystem.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
+@pytest.mark.parametrize("point", [*resolve.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
 def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}
     command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests")]

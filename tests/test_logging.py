@@ -10,7 +10,7 @@ import pytest
 from tables import frame, merge_into, new_table
 
 from trinitymerge import TrinityTable
-from trinitymerge.storage import telling
+from trinitymerge.log import reporting
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_fold_is_a_line_beside_its_merge(spark, tmp_path, lines):
 def test_what_is_slow_says_what_it_does(spark, tmp_path, lines, monkeypatch):
     table = new_table(spark, tmp_path)
     merge_into(table, spark, [(1, 10, "secret", False)])
-    monkeypatch.setattr(telling, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(reporting, "SLOW_SECONDS", 0.0)
     lines()
     source = frame(spark, "id INT, ts INT, v STRING", (1, 11, "secret"))
     table.update(source).execute()

@@ -10,13 +10,13 @@ from helpers import executed_plan
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
 
 from trinitymerge import DuplicateKeyError, TrinityTable, reader
-from trinitymerge.keyrange import KeyRange
-from trinitymerge.merge.compile import sides
-from trinitymerge.merge.paths.choice import FULL
-from trinitymerge.sessions import is_connect
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.managed import ManagedBackend
+from trinitymerge.log.model import Batch
+from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile.strategies import FULL
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.spark.session import is_connect
+from trinitymerge.stores.base import Batches
+from trinitymerge.stores.managed import ManagedBackend
 
 pytestmark = pytest.mark.generated
 
@@ -85,7 +85,7 @@ MERGES = [close_and_open, close_only, close_and_retire, synchronise, by_value]
 def test_S13_small_and_large_sources_are_merged_alike(make, dimension, spark, monkeypatch):
     outcomes = {}
     for kind, rows in (("sent", 500_000), ("shuffled", 0)):
-        monkeypatch.setattr(sides, "BROADCAST_ROWS", rows)
+        monkeypatch.setattr(join, "BROADCAST_ROWS", rows)
         table = copy_of(dimension, spark)
         first, second = (make(table, day_of_changes(spark, day)).execute() for day in (25, 26))
         counts = [(r.rowsInserted, r.rowsUpdated, r.rowsDeleted, r.rowsSource, r.perClause) for r in (first, second)]
@@ -110,13 +110,13 @@ def test_S31_a_small_source_goes_to_where_the_target_lies(make, dimension, spark
 
 def sides_of(plan, snapshot):
     """The joined sides of a full scan."""
-    from trinitymerge.merge.paths.base import Merge
-    from trinitymerge.storage.backend import Batches
+    from trinitymerge.merge.compile.strategies import Merge
+    from trinitymerge.stores.base import Batches
 
     merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
     evaluated = merge.evaluated()
     records = bool(plan.verdict.recorded_deletes)
-    pairing = sides.Pairing(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
+    pairing = join.Pairing(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
     return pairing.rows(records)
 
 
@@ -214,7 +214,8 @@ def _everything(table):
 
 
 def _definition(kind):
-    from trinitymerge.definition import Field, TableDefinition
+    from trinitymerge.schema.definition import TableDefinition
+    from trinitymerge.schema.field import Field
 
     return TableDefinition.of([Field("k", kind), Field("n", "integer")], "k")
 
@@ -349,14 +350,14 @@ def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole,
     now = "date_trunc('second', current_timestamp())"
     seconds = f"{now} + make_dt_interval(0, 0, 0, CAST(id AS INT))"
     table.upsert(spark.range(300).selectExpr("1 AS id", f"{seconds} AS at", "'a' AS v")).execute()
-    materialise = sides.materialise
+    materialise = join.materialise
 
     def and_waits(*args, **kwargs):
         once = materialise(*args, **kwargs)
         time.sleep(2.1)
         return once
 
-    monkeypatch.setattr(sides, "materialise", and_waits)
+    monkeypatch.setattr(join, "materialise", and_waits)
     merge = table.alias("A").merge(spark.sql("SELECT 1 AS id").alias("B"), f"A.id = B.id AND A.at = {now}")
     changed = (
         merge.whenMatched()
@@ -384,7 +385,7 @@ def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole,
     ],
 )
 def test_it_is_written_in_one_task_where_source_and_rows_found_are_small(spark, sought, rows, size, expected):
-    once = sides.Materialised(spark.range(sought).toDF("id"), sought)
+    once = join.Materialised(spark.range(sought).toDF("id"), sought)
     plain = {"tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1}
     batches = Batches(None, (Batch(id="b", rows=rows, bytes=size, **plain),))
-    assert sides.fit_one_task(sides.Evaluated(None, once), batches) == (expected and not is_connect(spark))
+    assert join.fit_one_task(join.Evaluated(None, once), batches) == (expected and not is_connect(spark))

@@ -24,17 +24,17 @@ from trinitymerge import (
     SchemaMismatchError,
     TableNotFoundError,
     TrinityTable,
-    sending,
+    reader,
 )
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import FilesVacuumedError
-from trinitymerge.maintenance import compaction, retention, rewriting
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.merge.paths.choice import BLIND, KEYED
-from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Batch, Commit, Snapshot, now_ms
-from trinitymerge.storage.forgotten import Purged
+from trinitymerge.log.model import Batch, Commit, Purged, Snapshot, now_ms
+from trinitymerge.maintenance import compaction, rewrite, vacuum
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.merge.compile.strategies import BLIND, KEYED
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.stores.base import Batches
 
 HOUR_MS = 3_600_000
 KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}
@@ -81,7 +81,7 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
 
 @pytest.mark.slow
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(rewriting, "UNSHUFFLED_BYTES", 0)
+    monkeypatch.setattr(rewrite, "UNSHUFFLED_BYTES", 0)
     table = new_table(spark, tmp_path, "id INT, v STRING", properties={SEGMENT_BYTES: "1000"})
     for start in (0, 1):
         table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()
@@ -143,7 +143,7 @@ def test_s38_a_tombstone_ages_from_its_own_commit_however_often_it_is_compacted(
     deleted_ms = now_ms()
     for day, tombstones in ((1, 1), (6, 1), (8, 0)):
         fill(table, spark, [(day + 100, 10, "a", False)])
-        monkeypatch.setattr(rewriting, "now_ms", lambda day=day: deleted_ms + day * 24 * HOUR_MS)
+        monkeypatch.setattr(rewrite, "now_ms", lambda day=day: deleted_ms + day * 24 * HOUR_MS)
         assert table.compact().tombstones == tombstones
 
 
@@ -318,7 +318,7 @@ def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark
     named = []
 
     def announce():
-        named.extend(retention._announce(vacuuming, set(vacuuming.directories())))
+        named.extend(vacuum._announce(vacuuming, set(vacuuming.directories())))
 
     at_point("validate.done", announce)
     table.upsert(frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (2, 10, "b", False))).execute()
@@ -662,7 +662,7 @@ FLOOR, MB32, MILLIONS = 100_000, 32 << 20, 10**7
 )
 def test_a_compaction_pays_by_what_reads_gain(spark, monkeypatch, base, pending, why):
     """Not below a floor, and above it by the share of the base that is pending, or if reads shuffle the table for it."""
-    monkeypatch.setattr(sending, "_gigabytes", lambda spark: 1.0)
+    monkeypatch.setattr(reader, "_gigabytes", lambda spark: 1.0)
     assert compaction.why_compact(spark, batches_of(base, pending)) == why
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tables import directory_of, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, MergeResult, TrinityTable
-from trinitymerge.merge.run.noted import without_values
+from trinitymerge.merge.execute.commit_info import without_values
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tables import EVENTS, copy_of, fill, frame, live_rows, new_table, on_every_path, sound_paths
 
 from trinitymerge import DuplicateKeyError, InvalidMergeError
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED, MIXED
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED, MIXED
 
 
 @pytest.fixture(scope="module")

@@ -36,10 +36,11 @@ from streams import (
     watermarked_rows,
 )
 
-from trinitymerge import errors, properties
-from trinitymerge.maintenance import tiling
-from trinitymerge.merge.compile import sides
-from trinitymerge.merge.paths.choice import FULL, KEYED
+from trinitymerge import errors
+from trinitymerge.maintenance import segments
+from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile.strategies import FULL, KEYED
+from trinitymerge.schema import properties
 from trinitymerge.testing import ModelTable, assertRows
 
 # What generated merges cover, they cover in generated code.
@@ -59,7 +60,7 @@ def sent_or_shuffled(request, monkeypatch):
     """Programs of odd numbers are run as if their sources were too large to be sent to where the target is read (S13)."""
     number = getattr(request.node, "callspec", None) and request.node.callspec.params.get("number", 0)
     if number and number % 2:
-        monkeypatch.setattr(sides, "BROADCAST_ROWS", 0)
+        monkeypatch.setattr(join, "BROADCAST_ROWS", 0)
 
 
 @lru_cache(maxsize=16)
@@ -132,7 +133,7 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
 def in_segments(monkeypatch):
     """Bases consist of segments of a few rows, and of these only what has changed a lot is written anew."""
     monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
-    monkeypatch.setattr(tiling, "_PAYS", 0.4)
+    monkeypatch.setattr(segments, "_PAYS", 0.4)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from tables import batch_directories, directory_of, fill, frame, live_rows, new_
 from test_maintenance import age, all_files_hold
 
 from trinitymerge import ConcurrentCommitError, InvalidMergeError, ReadOnlyTableError, TrinityTable
-from trinitymerge.maintenance import purgewhere
-from trinitymerge.maintenance.folding import fold
+from trinitymerge.maintenance import purge
+from trinitymerge.maintenance.minor_compaction import fold
 
 PEOPLE = "id INT, ts INT, name STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -139,7 +139,7 @@ def test_S39b_what_cannot_be_asked_is_refused_and_nothing_erased(spark, tmp_path
 
 def test_S39b_too_many_keys_and_past_versions_are_refused(spark, tmp_path, monkeypatch):
     table = people(spark, tmp_path, [(i, 10, "ann", False) for i in range(3)])
-    monkeypatch.setattr(purgewhere, "MOST_KEYS", 2)
+    monkeypatch.setattr(purge, "MOST_KEYS", 2)
     with pytest.raises(ValueError, match=r"at most 2 keys at a time, and found 3\. Nothing was erased"):
         table.purgeWhere("name = 'ann'")
     with pytest.raises(ReadOnlyTableError):
@@ -204,7 +204,7 @@ def test_S39b_it_gives_up_if_such_rows_are_written_faster_than_they_are_erased(s
     table = people(spark, tmp_path, [(0, 10, "ann", False)], properties={"trinitymerge.maxCommitAttempts": "2"})
     other, ids = TrinityTable.forPath(spark, table.path), iter(range(1, 99))
     monkeypatch.setattr(
-        purgewhere.faults,
+        purge.faults,
         "fault",
         lambda name: name == "purge.found" and fill(other, spark, [(next(ids), 10, "ann", False)]) and None,
     )

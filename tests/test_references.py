@@ -117,18 +117,18 @@ def test_files_that_a_page_mentions_are_there(path):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (":class:`Batch`, :mod:`trinitymerge.storage.log`, :func:`now_ms` and :data:`RESTORE`", 0),
+        (":class:`Batch`, :mod:`trinitymerge.log.log`, :func:`now_ms` and :data:`RESTORE`", 0),
         ("class Batch:\n    ':meth:`to_json`, :attr:`Batch.rows` and :attr:`rows`'", 0),
         ("':meth:`to_json`'", 1),
         ("':class:`Bunch`, :class:`now_ms`, :mod:`trinitymerge.storage.lock`, :data:`Batch`'", 4),
-        ("':meth:`trinitymerge.storage.log.CommitLog.newest`, :meth:`trinitymerge.storage.log.CommitLog.last`'", 1),
+        ("':meth:`trinitymerge.log.log.CommitLog.newest`, :meth:`trinitymerge.log.log.CommitLog.last`'", 1),
     ],
 )
 def test_references_that_lead_nowhere_are_found(text, wrong):
     text = text if text.startswith(("class", "'")) else repr(text)
-    assert len(dangling(text, "trinitymerge.storage.entries")) == wrong
+    assert len(dangling(text, "trinitymerge.log.model")) == wrong
 
 
 def test_files_that_are_not_there_are_found():
-    assert lost_files("log.py, storage/log.py, tests/test_log.py and `trinitymerge/storage/log.py`") == []
+    assert lost_files("log/log.py, log/log.py, tests/test_log.py and `trinitymerge/log/log.py`") == []
     assert lost_files("og.py, storage/lock.py, merge/log.py") == ["og.py", "storage/lock.py", "merge/log.py"]

@@ -24,15 +24,17 @@ import s3server
 from fakehadoop import Storage
 from s3server import BUCKET, S3Path, S3Server, any_conditional, conditional
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import MissingPackageError, StorageError, UnsupportedStorageError
-from trinitymerge.storage import s3
-from trinitymerge.storage.entries import Commit, Snapshot
-from trinitymerge.storage.filesystem import HadoopFileSystem, LocalFileSystem, filesystem_for
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.publish import OutcomeUnknown, VersionTaken
-from trinitymerge.storage.s3 import S3FileSystem
-from trinitymerge.storage.s3api import place_of
+from trinitymerge.fs import s3
+from trinitymerge.fs.hadoop import HadoopFileSystem
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.fs.s3 import S3FileSystem, place_of
+from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 ROOT = Path(__file__).parent.parent
 
@@ -96,7 +98,7 @@ def test_s33_one_winner_among_threads(root: S3Path, fs: S3FileSystem) -> None:
 
 CONTENDER = """
 import sys
-from trinitymerge.storage.s3 import S3FileSystem
+from trinitymerge.fs.s3 import S3FileSystem
 fs, root, me = S3FileSystem(), sys.argv[1], sys.argv[2].encode()
 for n in range(12):
     try:

@@ -13,8 +13,8 @@ from helpers import quickly
 from pyspark.sql import functions as F
 from tables import copy_of, new_table, on_every_path
 
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED, MIXED
-from trinitymerge.storage.managed import ManagedBackend
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED, MIXED
+from trinitymerge.stores.managed import ManagedBackend
 
 # Wide merges become long methods, which have limits of their own.
 pytestmark = pytest.mark.generated

@@ -32,19 +32,19 @@ from trinitymerge import (
     TrinityTable,
     UnsupportedStorageError,
 )
-from trinitymerge.constraints import Check
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import physical_schema, quote
-from trinitymerge.opening import _history_row
-from trinitymerge.properties import commit_backoff_seconds, tombstone_retention_hours
-from trinitymerge.statistics import is_above, is_below
-from trinitymerge.storage.entries import Commit, Snapshot
-from trinitymerge.storage.envelope import seal, unseal
-from trinitymerge.storage.filecolumns import in_files, version_of_batch
-from trinitymerge.storage.filesystem import LocalFileSystem
-from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.stagedfiles import DIRECTORY, StagedFiles
+from trinitymerge._arguments import _history_row
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit, Purged, Snapshot
+from trinitymerge.rows.watermarks import is_above, is_below
+from trinitymerge.schema.constraints import Check
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import commit_backoff_seconds, tombstone_retention_hours
+from trinitymerge.spark.expressions import physical_schema, quote
+from trinitymerge.stores.catalog_files import DIRECTORY, StagedFiles
+from trinitymerge.stores.column_mapping import in_files, version_of_batch
 
 # Names of columns -----------------------------------------------------------------------------------------------------
 

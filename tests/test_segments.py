@@ -15,18 +15,19 @@ from tables import batch_directories, copy_of, directory_of, fill, live_rows, ne
 from test_folding import ONE, Crowded, pending
 from test_settings import session
 
-from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable, properties
-from trinitymerge.columns import BATCH
-from trinitymerge.expressions import TRUE
-from trinitymerge.maintenance import tiling
+from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
+from trinitymerge.log.commit import OnlyAppends, publish
+from trinitymerge.log.model import COMPACT, Batch
+from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.folding import batches_to_fold, fold
-from trinitymerge.maintenance.tiling import Tiling
-from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.maintenance.minor_compaction import batches_to_fold, fold
+from trinitymerge.maintenance.segments import Tiling
 from trinitymerge.reader import BaseAndDeltas
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import COMPACT, Batch
-from trinitymerge.storage.publish import OnlyAppends, publish
+from trinitymerge.schema import properties
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.spark.expressions import TRUE
+from trinitymerge.spark.system_columns import BATCH
+from trinitymerge.stores.base import Batches
 
 SMALL = {SEGMENT_BYTES: "2000", FOLD_AFTER_BATCHES: "none"}
 ROWS = "id INT, k STRING, ts INT, v STRING, deleted BOOLEAN"
@@ -95,7 +96,7 @@ def test_S38b_a_compaction_writes_what_has_changed_and_leaves_the_rest(spark, tm
 
 
 def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 3)], [row(1, 4), row(2, 4, deleted=True)])
     whole = tiling_of(table).segments[-2]  # where segments begin is a matter of chance
@@ -118,9 +119,9 @@ def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark
 
 
 def test_S38b_many_changes_are_not_left_however_thinly_they_are_spread(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiling, "_PAYS", 0.5)
-    monkeypatch.setattr(tiling, "LEFT_ROWS", 5)
-    monkeypatch.setattr(tiling, "_MOST_LEFT_ROWS", 5)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.5)
+    monkeypatch.setattr(segments_module, "LEFT_ROWS", 5)
+    monkeypatch.setattr(segments_module, "_MOST_LEFT_ROWS", 5)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(id, 3) for id in range(0, 600, 50)])
     assert table.compact().segmentsKept == 0
@@ -128,7 +129,7 @@ def test_S38b_many_changes_are_not_left_however_thinly_they_are_spread(spark, tm
 
 
 def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiling, "_PAYS", 0.001)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.001)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 5, deleted=True), row(900, 5, deleted=True)])
     assert (table.compact().tombstonesForgotten, sum(b.tombstones for b in base_of(table))) == (0, 2)
@@ -144,7 +145,7 @@ def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark
 
 def test_S38b_a_tombstone_that_is_left_stays_however_old_it_is(spark, tmp_path, monkeypatch):
     """The row that it hides is in a segment that is kept."""
-    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path, **{TOMBSTONE_RETENTION_HOURS: "0"})
     fill(table, spark, [row(1, 5, deleted=True)], [row(id, 5) for id in range(400, 500)])
     assert table.compact().tombstonesForgotten == 0
@@ -200,7 +201,7 @@ def test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment(spark, tmp_p
 
 
 def test_S38b_segments_of_a_large_table_have_several_files(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiling, "_FILE_BYTES", 1500)
+    monkeypatch.setattr(segments_module, "_FILE_BYTES", 1500)
     table = segmented(spark, tmp_path, 2000, **{SEGMENT_BYTES: "4500"})
     assert {b.files for b in base_of(table)} == {3}
     check_tiled(table)
@@ -279,11 +280,11 @@ def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(
     batches, asked = Batches.of(table._snapshot()), []
     pending, backend, scan = batches.pending, table._backend, table._backend.scan
     monkeypatch.setattr(backend, "scan", lambda some, *more: asked.extend(some.batches) or scan(some, *more))
-    assert tiling._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert segments_module._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked == [pending[2]]
     lost = {b.id for b in pending[:2]}
     monkeypatch.setattr(backend, "range_of", lambda b, known=backend.range_of: None if b.id in lost else known(b))
-    assert tiling._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert segments_module._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked[1:] == list(pending[:3])
 
 
@@ -318,7 +319,7 @@ def some_rows(chance: random.Random) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 40))])
 def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spark, tmp_path, monkeypatch):
     chance = random.Random(seed)
-    monkeypatch.setattr(tiling, "_PAYS", chance.choice([0.01, 0.1, 0.3]))
+    monkeypatch.setattr(segments_module, "_PAYS", chance.choice([0.01, 0.1, 0.3]))
     table, model, kept, left = segmented(spark, tmp_path), Model(), 0, 0
     model.commit([row(id) for id in range(600)] + [row(0, 2)])
     for _ in range(4):
@@ -345,7 +346,7 @@ def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spa
 
 def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_meet(spark, tmp_path, monkeypatch):
     """Late rows in a segment that was written anew, fresher than what is left beside the others."""
-    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
@@ -358,7 +359,7 @@ def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_me
 
 
 def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path, **{FOLD_AFTER_BATCHES: "2"})
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
@@ -473,7 +474,7 @@ BESIDE = [
     quickly(BESIDE, [*((o, p) for o, p in BESIDE if p == "compact.staged"), ("purge", "split.moved")]),
 )
 def test_S38b_a_compaction_of_a_part_beside_others(spark, tmp_path, at_point, monkeypatch, other, point):
-    monkeypatch.setattr(tiling, "_PAYS", 0.05)
+    monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 3)], [row(id, 3) for id in range(400, 800)])
     beside, model = copy_of(table, spark), live_rows(table)
@@ -544,16 +545,16 @@ def test_segment_bytes_that_mean_nothing_are_refused(spark, tmp_path, text):
     [(1, 4, 1), (40, 4, 4), (50, 4, 8), (117, 2, 12), (120, 1, 12), (310, 4, 32), (330, 4, 33), (330, 5, 35)],
 )
 def test_S38b_a_few_segments_are_as_many_as_cores_can_share_evenly(megabytes, cores, expected):
-    piece = tiling.Piece.of_base((), TRUE, megabytes << 20, 10 << 20, cores)
+    piece = segments_module.Piece.of_base((), TRUE, megabytes << 20, 10 << 20, cores)
     assert (piece.files, piece.together) == (expected, 1)
-    large = tiling.Piece.of_base((), TRUE, megabytes << 30, 10 << 30, cores)
+    large = segments_module.Piece.of_base((), TRUE, megabytes << 30, 10 << 30, cores)
     assert (large.files, large.together) == (expected * 80, 80)
 
 
 def runs(dirty: set[int], sizes: Sequence[int]) -> list[list[int]]:
     plain = {"rows": 1, "tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1, "tiling": "t"}
     segments = [Batch(id=f"s{n}", bytes=size, **plain) for n, size in enumerate(sizes)]
-    return tiling._runs(Tiling(pending().definition, tuple(segments), ()), dirty, 100)
+    return segments_module._runs(Tiling(pending().definition, tuple(segments), ()), dirty, 100)
 
 
 @pytest.mark.parametrize(
@@ -604,6 +605,7 @@ def test_S38b_a_key_belongs_to_the_last_segment_that_begins_at_or_before_it(spar
 
 
 def new_definition():
-    from trinitymerge.definition import Field, TableDefinition
+    from trinitymerge.schema.definition import TableDefinition
+    from trinitymerge.schema.field import Field
 
     return TableDefinition.of([Field("id", "integer"), Field("k", "string")], ["id", "k"])

@@ -8,15 +8,16 @@ import pytest
 from helpers import assertRows
 from tables import fill, frame, live_rows, new_table
 
-from trinitymerge import reader, sending
-from trinitymerge.columns import BATCH
+from trinitymerge import reader
+from trinitymerge import reader as reader_module
 from trinitymerge.history import versions
-from trinitymerge.maintenance import archiving
-from trinitymerge.properties import FOLD_AFTER_BATCHES
+from trinitymerge.log.model import Batch
+from trinitymerge.maintenance import archives
 from trinitymerge.reader import BaseAndDeltas
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.filecolumns import version_of_batch
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES
+from trinitymerge.spark.system_columns import BATCH
+from trinitymerge.stores.base import Batches
+from trinitymerge.stores.column_mapping import version_of_batch
 
 BASE = [(i, 10, "a", False) for i in range(40)]
 LATER = [
@@ -55,17 +56,17 @@ class Settings:
 )
 def test_S13_as_many_rows_are_sent_as_the_smaller_memory_holds(settings, most):
     session = Settings(settings)
-    assert sending.may_be_sent(session, most)
-    assert not sending.may_be_sent(session, most + 1)
-    assert sending.may_be_sent(session, max(most // 2, 1_000_000), times=2)
-    assert not sending.may_be_sent(session, max(most // 2, 1_000_000) + 1, times=2)
+    assert reader_module.may_be_sent(session, most)
+    assert not reader_module.may_be_sent(session, most + 1)
+    assert reader_module.may_be_sent(session, max(most // 2, 1_000_000), times=2)
+    assert not reader_module.may_be_sent(session, max(most // 2, 1_000_000) + 1, times=2)
 
 
 def test_S13_this_session_tells_its_memory(spark, monkeypatch):
     """Two gigabytes and one machine, on Spark Connect, too."""
-    monkeypatch.setattr(sending, "FEW_ROWS", 0)
-    assert sending.may_be_sent(spark, 1_000_000)
-    assert not sending.may_be_sent(spark, 1_000_001)
+    monkeypatch.setattr(reader_module, "FEW_ROWS", 0)
+    assert reader_module.may_be_sent(spark, 1_000_000)
+    assert not reader_module.may_be_sent(spark, 1_000_001)
 
 
 @pytest.mark.parametrize("number", [2, 48, 49, 300])
@@ -79,7 +80,7 @@ def test_S6_a_row_has_the_version_of_its_batch_however_many_there_are(spark, num
 
 
 def shuffled(monkeypatch):
-    for module in (reader, versions, archiving):
+    for module in (reader, versions, archives):
         monkeypatch.setattr(module, "may_be_sent", lambda spark, rows, times=1: False)
 
 

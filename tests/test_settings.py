@@ -21,10 +21,10 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from tables import frame, new_table
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.expressions import column
 from trinitymerge.reader import resolve
-from trinitymerge.sessions import is_connect
-from trinitymerge.settings import LITERAL_NAMES, held
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import column
+from trinitymerge.spark.session import is_connect
 
 
 @contextmanager
@@ -306,7 +306,7 @@ def test_S13_batches_with_timestamps_of_both_forms_are_one_table(spark, tmp_path
     schema = "k INT, t TIMESTAMP_LTZ, n INT"
     table = new_table(spark, tmp_path, schema, primaryKey=["t", "k"], watermarkKey="n")
     with monkeypatch.context() as older:
-        older.setattr("trinitymerge.storage.managed.write", as_before)
+        older.setattr("trinitymerge.stores.managed.write", as_before)
         table.upsert(frame(spark, schema, *[(k, T + k * MICRO, 0) for k in range(6)])).execute()
     table.upsert(frame(spark, schema, (1, T + MICRO, 1))).execute()
     merge = table.merge(frame(spark, "k INT, t TIMESTAMP_LTZ", (1, T + MICRO), (2, T + 2 * MICRO)))

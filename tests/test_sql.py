@@ -18,10 +18,10 @@ from trinitymerge import (
     TrinityTable,
     sql,
 )
-from trinitymerge.maintenance.altering import AlterResult
-from trinitymerge.statements.naming import Names
-from trinitymerge.statements.reading import statement_of
-from trinitymerge.statements.running import merge_of
+from trinitymerge.maintenance.alter import AlterResult
+from trinitymerge.sql.api import merge_of
+from trinitymerge.sql.parser import statement_of
+from trinitymerge.sql.tables import Names
 
 pytest.importorskip("sqlglot")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import trinitymerge
-from trinitymerge.sqltext import as_sql
+from trinitymerge.spark.sql_text import as_sql
 
 PREAMBLE = """
-from trinitymerge.definition import Field
-from trinitymerge.expressions import all_of, any_of, case, not_, opaque, over, quote
-from trinitymerge.assignment import stored
-from trinitymerge.sqltext import as_sql
-from trinitymerge.merge.analysis.values import Given
+from trinitymerge.schema.definition import Field
+from trinitymerge.spark.expressions import all_of, any_of, case, not_, opaque, over, quote
+from trinitymerge.spark.casts import stored
+from trinitymerge.spark.sql_text import as_sql
+from trinitymerge.merge.analysis.row_kinds import Given
 from trinitymerge.merge.compile.program import by_slot
 from trinitymerge.merge.compile.steps import Select
 

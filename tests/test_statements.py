@@ -13,8 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trinitymerge import InvalidMergeError, MissingPackageError, SqlError
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.merge.clauses import (
+from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
     Delete,
@@ -24,19 +23,13 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
-from trinitymerge.statements.forms import (
-    AlterCall,
-    AlterTable,
-    Column,
-    DeleteFrom,
-    Describe,
-    Reference,
-    UpdateTable,
-)
-from trinitymerge.statements.reading import statement_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.sql.parser import statement_of
+from trinitymerge.sql.statements import AlterCall, AlterTable, Column, DeleteFrom, Describe, Reference, UpdateTable
 from trinitymerge.testing import Expr
 from trinitymerge.testing.clause_strategies import Columns, clause_lists
-from trinitymerge.testing.expressions import literal
+from trinitymerge.testing.model.expressions import literal
 
 sqlglot = pytest.importorskip("sqlglot")
 

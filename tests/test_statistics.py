@@ -10,9 +10,10 @@ from helpers import assertRows
 from tables import directory_of, frame, new_table
 
 from trinitymerge import TrinityTable
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.statistics import encoded, in_order, is_at_least, is_below
-from trinitymerge.storage.envelope import seal, unseal
+from trinitymerge.log.files import seal, unseal
+from trinitymerge.rows.watermarks import encoded, in_order, is_at_least, is_below
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 BASE, LATE = dt.datetime(2024, 3, 10, 3, 15), dt.datetime(2024, 3, 10, 2, 30)
 """In Los Angeles there was no 02:30 that day: as moments the two are in the wrong order."""

@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import functions as F
 from tables import fill, frame, new_table
 
-from trinitymerge import TrinityTable, columns
-from trinitymerge.expressions import quote
-from trinitymerge.merge.analysis.names import column_text
-from trinitymerge.merge.compile.firing import FIRE
+from trinitymerge import TrinityTable
+from trinitymerge.merge.compile.fire import FIRE
+from trinitymerge.merge.compile.lookup import columns_of_probe, probe
 from trinitymerge.merge.compile.pipeline import SETTLING, WRITING, on_entry
-from trinitymerge.merge.compile.probing import columns_of_probe, probe
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
-from trinitymerge.merge.paths.base import Merge
-from trinitymerge.merge.paths.choice import PATHS
-from trinitymerge.sqltext import Sql
+from trinitymerge.merge.compile.strategies import PATHS, Merge
+from trinitymerge.merge.model.names import column_text
+from trinitymerge.spark import system_columns
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.sql_text import Sql
 
 SOURCE = "id INT, ts INT, v STRING, n STRING, deleted BOOLEAN"
 
@@ -119,9 +119,16 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
                     f"{where} does not have what is said to be present"
                 )
             checked += 1
-        own = [columns.CLAUSE, columns.STANDS_FOR, columns.ACTION, columns.MISFIT, columns.EFFECT, columns.KEEP]
+        own = [
+            system_columns.CLAUSE,
+            system_columns.STANDS_FOR,
+            system_columns.ACTION,
+            system_columns.MISFIT,
+            system_columns.EFFECT,
+            system_columns.KEEP,
+        ]
         promised = [*(f.name for f in program.definition.stored_fields), *own]
-        assert sorted(n for n in rows.columns if n != columns.SLOT) == sorted(promised)
+        assert sorted(n for n in rows.columns if n != system_columns.SLOT) == sorted(promised)
     assert checked >= len(ALL)
 
 

@@ -14,14 +14,13 @@ import pytest
 from contract import CHECKS, checks_of, definition
 
 from trinitymerge import TrinityTable, table
-from trinitymerge.columns import VERSION
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
-from trinitymerge.sqltext import Sql
-from trinitymerge.storage.backend import Backend, Batches, Maintained, TimeTravel
-from trinitymerge.storage.entries import Batch, Commit, Snapshot
-from trinitymerge.storage.managed import ManagedBackend
-from trinitymerge.storage.past import require_files
-from trinitymerge.storage.publish import VersionTaken
+from trinitymerge.log.commit import VersionTaken
+from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import VERSION
+from trinitymerge.stores.base import Backend, Batches, Maintained, TimeTravel, require_files
+from trinitymerge.stores.managed import ManagedBackend
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
 

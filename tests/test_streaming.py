@@ -20,10 +20,10 @@ from pyspark.errors import StreamingQueryException
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
-from trinitymerge.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES
-from trinitymerge.sessions import is_connect
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Snapshot
+from trinitymerge.log.model import Snapshot
+from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES
+from trinitymerge.spark.session import is_connect
+from trinitymerge.stores.base import Batches
 
 FILES = 6
 
@@ -197,7 +197,7 @@ def test_S36a_a_micro_batch_with_a_smaller_number_is_refused_and_an_equal_one_is
 
 def test_S36a_another_query_under_the_same_name_is_refused_at_any_number(spark, tmp_path, monkeypatch):
     table, ids = new_table(spark, tmp_path, "id INT, n INT"), iter(["one", None, "one", "two", "two", "two"])
-    monkeypatch.setattr("trinitymerge.maintenance.streaming.streaming_query_id", lambda spark: next(ids))
+    monkeypatch.setattr("trinitymerge.feeds.streaming.streaming_query_id", lambda spark: next(ids))
     write = table.foreachBatch(lambda table, batch: table.upsert(batch), "feed")
     row = frame(spark, "id INT, n INT", (1, 1))
     for earlier in (2, 3, 4):  # where Spark does not tell, the number alone decides, and the id stays known

@@ -53,7 +53,7 @@ def table(spark, tmp_path, monkeypatch):
     """A table with a commit at each of the moments: versions 0 to 2."""
     made = None
     for moment in MOMENTS:
-        for module in ("trinitymerge.storage.entries", "trinitymerge.storage.managed"):
+        for module in ("trinitymerge.log.model", "trinitymerge.stores.managed"):
             monkeypatch.setattr(f"{module}.now_ms", functools.partial(milliseconds, moment))
         if made is None:
             made = new_table(spark, tmp_path, "id INT")

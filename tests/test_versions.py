@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tables import new_table
 
 from trinitymerge import TrinityTable
-from trinitymerge.expressions import physical_schema
-from trinitymerge.merge.clauses import Clause
-from trinitymerge.testing.expressions import Expr
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.spark.expressions import physical_schema
+from trinitymerge.testing.model.expressions import Expr
 
 APART = 1000
 """Between the keys of two scenarios that share a table."""

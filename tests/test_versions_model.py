@@ -8,11 +8,12 @@ from history_steps import NO_WATERMARK, ONE, TWO, Changes, Commit, DeleteWhere, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing import ModelTable
+from trinitymerge.testing.model.values import order_key
 from trinitymerge.testing.strategies import table_batches, table_definitions
-from trinitymerge.testing.values import order_key
 
 
 def run(scenario):

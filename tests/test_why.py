@@ -18,9 +18,9 @@ from trinitymerge import (
     TableNotFoundError,
     TrinityTable,
 )
-from trinitymerge.maintenance.folding import fold
-from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.values import order_keys
+from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.testing.model.rows import RowRules
+from trinitymerge.testing.model.values import order_keys
 
 LARGEST, TOMBSTONE = "current: the largest watermark", "deleted: a tombstone with the largest watermark"
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, new_table
 
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
-from trinitymerge.merge.paths.choice import BLIND, FULL, KEYED
-from trinitymerge.storage import faults
-from trinitymerge.storage.publish import VersionTaken
+from trinitymerge.fs import faults
+from trinitymerge.log.commit import VersionTaken
+from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
 
 EVERY_PATH = [BLIND, KEYED, FULL]
 

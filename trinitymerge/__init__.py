@@ -10,8 +10,6 @@ Importing the package does not import Spark; asking for a name that needs it doe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trinitymerge.constraints import Check
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import (
     AmbiguousMergeError,
     ConcurrentCommitError,
@@ -36,12 +34,15 @@ from trinitymerge.errors import (
     UnfinishedMergeError,
     UnsupportedStorageError,
 )
-from trinitymerge.merge.result import MergeResult
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.schema.constraints import Check
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 if TYPE_CHECKING:
     from trinitymerge.merge.builder import MergeBuilder
-    from trinitymerge.merge.run.plan import MergePlan
-    from trinitymerge.statements.running import sql
+    from trinitymerge.merge.execute.plan import MergePlan
+    from trinitymerge.sql.api import sql
     from trinitymerge.table import TrinityTable
 
 __version__ = "0.1.0.dev0"
@@ -81,9 +82,9 @@ __all__ = [
 
 _NEED_SPARK = {
     "MergeBuilder": "trinitymerge.merge.builder",
-    "MergePlan": "trinitymerge.merge.run.plan",
+    "MergePlan": "trinitymerge.merge.execute.plan",
     "TrinityTable": "trinitymerge.table",
-    "sql": "trinitymerge.statements.running",
+    "sql": "trinitymerge.sql.api",
 }
 
 if not TYPE_CHECKING:  # to a type checker every name would exist

@@ -1,8 +1,4 @@
-"""External tables: rows that this library did not write, read by its rules (S15, S16).
-
-Owns: :class:`ExternalTable`, what such a table can be made of, and the refusal of all that it cannot do, in one place for every
-call. How rows are resolved stands in :mod:`trinitymerge.reader`.
-"""
+"""`ExternalTable`: rows of other writers, read by the same rules (S16)."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from trinitymerge.definition import Field, TableDefinition
+from trinitymerge._arguments import keys_in_words
 from trinitymerge.errors import (
     InvalidDefinitionError,
     InvalidMergeError,
@@ -27,11 +23,11 @@ from trinitymerge.errors import (
     is_foreign_frame,
     kind_of,
 )
-from trinitymerge.jvm import session_key
-from trinitymerge.opening import keys_in_words
 from trinitymerge.reader import freshest_of_foreign, resolve
-from trinitymerge.sessions import analysed, is_dataframe
-from trinitymerge.spark_errors import is_sparks, quiet, spark_text
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.errors import is_sparks, quiet, spark_text
+from trinitymerge.spark.session import analysed, is_dataframe, session_key
 
 WRITES = frozenset(
     [

@@ -1,22 +1,23 @@
-"""Merge-on-read: from row versions to live rows (S13-S15).
-
-Owns: :func:`resolve` for any DataFrame (what is particular to rows of others stands in :mod:`trinitymerge.foreign`), and the
-plans that resolve the batches of a table. Knows of a table only its definition and its batches' statistics; how batches are
-stored is the backend's business. Everything here is lazy, but for :func:`near`, which reads what is kept of batches' keys.
-"""
+"""Merge-on-read: from row versions to live rows (S13-S15)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trinitymerge import foreign
-from trinitymerge.columns import ALL_COLUMNS, KEY_TO_FIND, MARK_KEY, MARK_VERSION, MARK_WATERMARK, RANK, VERSION
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.expressions import (
+from trinitymerge.log.model import Batch
+from trinitymerge.rows import tie_breaking
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.keys import may_be_same_key, same_key
+from trinitymerge.rows.watermarks import is_at_least
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
     all_of,
@@ -30,14 +31,48 @@ from trinitymerge.expressions import (
     quote,
     same,
 )
-from trinitymerge.keyjoin import may_be_same_key, same_key
-from trinitymerge.keyrange import KeyRange
-from trinitymerge.sending import may_be_sent
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.sqltext import Sql
-from trinitymerge.statistics import is_at_least
-from trinitymerge.storage.backend import Backend, Batches
-from trinitymerge.storage.entries import Batch
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    ALL_COLUMNS,
+    KEY_TO_FIND,
+    MARK_KEY,
+    MARK_VERSION,
+    MARK_WATERMARK,
+    RANK,
+    VERSION,
+)
+from trinitymerge.stores.base import Backend, Batches
+
+FEW_ROWS = 1_000_000
+"""As many are sent whatever memory there is."""
+
+ROWS_PER_GIGABYTE = 500_000
+"""More are sent for each gigabyte. Twice as many fit; but then little is left for anything else, and shuffling is as fast."""
+
+MOST_ROWS = 4_000_000
+"""What tasks give back to the driver is limited as well, to a gigabyte (``spark.driver.maxResultSize``)."""
+
+_MEMORY = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
+_BYTES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}  # a number alone is in megabytes
+
+
+def may_be_sent(spark: SparkSession, rows: int, times: int = 1) -> bool:
+    """True if so many keys with their watermarks may be sent, as many times as is said."""
+    return rows <= FEW_ROWS or rows * times <= min(MOST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark)))
+
+
+def _gigabytes(spark: SparkSession) -> float:
+    """The memory of the driver, or of an executor if that is less. Where Spark does not tell, its default."""
+    of_driver, of_executor = (_memory(spark, f"spark.{who}.memory") for who in ("driver", "executor"))
+    master = str(spark.conf.get("spark.master", ""))
+    in_driver = master.startswith("local") and not master.startswith("local-cluster")
+    return (of_driver if in_driver else min(of_driver, of_executor)) / 2**30
+
+
+def _memory(spark: SparkSession, setting: str) -> int:
+    found = _MEMORY.fullmatch(str(spark.conf.get(setting, "1g")).strip())
+    return int(found[1]) * _BYTES[found[2].lower()] if found else 2**30
+
 
 ASKED_BATCHES = 512
 """Of more batches than these, the ranges of keys are not read: each is a file."""
@@ -85,9 +120,9 @@ def resolve(
 
 def freshest_of_foreign(df: DataFrame, definition: TableDefinition) -> DataFrame:
     """The latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
-    order = [*_freshest_first(definition), *foreign.ties(df, definition)]
+    order = [*_freshest_first(definition), *tie_breaking.ties(df, definition)]
     with held(df.sparkSession, LITERAL_NAMES):
-        return _first_per_key(foreign.with_keys(df, definition), definition, order)
+        return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
 
 
 def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
@@ -161,7 +196,7 @@ def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
         return rows.drop(VERSION)
     order = [*_freshest_first(definition), f"{VERSION} DESC"]
     if any(b.foreign and not b.unique_keys for b in batches.batches):
-        order += foreign.ties(rows.drop(VERSION), definition)
+        order += tie_breaking.ties(rows.drop(VERSION), definition)
     return _first_per_key(rows, definition, order).drop(VERSION)
 
 

@@ -16,7 +16,7 @@ from benchmarks.sections.shared import ICEBERG, OURS, answer_of, measure, point,
 from benchmarks.workbench import Properties, Workbench
 from trinitymerge import TrinityTable
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.properties import check_properties
+from trinitymerge.schema.properties import check_properties
 
 _PENDING = 5
 

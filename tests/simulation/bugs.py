@@ -19,12 +19,12 @@ from simulation.processes import Machine
 from simulation.scenarios import SMALL
 from simulation.states import Scenario
 from simulation.table import SimulatedTable
-from trinitymerge.maintenance import compaction, purge, retention
-from trinitymerge.merge.run import conflicts
-from trinitymerge.storage import publish
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.managed import ManagedBackend
-from trinitymerge.storage.publish import Holds, NotDelivered, NothingLanded, OnlyAppends, SamePurges, VersionTaken
+from trinitymerge.log import commit as commit_module
+from trinitymerge.log.commit import Holds, NotDelivered, NothingLanded, OnlyAppends, SamePurges, VersionTaken
+from trinitymerge.log.log import CommitLog
+from trinitymerge.maintenance import compaction, purge, vacuum
+from trinitymerge.merge.execute import conflicts
+from trinitymerge.stores.managed import ManagedBackend
 
 
 @attrs.frozen(eq=False)
@@ -120,18 +120,18 @@ def _marked_afterwards(table: Any, merging: Any, options: Any, snapshot: Any) ->
     if options.transaction is None:
         return after
     mark = table.snapshot().next_commit("MARK", transaction=options.transaction)
-    return publish.publish(table, mark, table.snapshot(), ())
+    return commit_module.publish(table, mark, table.snapshot(), ())
 
 
 def _asks_once(history: Any, commit: Any, base: Any, requirements: Any, remade: Any = None) -> Any:
     try:
         return history.commit(commit, base)
     except VersionTaken:
-        landed = publish.Landed.after(history, base)
+        landed = commit_module.Landed.after(history, base)
         for requirement in requirements:
             why = requirement.violation(landed)
             if why is not None:
-                raise publish.ConcurrentCommitError(why, requirement=requirement) from None
+                raise commit_module.ConcurrentCommitError(why, requirement=requirement) from None
     base = landed.now
     while True:
         try:
@@ -186,12 +186,12 @@ BUGS = (
     Bug(
         "a vacuum takes what an older version within its retention needs",
         "past version",
-        ((retention, "_needed", lambda backend, first, latest: {b.id for b in latest.batches}),),
+        ((vacuum, "_needed", lambda backend, first, latest: {b.id for b in latest.batches}),),
     ),
     Bug(
         "a vacuum removes without having said what",
         "a restore beside a vacuum",
-        ((retention, "_announce", lambda backend, ids: ids - backend.snapshot().in_use),),
+        ((vacuum, "_announce", lambda backend, ids: ids - backend.snapshot().in_use),),
     ),
     Bug(
         "a purge removes without having said what",

@@ -1,4 +1,4 @@
-"""A simulated disk that keeps the contract of ``storage/files.py``, and no more.
+"""A simulated disk that keeps the contract of ``fs/base.py``, and no more.
 
 Owns: :class:`Disk`, immutable: what every process sees, and what a power cut would leave. What is not synced is there after a
 cut, or is not, or is there in part, path by path. :class:`Profile` says which storage it is.
@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.storage.files import FileInfo
+from trinitymerge.fs.base import FileInfo
 
 DIRECTORY = None
 """The content of a directory."""

@@ -22,7 +22,7 @@ from unittest import mock
 import attrs
 
 from simulation.disk import Call, Failure, parent
-from trinitymerge.storage.files import FileSystem, Infos
+from trinitymerge.fs.base import FileSystem, Infos
 
 
 class Suspended(BaseException):

@@ -14,16 +14,17 @@ import attrs
 from simulation.processes import Machine, Process
 from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
-from trinitymerge.maintenance import altering, automatic, compaction, folding, purge, retention
-from trinitymerge.merge.paths.base import Reads
-from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run.attempt import already_done
-from trinitymerge.merge.run.conflicts import Dependence, requirements
-from trinitymerge.merge.run.plan import Options
-from trinitymerge.storage.attempts import Attempts
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import Snapshot
-from trinitymerge.storage.publish import OutcomeUnknown, publish
+from trinitymerge.log.commit import Attempts, OutcomeUnknown, publish
+from trinitymerge.log.model import Snapshot
+from trinitymerge.maintenance import alter as alter_module
+from trinitymerge.maintenance import auto, compaction, minor_compaction, purge
+from trinitymerge.maintenance import vacuum as vacuum_module
+from trinitymerge.merge.compile.strategies import Reads
+from trinitymerge.merge.execute.conflicts import Dependence, requirements
+from trinitymerge.merge.execute.executor import already_done
+from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.stores.base import Batches
 
 Rows = Mapping[int, Row]
 """By key, the freshest row of each, tombstones included."""
@@ -92,7 +93,7 @@ class Merged:
 
 
 def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int] | None) -> Merged:
-    """What ``merge/run/attempt.py`` does around the rows."""
+    """What ``merge/execute/executor.py`` does around the rows."""
     options, attempts = Options(transaction=transaction), Attempts()
     while True:
         snapshot = options.before_attempt(table)
@@ -108,7 +109,7 @@ def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int]
             continue
         if after is None:
             return Merged(snapshot.version, "nothing to write")
-        automatic.looked_after(table, MergeResult(version=after.version), after)
+        auto.looked_after(table, MergeResult(version=after.version), after)
         return Merged(after.version)
 
 
@@ -223,7 +224,7 @@ def fold(name: str, base_too: bool = False) -> Acting:
         snapshot = table.snapshot()
         now = Batches.of(snapshot)
         batches = now.batches if base_too and len(now.base) <= 1 else now.pending
-        return folding.fold(table, snapshot, batches) if len(batches) > 1 else None
+        return minor_compaction.fold(table, snapshot, batches) if len(batches) > 1 else None
 
     return _maintenance(name, "folds", work)
 
@@ -235,12 +236,12 @@ def compact(name: str, full: bool = False) -> Acting:
 
 def vacuum(name: str, hours: float = 1.0) -> Acting:
     """A process that vacuums."""
-    return _maintenance(name, "vacuums", lambda table: retention.vacuum(table, hours, dry_run=False), lists=True)
+    return _maintenance(name, "vacuums", lambda table: vacuum_module.vacuum(table, hours, dry_run=False), lists=True)
 
 
 def restore(name: str, version: int) -> Acting:
     """A process that goes back to a version."""
-    return _maintenance(name, f"restores version {version}", lambda table: retention.restore(table, version))
+    return _maintenance(name, f"restores version {version}", lambda table: vacuum_module.restore(table, version))
 
 
 def erase(name: str, *keys: int) -> Acting:
@@ -258,7 +259,7 @@ def erase(name: str, *keys: int) -> Acting:
 def alter(name: str) -> Acting:
     """A process that alters the table."""
     return _maintenance(
-        name, "alters", lambda table: altering.TableAlteration(table).setProperty("team", name).execute()
+        name, "alters", lambda table: alter_module.TableAlteration(table).setProperty("team", name).execute()
     )
 
 

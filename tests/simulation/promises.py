@@ -25,9 +25,9 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TrinityMergeError,
 )
-from trinitymerge.storage.backend import Batches
-from trinitymerge.storage.entries import COMPACT, PURGE, RESTORE, REWRITES, Commit, Snapshot
-from trinitymerge.storage.publish import OutcomeUnknown
+from trinitymerge.log.commit import OutcomeUnknown
+from trinitymerge.log.model import COMPACT, PURGE, RESTORE, REWRITES, Commit, Snapshot
+from trinitymerge.stores.base import Batches
 
 
 class Broken(AssertionError):  # noqa: N818 - a finding

@@ -18,24 +18,23 @@ from unittest import mock
 import attrs
 
 from simulation.processes import Machine, machine_here, same_every_time
-from trinitymerge import keyrange
-from trinitymerge.definition import Field, TableDefinition
 from trinitymerge.errors import CorruptTableError
-from trinitymerge.expressions import TRUE
-from trinitymerge.keyrange import KeyRange
-from trinitymerge.maintenance import archiving, compaction, folding, purge, tiling
-from trinitymerge.maintenance.archiving import NOTHING, Archived
-from trinitymerge.maintenance.rewriting import Forget, Rewritten
-from trinitymerge.merge.run import conflicts
-from trinitymerge.sqltext import Sql
-from trinitymerge.staging import batch_of
-from trinitymerge.storage import managed
-from trinitymerge.storage.backend import Batches, Staged
-from trinitymerge.storage.entries import Batch, Snapshot
-from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.log import CommitLog
-from trinitymerge.storage.managed import ManagedBackend
-from trinitymerge.storage.ranges import KeptRanges
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Batch, Purged, Snapshot
+from trinitymerge.maintenance import archives, compaction, minor_compaction, purge, segments
+from trinitymerge.maintenance.archives import NOTHING, Archived
+from trinitymerge.maintenance.rewrite import Forget, Rewritten
+from trinitymerge.merge.execute import conflicts
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import TRUE
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.stores import managed
+from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.managed import KeptRanges, ManagedBackend
+from trinitymerge.stores.staging import batch_of
 
 PATH = "sim:/table"
 FIELDS = [Field("id", "long"), Field("ts", "long"), Field("v", "long")]
@@ -169,8 +168,8 @@ def _observed(rows: Sequence[Row]) -> dict[str, Any]:
         "since": min((r.since for r in dead if r.since is not None), default=None),
         "watermark_min_0": min(at, default=None),
         "watermark_max_0": max(at, default=None),
-        keyrange._name("min", 0): min((r.key for r in rows), default=None),
-        keyrange._name("max", 0): max((r.key for r in rows), default=None),
+        key_ranges._name("min", 0): min((r.key for r in rows), default=None),
+        key_ranges._name("max", 0): max((r.key for r in rows), default=None),
     }
 
 
@@ -233,7 +232,7 @@ class _Gathering:
         return _observed(rows)
 
 
-def _changed(table: SimulatedTable, batches: Batches, tiled: tiling.Tiling) -> Mapping[int, int]:
+def _changed(table: SimulatedTable, batches: Batches, tiled: segments.Tiling) -> Mapping[int, int]:
     counts: dict[int, int] = {}
     firsts = [first[0] for first in tiled.firsts]
     for stored in table.scan(Batches(batches.definition, batches.pending)):
@@ -275,24 +274,26 @@ def _beside_fold(
     own = snapshot.definition
     if not own.history:
         return NOTHING
-    earlier = snapshot.archives(archiving.LOOSE)
+    earlier = snapshot.archives(archives.LOOSE)
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
     version = max(b.version for b in replaces if b.version is not None)
     closed = _closed(table, own, (*replaces, *earlier))
     return attrs.evolve(
-        _archived(table, own, closed, archiving.LOOSE, version, staged), replaced=frozenset(b.id for b in earlier)
+        _archived(table, own, closed, archives.LOOSE, version, staged), replaced=frozenset(b.id for b in earlier)
     )
 
 
-def _beside_compaction(table: SimulatedTable, snapshot: Snapshot, work: tiling.Work, staged: list[Staged]) -> Archived:
+def _beside_compaction(
+    table: SimulatedTable, snapshot: Snapshot, work: segments.Work, staged: list[Staged]
+) -> Archived:
     """What ``archiving.beside_compaction`` does where all is written anew: every version that has ended is settled."""
     own = snapshot.definition
     if not own.history:
         return NOTHING
-    earlier = (*snapshot.archives(archiving.LOOSE), *snapshot.archives(archiving.SETTLED))
+    earlier = (*snapshot.archives(archives.LOOSE), *snapshot.archives(archives.SETTLED))
     closed = _closed(table, own, (*snapshot.current, *earlier))
-    archived = _archived(table, own, closed, archiving.SETTLED, snapshot.version, staged)
+    archived = _archived(table, own, closed, archives.SETTLED, snapshot.version, staged)
     return attrs.evolve(archived, replaced=frozenset(b.id for b in earlier))
 
 
@@ -340,13 +341,13 @@ def _write(rows: Rows, file_format: str, path: str) -> None:
 _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (managed, "as_stored", lambda rows, fields: rows),
     (managed, "write", _write),
-    (folding, "rewrite", _rewrite),
-    (folding, "beside_fold", _beside_fold),
+    (minor_compaction, "rewrite", _rewrite),
+    (minor_compaction, "beside_fold", _beside_fold),
     (compaction, "rewrite", _rewrite),
-    (tiling, "Gathering", _Gathering),
+    (segments, "Gathering", _Gathering),
     (compaction, "beside_compaction", _beside_compaction),
     (compaction, "_why_not", _why_not),
-    (tiling, "_changed", _changed),
+    (segments, "_changed", _changed),
     (conflicts.Dependence, "_meets", _meets),
     (purge._Purge, "holding", _holding),
     (purge._Purge, "_without_keys", _without_keys),

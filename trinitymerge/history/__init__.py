@@ -1,1 +1,1 @@
-"""Looking back: what a table's past versions tell, from the batches and the log alone (S41, S42)."""
+"""Looking back: versions of rows, changes between commits, why a row won."""

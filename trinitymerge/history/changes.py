@@ -1,38 +1,25 @@
-"""What happened to a table's rows between two of its versions (S41).
-
-Owns: which keys can have changed, both states of these keys in one pass over the batches, and what is said of a change. Nothing
-is recorded for it: batches and log are all it takes. Everything here is lazy but for the log, and for asking which files are there.
-
-One pass: each batch is scanned once, though it may be part of both versions, and a single shuffle by key finds the latest row of
-either. Batches that both versions have are read for the keys that can have changed only, if these are few enough to be sent to
-whoever scans.
-"""
+"""What changed between two versions of a table (S41)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from trinitymerge import foreign
-from trinitymerge.columns import (
-    CHANGE,
-    IN_AFTER,
-    IN_BEFORE,
-    KEY_TO_COMPARE,
-    KEY_TO_FIND,
-    LATEST_AFTER,
-    LATEST_BEFORE,
-    MADE_BY,
-    PRECEDENCE,
-    STORED_ROW,
-    VERSION,
-)
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.evolving import for_reading
-from trinitymerge.expressions import (
+from trinitymerge import reader
+from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.log.model import RESTORE, REWRITES, Batch, Commit, Snapshot
+from trinitymerge.reader import keys_to_find
+from trinitymerge.rows import tie_breaking
+from trinitymerge.rows.keys import may_be_same_key
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import for_reading
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
     all_of,
@@ -46,15 +33,189 @@ from trinitymerge.expressions import (
     same,
     text_literal,
 )
-from trinitymerge.history.span import Span, near, total_rows, touched
-from trinitymerge.history.values import equatable, field_of, meaning, require_free, watermark, whole_number
-from trinitymerge.keyjoin import may_be_same_key
-from trinitymerge.reader import keys_to_find
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.sqltext import Sql
-from trinitymerge.storage.backend import Batches, TimeTravel
-from trinitymerge.storage.entries import Batch
-from trinitymerge.storage.past import require_files
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    CHANGE,
+    IN_AFTER,
+    IN_BEFORE,
+    KEY_TO_COMPARE,
+    KEY_TO_FIND,
+    LATEST_AFTER,
+    LATEST_BEFORE,
+    MADE_BY,
+    PRECEDENCE,
+    STORED_ROW,
+    VERSION,
+)
+from trinitymerge.stores.base import Batches, TimeTravel, require_files
+
+# Versions -------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Span:
+    """Two versions of a table, and what was committed between them.
+
+    Attributes:
+        before: the earlier one.
+        after: the later one.
+        commits: those after the earlier one, up to the later one.
+    """
+
+    before: Snapshot
+    after: Snapshot
+    commits: tuple[Commit, ...]
+
+    @property
+    def changing(self) -> tuple[Commit, ...]:
+        """The commits that can have changed what readers see: neither compactions nor folds, nor markers of transactions."""
+        return tuple(c for c in self.commits if c.operation not in REWRITES and (c.added or c.removed))
+
+    @property
+    def steps(self) -> list[Span]:
+        """One span for each commit of :attr:`changing`, with the state right before it."""
+        found, snapshot, changing = [], self.before, {c.version for c in self.changing}
+        for commit in self.commits:
+            following = snapshot.apply(commit)
+            if commit.version in changing:
+                found.append(Span(snapshot, following, (commit,)))
+            snapshot = following
+        return found
+
+    @property
+    def unshared(self) -> tuple[Batch, ...]:
+        """The batches that only one of the two versions has. Keys of others alone have the same rows in both."""
+        here, there = ({b.id for b in s.current} for s in (self.before, self.after))
+        return tuple(b for s in (self.before, self.after) for b in s.current if (b.id in here) != (b.id in there))
+
+    @property
+    def appended(self) -> tuple[Batch, ...] | None:
+        """The batches that were appended between, rewritten since or not; None if a commit did more than append.
+
+        Compactions and folds aside, nothing but an append changes a table, and it changes no keys but its own.
+        """
+        if any(c.removed for c in self.changing):
+            return None
+        return tuple(attrs.evolve(b, version=c.version) for c in self.changing for b in c.added)
+
+    @property
+    def restored_at(self) -> int | None:
+        """The last restore, which made rows hold that are older than both versions; or what a copy begins with, likewise."""
+        return max((c.version for c in self.changing if c.operation == RESTORE or c.begins is not None), default=None)
+
+    @property
+    def told(self) -> dict[int, int | None]:
+        """For each version that newer rows of the later one count as: the newest commit that can have written them.
+
+        Rows that a compaction or fold has written count as a version that may have added none.
+        """
+        versions = {b.version for b in self.after.current if b.version is not None and b.version > self.before.version}
+        made, otherwise = [c.version for c in self.changing], self.restored_at
+        return {v: max((m for m in made if m <= v), default=otherwise) for v in sorted(versions)}
+
+
+# Keys that can have changed -------------------------------------------------------------------------------------------
+
+
+def touched(store: TimeTravel, span: Span) -> tuple[Batch, ...]:
+    """Batches whose keys are all that can differ between two versions, as few rows of them as there are."""
+    unshared, appended = span.unshared, span.appended
+    if appended is None or total_rows(appended) >= total_rows(unshared):
+        return unshared
+    known = {b.id for s in (span.before, span.after) for b in s.current}
+    rewritten_since = [b for b in appended if b.id not in known]
+    return unshared if store.missing(rewritten_since) else appended
+
+
+def total_rows(batches: Iterable[Batch]) -> int:
+    """How many rows some batches hold."""
+    return sum(b.rows for b in batches)
+
+
+def near(
+    store: TimeTravel, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
+) -> tuple[Batch, ...]:
+    """Those batches that may hold a key of the sought ones, by the ranges kept beside their files."""
+    if len(sought) > reader.ASKED_BATCHES:
+        return tuple(batches)
+    return reader.near(store, definition, batches, [store.range_of(b) for b in sought])
+
+
+def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
+    """Checks that no column of a table is called as one that a call adds.
+
+    Raises:
+        InvalidDefinitionError: naming the first that is.
+    """
+    taken = [n for n in definition.names if n.lower() in added]
+    if taken:
+        raise InvalidDefinitionError(
+            f"The table has a column '{taken[0]}', and {call} adds one of that name (it adds {', '.join(added)}). Call the "
+            "table's column something else.",
+            column=taken[0],
+        )
+
+
+def field_of(row: Sql, name: str) -> Sql:
+    """A field of a struct."""
+    return Sql(f"{row}.{quote(name)}")
+
+
+def whole_number(value: int | None) -> Sql:
+    """A number as a ``BIGINT``, or null."""
+    return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
+
+
+def meaning(meanings: Mapping[int, int | None], value: Sql) -> Sql:
+    """What a number stands for, as SQL; null if nothing."""
+    pairs = ", ".join(f"{whole_number(k)}, {whole_number(v)}" for k, v in meanings.items())
+    return Sql(f"try_element_at(map({pairs}), {value})") if pairs else whole_number(None)
+
+
+def moment(milliseconds: Sql) -> Sql:
+    """A time of the log as a timestamp."""
+    return Sql(f"timestamp_millis({milliseconds})")
+
+
+def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
+    """The declared watermark of a row: the column itself, or a struct of several; a null number if none is declared.
+
+    Args:
+        definition: of the table.
+        row: a struct of its columns, as SQL; None where they are columns themselves.
+    """
+    names = definition.watermarkKey
+    values = [quote(n) if row is None else field_of(row, n) for n in names]
+    if len(names) < 2:
+        return values[0] if names else whole_number(None)
+    struct = Sql(f"struct({', '.join(f'{v} AS {quote(n)}' for n, v in zip(names, values, strict=True))})")
+    return struct if row is None else case([(is_not_null(row), struct)])
+
+
+def equatable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
+    """The value as something Spark can compare, and that is equal where it is: maps by their entries, variants by their text."""
+    if _is_plain(kind):
+        return value
+    each = Sql(f"x{depth}")
+    if isinstance(kind, StructType):
+        fields = (f"{equatable(field_of(value, f.name), f.dataType, depth)} AS {quote(f.name)}" for f in kind.fields)
+        return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
+    if isinstance(kind, ArrayType):
+        return Sql(f"transform({value}, {each} -> {equatable(each, kind.elementType, depth + 1)})")
+    if isinstance(kind, MapType):
+        value_of = equatable(field_of(each, "value"), kind.valueType, depth + 1)
+        entry = f"named_struct('k', {field_of(each, 'key')}, 'v', {value_of})"
+        return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
+    return Sql(f"to_json(named_struct('v', {value}))")
+
+
+def _is_plain(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_is_plain(f.dataType) for f in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _is_plain(kind.elementType)
+    return not isinstance(kind, MapType) and kind.typeName() != "variant"
+
 
 SHOWN = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"
 """What is shown beside the user's columns; all but the last are called as Delta calls them."""
@@ -207,7 +368,7 @@ class _Comparison:
         stored = ", ".join(quote(f.name) for f in own.stored_fields)
         rows = self.store.scan(Batches(own, tuple(batches)))
         both = (*self.span.before.current, *self.span.after.current)
-        decided = foreign.weights(rows.drop(VERSION), own) if any(b.foreign for b in both) else []
+        decided = tie_breaking.weights(rows.drop(VERSION), own) if any(b.foreign for b in both) else []
         order = ", ".join([*map(quote, own.watermarkKey), VERSION, *decided])
         structs = [f"struct({stored}, {VERSION}) AS {STORED_ROW}", f"struct({order}) AS {PRECEDENCE}"]
         flags = [f"{TRUE if was else FALSE} AS {IN_BEFORE}", f"{TRUE if now else FALSE} AS {IN_AFTER}"]

@@ -1,5 +1,1 @@
-"""Looking after a table: compaction, vacuum, restore, purge and health (S38-S40).
-
-Of tables in catalogs, those of Iceberg's can be compacted. All else works on managed tables. What changes a table is an ordinary
-commit, which concurrent writers survive.
-"""
+"""Operations that keep a table small, fast and healthy."""

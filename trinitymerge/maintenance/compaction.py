@@ -1,8 +1,4 @@
-"""Compaction: the resolved rows of all batches, as one base (S38), of which what has not changed is kept (S38b).
-
-Owns: when it pays, the horizon that records which tombstones were forgotten, and committing beside other writers. It never
-changes what readers see. Which parts of a base are written anew stands in ``tiling.py``, how rows are resolved in ``rewriting.py``.
-"""
+"""Compaction: rewrite the base, or its changed segments (S38, S38b)."""
 
 from __future__ import annotations
 
@@ -15,26 +11,99 @@ from typing import Any
 import attrs
 from pyspark.sql import SparkSession
 
-from trinitymerge import jvm
-from trinitymerge.definition import TableDefinition
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
-from trinitymerge.expressions import any_of
-from trinitymerge.maintenance.archiving import Archived, beside_compaction, is_due
-from trinitymerge.maintenance.rewriting import FORGET_NOTHING, Forget, dated, rewrite, wanted_files
-from trinitymerge.maintenance.tiling import LEFT_ROWS, Piece, Tiling, Work, as_segments, everything, what_pays
-from trinitymerge.sending import may_be_sent
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.staging import discarded_on_failure
-from trinitymerge.statistics import Watermark, in_order, is_above, is_at_least, watermark_of
-from trinitymerge.storage import faults, telling
-from trinitymerge.storage.backend import Batches, Maintained, Staged
-from trinitymerge.storage.entries import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
-from trinitymerge.storage.publish import Holds, Landed, OnlyAppends, publish
-from trinitymerge.storage.vanished import naming_vacuums
-from trinitymerge.tombstones import holds_more
+from trinitymerge.fs import faults
+from trinitymerge.log import reporting
+from trinitymerge.log.commit import Holds, Landed, NothingLanded, OnlyAppends, publish
+from trinitymerge.log.model import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
+from trinitymerge.maintenance.archives import Archived, beside_compaction, is_due
+from trinitymerge.maintenance.rewrite import FORGET_NOTHING, Forget, dated, rewrite, wanted_files
+from trinitymerge.maintenance.segments import LEFT_ROWS, Piece, Tiling, Work, as_segments, everything, what_pays
+from trinitymerge.reader import may_be_sent
+from trinitymerge.rows.tombstones import holds_more
+from trinitymerge.rows.watermarks import Watermark, in_order, is_above, is_at_least, watermark_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import session
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import any_of
+from trinitymerge.stores.base import Batches, Maintained, Replacing, Staged
+from trinitymerge.stores.registry import maintained
+from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.staging import discarded_on_failure
+
+TRIES = 3
+"""So often it is computed, if others commit meanwhile."""
+
+
+def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:
+    """Writes the resolved rows of all batches as one base.
+
+    Args:
+        store: where the table is.
+        full: even if there is one base and nothing else.
+    """
+    start = time.perf_counter()
+    with held(store.spark, LITERAL_NAMES), reporting.if_slow(store.path, "a compaction writes all rows anew"):
+        for _ in range(TRIES):
+            snapshot = store.snapshot()
+            forget = Forget.of(snapshot.definition)
+            why_not = "" if full else _why_not_all(store, snapshot, forget)
+            if why_not or not snapshot.batches:
+                return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
+            try:
+                return _compact_all(store, snapshot, forget, start)
+            except ConcurrentCommitError:
+                continue
+    skipped = f"others have committed meanwhile, {TRIES} times; here a compaction can go on top of nothing else"
+    return CompactionResult(version=store.snapshot().version, skipped=skipped)
+
+
+def _why_not_all(store: Replacing, snapshot: Snapshot, forget: Forget) -> str:
+    """Why it would not pay, in words; an empty string if it might."""
+    batches = Batches.of(snapshot)
+    if not batches.are_resolved:
+        return ""
+    if any(b.tombstones for b in snapshot.batches):
+        rows = dated(store, batches)
+        if not rows.filter(any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])).isEmpty():
+            return ""
+    return "there is one base and nothing else"
+
+
+def _compact_all(store: Replacing, snapshot: Snapshot, forget: Forget, start: float) -> CompactionResult:
+    definition = snapshot.definition
+    with discarded_on_failure(store) as staged:
+        written = rewrite(store, definition, snapshot.batches, forget)
+        staged.append(written.staged)
+        found = written.observed
+        counts = {n: found[n] for n in ("rows", "tombstones", "forgotten")}
+        batch = attrs.evolve(written.batch(snapshot.version, base=True), version=None)
+        commit = snapshot.next_commit(
+            COMPACT,
+            added=[batch] if counts["rows"] else [],
+            removed=[b.id for b in snapshot.batches],
+            horizon=horizon_after(definition, snapshot.horizon, found),
+            metrics=counts,
+            user=current_user(),
+            duration_ms=int((time.perf_counter() - start) * 1000),
+        )
+        done = publish(store, commit, snapshot, (NothingLanded(),))
+    if not counts["rows"]:
+        store.discard(written.staged)
+    return CompactionResult(
+        version=done.version,
+        batches=len(commit.removed),
+        rows=counts["rows"],
+        rowsRemoved=sum(b.rows for b in snapshot.batches) - counts["rows"],
+        tombstones=counts["tombstones"],
+        tombstonesForgotten=counts["forgotten"],
+        bytes=sum(b.bytes for b in commit.added),
+        seconds=time.perf_counter() - start,
+    )
+
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
-"""Where this module may be killed, see ``storage/faults.py``."""
+"""Where this module may be killed, see ``fs/faults.py``."""
 
 PENDING_BATCHES = 50
 """With more batches than this beside the base, a compaction pays: each read opens their files."""
@@ -154,7 +223,7 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
     for forget in (Forget.of(snapshot.definition), FORGET_NOTHING):
         try:
             doing = "a compaction writes batches anew"
-            with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, doing), naming_vacuums(backend):
+            with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing), naming_vacuums(backend):
                 return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
@@ -209,7 +278,7 @@ def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -
         if not snapshot.current:
             return "the table has no rows"
         why_not = "" if full else _why_not(backend, snapshot, forget)
-        return why_not or everything(snapshot, uuid.uuid4().hex, jvm.cores(backend.spark))
+        return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(backend.spark))
     work, pending = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
@@ -323,3 +392,15 @@ def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
     if commit.horizon is None or all(is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended):
         return None
     return "rows have landed that are older than tombstones which would be forgotten"
+
+
+def compact_as_allowed(store: Replacing, full: bool = False) -> CompactionResult:
+    """Compacts a table in the way that its store allows.
+
+    Args:
+        store: where the table is.
+        full: even what would not pay.
+    """
+    if store.replaces_alone:
+        return compact_as_one(store, full)
+    return compact(maintained(store, "compact()"), full)

@@ -1,18 +1,15 @@
-"""How a table is doing, and the one thing to do next: :class:`TableHealth`.
-
-Owns: the figures and the advice. Changes nothing.
-"""
+"""`health`: what a table needs, and why."""
 
 from __future__ import annotations
 
 import attrs
 
-from trinitymerge import notebook, reader
+from trinitymerge import _format, reader
 from trinitymerge.errors import counted, sized
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import why_compact
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.storage.backend import Batches, Maintained
-from trinitymerge.storage.entries import Snapshot
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.stores.base import Batches, Maintained
 
 _RECLAIMABLE_SHARE = 0.5
 
@@ -95,7 +92,7 @@ class TableHealth:
         return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}"
 
     def _repr_html_(self) -> str:
-        return notebook.pairs(self._lines())
+        return _format.pairs(self._lines())
 
 
 def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:

@@ -1,41 +1,50 @@
-"""Erasing keys from a table and its history (a legal erasure).
-
-Owns: finding every file that holds a key, rewriting it, the markers that keep a replayed event from bringing a purged key
-back, and the proof by scanning. The keys themselves are written nowhere: the log gets salted hashes.
-"""
+"""Purge: erase keys from every file and version (S39a, S39b)."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge import keyrange, reader, soughtkeys
-from trinitymerge.columns import BATCH, KEY_TO_FIND
-from trinitymerge.definition import TableDefinition
-from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError, counted
-from trinitymerge.evolving import for_reading, readings
-from trinitymerge.expressions import TRUE, is_tombstone, quote
-from trinitymerge.history.timeline import archive_fields
-from trinitymerge.markers import hash_of_key
-from trinitymerge.observation import Gathering
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.staging import stage
-from trinitymerge.storage import faults, telling
-from trinitymerge.storage.attempts import Attempts
-from trinitymerge.storage.backend import Maintained
-from trinitymerge.storage.entries import PURGE, Batch, Snapshot, current_user, now_ms
-from trinitymerge.storage.forgotten import Purged
-from trinitymerge.storage.publish import NothingLanded, OutcomeUnknown, publish
-from trinitymerge.storage.vanished import data_files, looked_into, naming_vacuums
+from trinitymerge import reader
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    CorruptTableError,
+    FilesVacuumedError,
+    InvalidMergeError,
+    StorageError,
+    counted,
+)
+from trinitymerge.fs import faults
+from trinitymerge.history.versions import archive_fields
+from trinitymerge.log import reporting
+from trinitymerge.log.commit import Attempts, NothingLanded, OutcomeUnknown, publish
+from trinitymerge.log.model import PURGE, Batch, Purged, Snapshot, current_user, now_ms
+from trinitymerge.reader import keys_to_find
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.keys import as_columns, naming_misfits, require_no_null
+from trinitymerge.rows.purged_keys import hash_of_key
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import for_reading, readings
+from trinitymerge.schema.properties import max_commit_attempts
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.errors import analysis_errors, failure_of, is_sparks, spark_text, storage_failed
+from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.predicates import checked_condition
+from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND
+from trinitymerge.stores.base import OWED_PREFIX, Maintained
+from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_vacuums
+from trinitymerge.stores.staging import stage
 
-FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted")
-"""Where this module may be killed, see ``storage/faults.py``."""
+FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted", "purge.found")
+"""Where this module may be killed, see ``fs/faults.py``."""
 
 MOST_KEYS = 100_000
 """Keys that one call may purge: their hashes become part of the log."""
@@ -114,7 +123,8 @@ class _Purge:
 
     def _without_keys(self, batch: Batch) -> Batch | None:
         metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
-        metrics |= keyrange.metrics_of_rows(self.definition, TRUE) | keyrange.metrics_of_first(self.definition, TRUE)
+        metrics |= key_ranges.metrics_of_rows(self.definition, TRUE)
+        metrics |= key_ranges.metrics_of_first(self.definition, TRUE)
         gathering = Gathering(metrics)
         extra = archive_fields(self.definition) if batch.archive else ()
         stored = self.backend.read_whole(batch, self.definition, extra)
@@ -216,14 +226,14 @@ def purge(
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
-    with held(backend.spark, LITERAL_NAMES), telling.if_slow(backend.path, "a purge looks for its keys in all files"):
+    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
         return _purge(backend, keys, finish)
 
 
 def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
-    found = _evaluated(soughtkeys.as_columns(backend.spark, snapshot.definition, keys, _CALL))
+    found = _evaluated(as_columns(backend.spark, snapshot.definition, keys, _CALL))
     count = found.count()
     if count > MOST_KEYS:
         raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
@@ -235,7 +245,7 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
 
     Args:
         backend: where the table is.
-        keys: columns :data:`~trinitymerge.columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
+        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
         count: how many there are.
         start: when the call began, by :func:`time.perf_counter`.
         finish: see :func:`purge`.
@@ -262,9 +272,9 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
 
 def _evaluated(keys: DataFrame) -> DataFrame:
     """The distinct keys, evaluated once."""
-    with soughtkeys.naming_misfits(_CALL):
+    with naming_misfits(_CALL):
         found = keys.distinct().localCheckpoint()
-        soughtkeys.require_no_null(found, _CALL)
+        require_no_null(found, _CALL)
     return found
 
 
@@ -366,3 +376,157 @@ def _verify(work: _Purge) -> int:
 def unverified(backend: Maintained) -> tuple[str, ...]:
     """The directories that could not be looked into, for a writer is at work there."""
     return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))
+
+
+_WHERE = "The condition of purgeWhere()"
+
+_Found = TypeVar("_Found")
+
+
+def purge_where(
+    backend: Maintained, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
+) -> PurgeResult:
+    """Erases every key of which any stored row fulfils a condition.
+
+    Args:
+        backend: where the table is.
+        condition: over the table's columns.
+        alias: of the table in it.
+        finish: writes what merges still owe to other tables (S27).
+
+    Raises:
+        InvalidMergeError: the condition is none, or cannot be evaluated.
+        ValueError: it is true of too many keys.
+        ConcurrentCommitError: others write such rows faster than they are erased, or replace batches faster.
+        CorruptTableError, FilesVacuumedError: as :func:`trinitymerge.maintenance.purge.purge`.
+    """
+    start = time.perf_counter()
+    if not isinstance(condition, (str, Column)):
+        raise InvalidMergeError(
+            f"purgeWhere takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r}). Nothing was "
+            "erased."
+        )
+    doing = "a purge looks into all files for rows that fulfil its condition"
+    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing):
+        with analysis_errors(_WHERE):
+            given = F.expr(condition) if isinstance(condition, str) else condition
+        nothing = empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias)
+        search = _Search(backend, checked_condition(nothing, given, _WHERE), alias)
+        return _until_nothing_is_found(backend, search, start, finish)
+
+
+def _until_nothing_is_found(
+    backend: Maintained, search: _Search, start: float, finish: Callable[[], object]
+) -> PurgeResult:
+    """Searches and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
+    done: list[PurgeResult] = []
+    while True:
+        keys = search.keys()
+        count = keys.count()
+        faults.fault("purge.found")
+        if not count:
+            break
+        if count > MOST_KEYS:
+            so_far = f" {sum(r.keys for r in done):,} keys have been erased before." if done else " Nothing was erased."
+            raise ValueError(f"purgeWhere takes at most {MOST_KEYS:,} keys at a time, and found {count:,}.{so_far}")
+        if len(done) >= max_commit_attempts(backend.snapshot().properties):
+            raise ConcurrentCommitError(
+                f"Rows that fulfil the condition of purgeWhere() are written to {backend.path} faster than they are erased: "
+                f"{sum(r.keys for r in done):,} keys have been so far. Stop their writers, and call it again.",
+                path=backend.path,
+            )
+        done.append(erase(backend, keys, count, start, finish))
+    deleted = search.delete_without_keys()
+    return PurgeResult(
+        version=backend.snapshot().version,
+        keys=sum(r.keys for r in done),
+        rowsRemoved=sum(r.rowsRemoved for r in done),
+        filesRewritten=sum(r.filesRewritten for r in done),
+        filesDeleted=sum(r.filesDeleted for r in done) + deleted,
+        unverified=unverified(backend),
+        seconds=time.perf_counter() - start,
+    )
+
+
+@attrs.frozen(eq=False)
+class _Search:
+    """Looks for rows that fulfil a condition, in every file below a table.
+
+    Attributes:
+        backend: where the table is.
+        condition: over its columns.
+        alias: of the table in it.
+    """
+
+    backend: Maintained
+    condition: Column
+    alias: str
+
+    # The rows -------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> DataFrame:
+        """The distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""
+        own = self.backend.snapshot().definition
+
+        def found(rows: DataFrame) -> DataFrame:
+            return rows.filter(f"NOT ({_has_null(own)})").drop(BATCH).distinct().localCheckpoint()
+
+        return self._look(own, self._with_rows, found)
+
+    def delete_without_keys(self) -> int:
+        """Deletes what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
+
+        Returns:
+            How many files of rows.
+        """
+        snapshot = self.backend.snapshot()
+        own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+
+        def found(rows: DataFrame) -> list[str]:
+            return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]
+
+        without = self._look(
+            own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
+        )
+        dead = [i for i in self.backend.directories() if i not in needed and is_dead(self.backend, i)]
+        return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
+
+    def _with_rows(self) -> Files:
+        """The directories that hold rows: of this version, of past ones, and of writers at work or dead.
+
+        Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
+        """
+        return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])
+
+    def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
+        """The keys of rows that fulfil the condition, with their directory."""
+        rows = self.backend.scan_directories(readable, readable.fields, ids).alias(self.alias)
+        # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
+        fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
+        return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
+
+    def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
+        """What is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
+
+        Raises:
+            InvalidMergeError: the condition cannot be evaluated for a row.
+            CorruptTableError, StorageError: a file is missing, or cannot be read.
+        """
+
+        def fulfilling(ids: list[str]) -> _Found:
+            some = [self._fulfilling(*part) for part in by_form(self.backend, own, ids) if part[1] or not ids]
+            return found(reduce(DataFrame.union, some))
+
+        try:
+            return looked_into(where, fulfilling)
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            if storage_failed(error):
+                raise StorageError(f"A file of {self.backend.path} could not be read: {spark_text(error)}") from None
+            failed = failure_of(error) or InvalidMergeError
+            raise failed(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
+
+
+def _has_null(own: TableDefinition) -> str:
+    return any_of(is_null(KEY_TO_FIND(i)) for i in range(len(own.primaryKey)))

@@ -1,1 +1,1 @@
-"""Merges: clauses as data, the builder, what they mean, how they are compiled, and running them."""
+"""Merges: what is asked (model), what it means (analysis), the rows it appends (compile), running it (execute)."""

@@ -1,26 +1,34 @@
-"""The chain: :class:`MergeBuilder` and what its steps return.
-
-Owns: turning calls into frozen clauses, and refusing what is wrong at the call (S21, S28). Every step returns a new
-object, so a prefix can be shared. What ``whenMatched()`` returns offers only the actions a matched row may have, and so
-on: editors complete legal chains, type checkers refuse illegal ones.
-"""
+"""The chain of calls that describes a merge, and its shorthands (S17-S28)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge import notebook
+from trinitymerge import _format
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.arguments import ExpressionMap, all_of_source, assignments_of, condition_of
-from trinitymerge.merge.clauses import (
+from trinitymerge.log.commit import MicroBatch
+from trinitymerge.merge.compile.strategies import Path
+from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options, nothing_more
+from trinitymerge.merge.execute.planner import plan_of
+from trinitymerge.merge.model.arguments import (
+    ExpressionMap,
+    all_of_source,
+    assignments_of,
+    condition_of,
+    table_of,
+    watermark_of,
+)
+from trinitymerge.merge.model.clauses import (
     Action,
+    All,
     Clause,
     Delete,
     Insert,
+    InsertHistory,
     Update,
     WhenMatched,
     WhenNotMatched,
@@ -29,18 +37,174 @@ from trinitymerge.merge.clauses import (
     check_actions,
     check_clauses,
     check_reachable,
+    condition_text,
     describe,
     heading,
 )
-from trinitymerge.merge.configured import ConfiguredMerge
-from trinitymerge.merge.historyinserts import HISTORY_CALLS, HistoryInserts
-from trinitymerge.merge.paths.base import Path
-from trinitymerge.merge.result import MergeResult
-from trinitymerge.merge.run.plan import Afterwards, MergePlan, nothing_more
-from trinitymerge.merge.run.planning import plan_of
-from trinitymerge.settings import LITERAL_NAMES, held
-from trinitymerge.storage.backend import Backend
-from trinitymerge.storage.transactions import MicroBatch
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.stores.base import Backend
+
+_CALL = "insertHistoryExpr"
+HISTORY_CALLS = (_CALL, "insertHistoryTableExpr")
+"""Both names of the action."""
+
+_Chain = TypeVar("_Chain", bound="HistoryInserts")
+
+
+class HistoryInserts:
+    """A chain whose last clause updates or deletes rows."""
+
+    __slots__ = ()
+
+    def _and(self, action: Action) -> Any:
+        """The chain with one more action in its last clause."""
+        raise NotImplementedError
+
+    def insertHistoryExpr(self: _Chain, values: ExpressionMap, table: Any) -> _Chain:
+        """Inserts a row into another table for each target row that the clause's update or delete replaces (S27; CarbonData).
+
+        In the map a name without an alias is the target row's *before* it is replaced; under the target's alias it is the
+        same, under the source's the source row's. A change that comes too late (S11) replaces nothing, and writes no such row.
+
+        Into a ``TrinityTable``, both happen or neither: the rows are kept beside the merge's until they are in the other table,
+        which is right after the commit. If the process dies between, whoever writes to this table next writes them, and never
+        twice. The row with the largest watermark holds, as ever: a key of its own for each row (such as the key and the
+        watermark of the row before) keeps them all. Into a Spark table, rows may come twice after a crash.
+
+        Args:
+            values: a map, or a list of pairs, from column of the other table to expression. It must assign the other table's
+                primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
+            table: a ``TrinityTable``, or the name of a Spark table.
+
+        Raises:
+            InvalidMergeError: the clause has no update or delete before it; or the table is none.
+
+        Example:
+            >>> past = TrinityTable.create(spark, f"{tmp_path}/past", "order_id STRING, amount DECIMAL(10,2), until TIMESTAMP",
+            ...     primaryKey=["order_id", "until"])
+            >>> late = spark.sql("SELECT '1' AS order_id, 7.5 AS amount, timestamp'2024-02-01' AS ts")
+            >>> result = (orders.merge(late.alias("B"), "target.order_id = B.order_id")
+            ...     .whenMatched("target.amount <> B.amount").updateExpr({"amount": "B.amount", "ts": "B.ts"})
+            ...     .insertHistoryExpr({"order_id": "order_id", "amount": "amount", "until": "B.ts"}, past)
+            ...     .execute())
+            >>> result.rowsUpdated, result.rowsHistory, past.toDF().select("order_id", "amount").collect()
+            (1, 1, [Row(order_id='1', amount=Decimal('5.00'))])
+        """
+        chain: _Chain = self._and(InsertHistory(assignments_of(_CALL, values), table_of(_CALL, table)))
+        return chain
+
+    insertHistoryTableExpr = insertHistoryExpr
+
+
+_Merge = TypeVar("_Merge")
+
+
+@attrs.frozen(eq=False, repr=False)
+class ConfiguredMerge(Generic[_Merge]):
+    """A merge with settings; each call returns a new one."""
+
+    _options: Options = attrs.field(factory=Options, kw_only=True)
+
+    def _with(self, **options: Any) -> _Merge:
+        """The merge with some of :class:`~trinitymerge.merge.execute.plan.Options` changed."""
+        raise NotImplementedError
+
+    def withTransaction(self, appId: str, version: int) -> _Merge:
+        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
+
+        Args:
+            appId: the writer's stable name.
+            version: grows with every merge of that writer, for instance the micro-batch id.
+        """
+        if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
+            raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
+        return self._with(transaction=(appId, version), stream=None)
+
+    def onStale(self, policy: str) -> _Merge:
+        """What to do with rows older than what they would replace (S11).
+
+        Args:
+            policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
+        """
+        if policy not in ("skip", "error", "force"):
+            raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
+        return self._with(on_stale=policy)
+
+    def at(self, *watermark: Any) -> _Merge:
+        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
+
+        Args:
+            watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
+
+        Example:
+            >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
+            1
+        """
+        return self._with(at=watermark_of("at", watermark, self._options.call))
+
+    def withSchemaEvolution(self) -> _Merge:
+        """Makes room in the table for what the source brings, in the merge's own commit (S44).
+
+        Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and those of the source that a map assigns, are added
+        at the end; fields of structs likewise; types become wider where no value changes, those of keys apart. Nothing is narrowed,
+        renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that appends
+        nothing alters nothing.
+
+        Feeds follow their source, too: ``applyChanges`` adds what it would leave out with a warning, so nothing that
+        ``exceptColumns`` names or a condition mentions, and what ``columns`` names; ``snapshot`` adds every column of the extract.
+
+        Example:
+            >>> source = spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-01-02' AS ts, 'web' AS channel")
+            >>> result = (orders.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()
+            ...     .withSchemaEvolution().execute())
+            >>> result.columnsAdded
+            ('column channel string is added',)
+            >>> orders.toDF().filter("order_id = '3'").select("amount", "channel").collect()
+            [Row(amount=Decimal('1.00'), channel='web')]
+        """
+        return self._with(follows_source=True)
+
+    def maxDeleteFraction(self, fraction: float) -> _Merge:
+        """Refuses the merge if it would delete more than a share of the live rows (S37).
+
+        Args:
+            fraction: from 0 to 1.
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
+        return self._with(max_delete_fraction=float(fraction))
+
+    def withCounts(self) -> _Merge:
+        """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
+
+        Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
+
+        Example:
+            >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
+            True
+            >>> orders.upsert(orders.toDF()).withCounts().execute().rowsUpdated
+            2
+        """
+        return self._with(counts=True)
+
+    def withComment(self, text: str) -> _Merge:
+        """A note that stands in the parameters of the merge in ``history()`` (S36b).
+
+        It is part of the log for good, whatever is purged: name no people in it.
+
+        Args:
+            text: why the merge is made, or by which run of which job.
+
+        Example:
+            >>> _ = orders.deleteWhere("amount < 6").withComment("ticket 17").execute()
+            >>> orders.history().selectExpr("get_json_object(parameters, '$.comment') AS comment").first()
+            Row(comment='ticket 17')
+        """
+        if not isinstance(text, str) or not text:
+            raise InvalidMergeError(f"withComment takes text, got {text!r}.")
+        return self._with(comment=text)
+
 
 _Next = TypeVar("_Next", bound="MergeBuilder")
 
@@ -196,7 +360,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """The rows the merge would append; writes nothing. See ``MergePlan.preview``."""
         return self.build().preview()
 
-    def explain(self, evaluate: bool = False) -> notebook.Text:
+    def explain(self, evaluate: bool = False) -> _format.Text:
         """What the merge will do, on which path and why, as text. See ``MergePlan.explain``."""
         return self.build().explain(evaluate)
 
@@ -356,3 +520,54 @@ class TargetActions(HistoryInserts, MergeBuilder):
         clauses = (*before, attrs.evolve(last, actions=(*last.actions, action)))
         check_actions(clauses, len(clauses) - 1)
         return attrs.evolve(self, clauses=clauses)
+
+
+def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
+    """Updates rows that exist and inserts the others."""
+    matched = WhenMatched(None, [Update(values, bool(onlyIfChanged))])
+    not_matched = WhenNotMatched(None, [Insert(attrs.evolve(values, ignoreNulls=False))])
+    return _with(merge, f"upsert({values.shown})", matched, not_matched)
+
+
+def update(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
+    """Updates rows that exist."""
+    return _with(merge, f"update({values.shown})", WhenMatched(None, [Update(values, bool(onlyIfChanged))]))
+
+
+def delete(merge: MergeBuilder) -> MergeBuilder:
+    """Deletes rows that exist."""
+    return _with(merge, "delete()", WhenMatched(None, [Delete()]))
+
+
+def insert(merge: MergeBuilder) -> MergeBuilder:
+    """Inserts rows that are not matched."""
+    return _with(merge, "insert()", WhenNotMatched(None, [Insert(All())]))
+
+
+def update_where(merge: MergeBuilder, condition: Any, values: ExpressionMap) -> MergeBuilder:
+    """Updates the live rows for which a condition is true, or all."""
+    if condition is not None:
+        _check("updateWhere", condition)
+    call = f"updateWhere({'' if condition is None else condition_text(condition)})"
+    return _with(merge, call, WhenOnlyOnTarget(condition, [Update(assignments_of("updateWhere", values))]))
+
+
+def delete_where(merge: MergeBuilder, condition: Any) -> MergeBuilder:
+    """Deletes the live rows for which a condition is true."""
+    if condition is None:
+        raise InvalidMergeError(
+            'deleteWhere takes a condition, got None, which would delete every row. If that is meant, say deleteWhere("true").'
+        )
+    _check("deleteWhere", condition)
+    return _with(merge, f"deleteWhere({condition_text(condition)})", WhenOnlyOnTarget(condition, [Delete()]))
+
+
+def _check(call: str, condition: Any) -> None:
+    if not isinstance(condition, (str, Column)):
+        raise InvalidMergeError(
+            f"{call} takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r})."
+        )
+
+
+def _with(merge: MergeBuilder, call: str, *clauses: Clause) -> MergeBuilder:
+    return attrs.evolve(merge, clauses=tuple(attrs.evolve(c, call=call) for c in clauses))

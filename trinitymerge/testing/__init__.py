@@ -4,8 +4,8 @@ Imports neither Spark nor Hypothesis. ``trinitymerge.testing.strategies`` needs 
 ``pip install '.[testing]'`` in a clone brings along.
 
 Example:
-    >>> from trinitymerge.definition import Field, TableDefinition
-    >>> from trinitymerge.merge.clauses import All, Insert, WhenNotMatched
+    >>> from trinitymerge.schema.definition import Field, TableDefinition
+    >>> from trinitymerge.merge.model.clauses import All, Insert, WhenNotMatched
     >>> from trinitymerge.testing import ModelTable
     >>> columns = [Field("id", "long"), Field("v", "string")]
     >>> table = ModelTable(TableDefinition.of(columns, primaryKey="id"))
@@ -13,7 +13,7 @@ Example:
     1
 """
 
-from trinitymerge.testing.asserts import (
+from trinitymerge.testing.assertions import (
     ModelMerge,
     OrderDependence,
     TableMerge,
@@ -23,10 +23,10 @@ from trinitymerge.testing.asserts import (
     clauseOrderDependence,
     renderDifference,
 )
-from trinitymerge.testing.cases import MergeCase, to_engine
-from trinitymerge.testing.expressions import Expr, KeyEquality
-from trinitymerge.testing.interpreter import ModelTable
-from trinitymerge.testing.results import ModelResult
+from trinitymerge.testing.case import MergeCase, to_engine
+from trinitymerge.testing.model.expressions import Expr, KeyEquality
+from trinitymerge.testing.model.outcomes import ModelResult
+from trinitymerge.testing.model.table import ModelTable
 
 __all__ = [
     "Expr",

@@ -1,8 +1,4 @@
-"""Hypothesis strategies for clauses and the expressions in them.
-
-Owns: :func:`clause_lists` and :func:`conditions`, both for one target and one source (:class:`Columns`). What
-they make is valid when the merge is built; what the data make of it is another matter. Imports Hypothesis.
-"""
+"""Hypothesis strategies for clauses."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from trinitymerge.definition import Field, TableDefinition
-from trinitymerge.merge.clauses import (
+from trinitymerge.merge.model.clauses import (
     Action,
     All,
     Assignments,
@@ -26,8 +21,10 @@ from trinitymerge.merge.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing.domains import KEY_VALUES, VALUES
-from trinitymerge.testing.expressions import (
+from trinitymerge.testing.model.expressions import (
     Expr,
     all_of,
     any_of,
@@ -44,7 +41,7 @@ from trinitymerge.testing.expressions import (
     source,
     target,
 )
-from trinitymerge.testing.values import alive_value, tombstone_value
+from trinitymerge.testing.model.values import alive_value, tombstone_value
 
 _NUMBERS = ("byte", "short", "integer", "long")
 _KINDS: dict[str, type[Any]] = {"both": WhenMatched, "source": WhenNotMatched, "target": WhenOnlyOnTarget}

@@ -1,7 +1,4 @@
-"""The few values of each type that generated tables are made of.
-
-Owns: the domains, chosen at the edges of their types and small enough to collide. Knows no Spark.
-"""
+"""Small domains of values per type, chosen at the edges of types so that keys collide."""
 
 from __future__ import annotations
 

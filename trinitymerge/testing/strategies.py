@@ -1,31 +1,19 @@
-"""Hypothesis strategies for tables, sources and merges, small and full of coincidences.
-
-Owns: :func:`merge_cases` and the strategies it is made of, and :func:`event_streams` for tests of order
-independence. Keys come from a handful of values so that they collide, watermarks too. Every case can be run by
-the interpreter and rendered for Spark, which is to run in UTC. Imports Hypothesis.
-"""
+"""Hypothesis strategies for definitions, rows and merges."""
 
 from __future__ import annotations
 
 import attrs
 from hypothesis import strategies as st
 
-from trinitymerge.definition import Field, TableDefinition, TombstoneForm
-from trinitymerge.merge.clauses import Clause
-from trinitymerge.testing.cases import SOURCE, TARGET, MergeCase
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.schema.definition import TableDefinition, TombstoneForm
+from trinitymerge.schema.field import Field
+from trinitymerge.testing.case import SOURCE, TARGET, MergeCase
 from trinitymerge.testing.clause_strategies import Columns, clause_lists, conditions
 from trinitymerge.testing.domains import KEY_TYPES, KEY_VALUES, VALUES, WATERMARK_TYPES
-from trinitymerge.testing.expressions import (
-    Expr,
-    KeyEquality,
-    Row,
-    all_of,
-    column,
-    eq,
-    literal,
-)
-from trinitymerge.testing.rows import RowRules
-from trinitymerge.testing.values import alive_value, store
+from trinitymerge.testing.model.expressions import Expr, KeyEquality, Row, all_of, column, eq, literal
+from trinitymerge.testing.model.rows import RowRules
+from trinitymerge.testing.model.values import alive_value, store
 
 ROWS_OF_A_KEY = 3
 """Existing rows use this many values of a key column; inserts and moves may use the others too."""

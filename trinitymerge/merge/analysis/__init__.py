@@ -1,1 +1,1 @@
-"""What a merge means, before anything runs: names, types, values and kinds of rows, resolved by Spark's analyzer."""
+"""What a merge means, found with Spark's analyzer before any job runs."""

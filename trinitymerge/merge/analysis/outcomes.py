@@ -1,8 +1,4 @@
-"""What source rows lead to whatever the target holds, and deletes of keys that are not there (S18, S31).
-
-Owns: :class:`Outcomes`, by which a merge may be appended without looking at its target, and the deletes recorded for absent
-keys. Asks Spark's analyzer whether two clauses write the same row.
-"""
+"""What is known of source rows before the target is read (S31)."""
 
 from __future__ import annotations
 
@@ -12,11 +8,10 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import Column
 
-from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import New, RecordedDelete, WrittenRow
-from trinitymerge.merge.analysis.understood import Analysis, ClausePlan
-from trinitymerge.merge.analysis.values import Given
-from trinitymerge.merge.clauses import Delete, Update, WhenMatched, WhenNotMatched
+from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
+from trinitymerge.merge.analysis.result import Analysis, ClausePlan
+from trinitymerge.merge.analysis.row_kinds import Given, New, RecordedDelete, WrittenRow
+from trinitymerge.merge.model.clauses import Delete, Update, WhenMatched, WhenNotMatched
 
 RecordedDeletes: TypeAlias = tuple[tuple[int, RecordedDelete | None], ...]
 """Per whenMatched clause that can be tried without the target, in order: the row written for a source row that it would delete

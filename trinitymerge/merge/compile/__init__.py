@@ -1,1 +1,1 @@
-"""From a merge that is understood to the rows it appends: programs, and the steps that every one of them takes."""
+"""From an analyzed merge to the rows it appends, as a DataFrame."""

@@ -1,9 +1,4 @@
-"""The steps of every merge, in order: from fired clauses to rows that say what they mean (S10-S12, S17-S26).
-
-Owns: that order. What is left out afterwards (purged keys, updates that change nothing) is so in ``MergePlan.rows_on``.
-Reads nothing itself, but for the probe in its middle, which is handed a function that looks keys up; writes
-nothing, decides no path. The rows it begins with are the joined sides (``sides.py``), or the source alone.
-"""
+"""The steps in order, and the rows left out after them: unchanged updates, purged keys (S22b, S39a)."""
 
 from __future__ import annotations
 
@@ -11,14 +6,61 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.columns import IN_SOURCE, LIVE
+from trinitymerge.log.model import Purged
+from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
-from trinitymerge.merge.compile.firing import FIRE
-from trinitymerge.merge.compile.probing import columns_of_probe, probe_text
+from trinitymerge.merge.compile.fire import FIRE
+from trinitymerge.merge.compile.lookup import columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import Program, before_watermarks
-from trinitymerge.merge.compile.settling import ARRIVE, CONCLUDE, DATE, MEET, TEAR, WITHHOLD
-from trinitymerge.merge.compile.shaping import BARE, EVALUATE, SHAPE, SPREAD
+from trinitymerge.merge.compile.resolve_effects import ARRIVE, CONCLUDE, DATE, MEET, TEAR, WITHHOLD
+from trinitymerge.merge.compile.shape import BARE, EVALUATE, SHAPE, SPREAD
 from trinitymerge.merge.compile.steps import Step
+from trinitymerge.rows.purged_keys import mark_purged
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.system_columns import EFFECT, IN_SOURCE, KEEP, KEY_CHANGES, LIVE, PURGED, SCATTER, UNCHANGED
+
+
+def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged | None) -> DataFrame:
+    """Leaves out rows of purged keys: a replayed event must not bring them back.
+
+    Args:
+        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        definition: of the table.
+        purged: the table's markers; None if nothing was purged.
+
+    Returns:
+        The rows; where keys were purged, ``_tm_keep`` is false on theirs, and :data:`PURGED` says why.
+    """
+    if purged is None:
+        return rows
+    marked = mark_purged(rows, definition, purged, PURGED)
+    others = [quote(n) for n in marked.columns if n not in (KEEP, PURGED)]
+    return marked.selectExpr(*others, f"{KEEP} AND {PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {PURGED} AS {PURGED}")
+
+
+def without_unchanged(rows: DataFrame, definition: TableDefinition, all_have_keys: bool) -> DataFrame:
+    """Leaves out updates that change nothing: not if another row of their key changes something, for they may be fresher than that.
+
+    Args:
+        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        definition: of the table.
+        all_have_keys: no row that is not written is without a key.
+    """
+    keys = [quote(k) for k in definition.primaryKey]
+    if not all_have_keys:
+        rows, keys = rows.selectExpr("*", scattered()), [*keys, SCATTER]
+    changes = f"max({KEEP} AND NOT {UNCHANGED}) OVER (PARTITION BY {', '.join(keys)}) AS {KEY_CHANGES}"
+    is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
+    others = [quote(n) for n in rows.columns if n not in (KEEP, EFFECT, UNCHANGED)]
+    effect = f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {EFFECT} END AS {EFFECT}"
+    return rows.selectExpr("*", changes).selectExpr(*others, effect, f"{KEEP} AND NOT ({is_left_out}) AS {KEEP}")
+
+
+def scattered() -> str:
+    """A number that is the same for all rows that are written, and spreads the others, as SQL with its name."""
+    return f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SCATTER}"
+
 
 WRITING: tuple[Step, ...] = (EVALUATE, SPREAD, SHAPE, BARE)
 """From fired clauses to rows with the stored columns."""
@@ -52,7 +94,7 @@ def settled(fired: DataFrame, program: Program, ask: Callable[[DataFrame], DataF
 
 
 def as_text(source: str, program: Program) -> str:
-    """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.run.plan.MergePlan.sql`."""
+    """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.execute.plan.MergePlan.sql`."""
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *columns_of_probe(program))

@@ -1,7 +1,4 @@
-"""A merge compiled for one way of reading its target, as plain data: the rows it can write, by number.
-
-Owns: :class:`Program` and :class:`Slot`: which rows each firing of a clause writes, and what each step must know about them.
-"""
+"""The rows a merge can write on one strategy, by number."""
 
 from __future__ import annotations
 
@@ -12,18 +9,17 @@ import attrs
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from trinitymerge.assignment import Storing
-from trinitymerge.columns import BEFORE, IN_SOURCE, LIVE, SLOT
-from trinitymerge.definition import TableDefinition
-from trinitymerge.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
-from trinitymerge.merge.analysis.frames import choose
-from trinitymerge.merge.analysis.keymatch import KeyMatch, keeps_key
-from trinitymerge.merge.analysis.kinds import Kind, New, RecordedDelete
+from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
-from trinitymerge.merge.analysis.understood import Analysis
-from trinitymerge.merge.analysis.values import Given
-from trinitymerge.merge.clauses import WhenNotMatched
-from trinitymerge.sqltext import Sql, as_sql
+from trinitymerge.merge.analysis.relations import choose
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.analysis.row_kinds import Given, Kind, New, RecordedDelete
+from trinitymerge.merge.model.clauses import WhenNotMatched
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.casts import Storing
+from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT
 
 UNDECIDED = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
@@ -78,7 +74,7 @@ class Program:
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
             :data:`UNDECIDED`, and no row has a known effect,
         holds: unless the source has a column of this name, which tells it: a struct of ``live`` (see
-            :data:`~trinitymerge.columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
+            :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
     """
 
     analysis: Analysis

@@ -1,8 +1,4 @@
-"""What a step of a merge is: SELECTs over the step before it, mostly one, that state what they need and what they add.
-
-Owns: :class:`Select`, :class:`Step` and how steps are chained, run and written out. Which steps there are stands in
-``pipeline.py``.
-"""
+"""A step of the compiled merge: one SELECT that declares the columns it reads and adds."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.expressions import quote
-from trinitymerge.merge.analysis.names import column_text
 from trinitymerge.merge.compile.program import Program
-from trinitymerge.sqltext import Sql, as_sql
+from trinitymerge.merge.model.names import column_text
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.sql_text import Sql, as_sql
 
 
 @attrs.frozen(eq=False)
@@ -138,7 +134,7 @@ class Step:
         adds: those that come out and have not gone in.
         selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
             program has no use for it. Before the ``shape`` step the user's columns are present besides, and may be
-            called anything; copies of the source's (:data:`trinitymerge.columns.SOURCE_COPY`) count as theirs.
+            called anything; copies of the source's (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
     """
 
     name: str

@@ -1,0 +1,57 @@
+"""Results as HTML tables for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+
+class Text(str):
+    r"""Text of several lines, which an interactive session shows as ``print`` does.
+
+    Example:
+        >>> Text("reads\n  nothing")
+        reads
+          nothing
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def pairs(facts: Iterable[tuple[str, object]]) -> str:
+    """A table with a name and a value in each row; a list is shown line by line, None as unknown.
+
+    Example:
+        >>> print(pairs([("rows", 3), ("why", ["a < b", "c"]), ("deleted", None)]).replace("<tr>", chr(10) + "<tr>"))
+        <table>
+        <tr><th style='text-align:left'>rows</th><td>3</td></tr>
+        <tr><th style='text-align:left'>why</th><td>a &lt; b<br>c</td></tr>
+        <tr><th style='text-align:left'>deleted</th><td>unknown</td></tr></table>
+    """
+    return _table(f"{_head(name)}{_cell(value)}" for name, value in facts)
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table with a row of names above.
+
+    Example:
+        >>> grid(["column"], [["<b>"]])
+        "<table><tr><th style='text-align:left'>column</th></tr><tr><td>&lt;b&gt;</td></tr></table>"
+    """
+    return _table(["".join(map(_head, heads)), *("".join(map(_cell, row)) for row in rows)])
+
+
+def _table(rows: Iterable[str]) -> str:
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _head(name: str) -> str:
+    return f"<th style='text-align:left'>{html.escape(name)}</th>"
+
+
+def _cell(value: object) -> str:
+    lines = value if isinstance(value, (list, tuple)) else ["unknown" if value is None else value]
+    return f"<td>{'<br>'.join(html.escape(str(line)) for line in lines)}</td>"

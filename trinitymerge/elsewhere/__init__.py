@@ -1,1 +1,0 @@
-"""Reading a table without this library: as a query for another engine, or as plain files."""

@@ -1,0 +1,1 @@
+"""Merges generated from a source alone: change events, snapshots, intervals, streams."""

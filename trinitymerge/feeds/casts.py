@@ -1,0 +1,79 @@
+"""Source values as the table stores them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
+
+from trinitymerge.errors import SchemaMismatchError
+from trinitymerge.merge.analysis.analyze import can_be_completed, completed, missing_fields
+from trinitymerge.merge.execute.validate import MISFIT
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import Path
+from trinitymerge.spark.casts import Storing, stored, storing
+from trinitymerge.spark.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+
+def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
+    """True if values of a type go into a column but for fields of structs that they may lack (S22).
+
+    Args:
+        kind: of the values.
+        field: the table's column.
+        follows: they may lack any (S44); otherwise those that came later.
+    """
+    grown = {tuple(name.casefold() for name in path) for path in field.grown}
+    if not (grown or follows) or storing(kind, field) is not Storing.REFUSED:
+        return False
+
+    def may_lack(path: Path) -> bool:
+        return follows or tuple(n.casefold() for n in path) in grown
+
+    return can_be_completed(kind, physical_type(field), may_lack)
+
+
+def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, ...]:
+    """The fields of structs that values of a type lack, and may (:func:`lacks_fields`); not those within arrays and maps."""
+    return tuple(missing_fields(kind, physical_type(field))) if lacks_fields(kind, field, follows) else ()
+
+
+def fitting(
+    source: DataFrame,
+    column: str,
+    field: Field,
+    call: str,
+    is_key: bool = False,
+    fails: bool = True,
+    follows: bool = False,
+) -> Sql:
+    """A column of a source as a column of the table holds it. Fields of structs that it lacks, and may, are null.
+
+    Args:
+        source: has the column.
+        column: its name there.
+        field: the table's column.
+        call: begins the message.
+        is_key: see :func:`~trinitymerge.spark.casts.stored`.
+        fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
+        follows: see :func:`lacks_fields`.
+
+    Raises:
+        SchemaMismatchError: no value of its type can be stored there.
+    """
+    kind, value = source.schema[column].dataType, quote(column)
+    way = storing(kind, field)
+    if lacks_fields(kind, field, follows):
+        return completed(value, kind, physical_type(field))
+    if way is Storing.REFUSED:
+        raise SchemaMismatchError(
+            f"{call}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
+            "Cast it explicitly.",
+            column=field.name,
+        )
+    fits = stored(value, way, field, is_key)
+    if way is not Storing.CHECKED or not fails:
+        return fits
+    told = text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
+    wrong = Sql(f"raise_error(concat({told}, substring(CAST({value} AS STRING), 1, 200)))")
+    return case([(all_of([is_not_null(value), is_null(fits)]), wrong)], fits)

@@ -1,0 +1,620 @@
+"""`applyChanges`: change events as a merge, in any order and batching (H9, H10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
+from trinitymerge.feeds.casts import fitting, lacking_fields
+from trinitymerge.feeds.derived import Derive, Derived, DerivedMerge
+from trinitymerge.history.changes import field_of
+from trinitymerge.history.versions import Timeline
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.ignored_columns import mentions
+from trinitymerge.merge.analysis.relations import as_column
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.compile.strategies import KEYED
+from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.model.arguments import names_of, text_of
+from trinitymerge.merge.model.clauses import (
+    All,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+)
+from trinitymerge.reader import live_or_dead, only_keys, with_comments
+from trinitymerge.rows.watermarks import Watermark, told, watermark_metrics, watermark_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.types import Path
+from trinitymerge.spark.errors import analysis_errors
+from trinitymerge.spark.expressions import (
+    FALSE,
+    MADE,
+    TRUE,
+    any_of,
+    case,
+    cast,
+    find_name,
+    is_case_sensitive,
+    is_not_null,
+    is_null,
+    is_older,
+    is_tombstone,
+    not_,
+    null_of,
+    or_else,
+    physical_type,
+    quote,
+)
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.session import analysed
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND
+from trinitymerge.stores.base import Batches, TimeTravel
+
+_IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
+
+
+def filled(
+    store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]
+) -> tuple[Events, str]:
+    """The events with their nulls filled, and the name of the column that tells what the key of each holds.
+
+    Args:
+        store: where the table is.
+        snapshot: the version whose rows fill them.
+        events: with the columns of the table.
+        feed: says which columns.
+        after: the sequence of a truncate, before which nothing fills; empty if there is none.
+
+    Raises:
+        InvalidMergeError: there is no such column.
+    """
+    own = snapshot.definition
+    return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
+
+
+def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str]:
+    """By the table's column, the events' column of that name: those whose nulls mean that nothing changed, and lacking ones."""
+    exact = is_case_sensitive(rows.sparkSession)
+    fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
+    names = [n for n in own.names if n not in fixed]
+    if not isinstance(feed.ignore_nulls, bool):
+        for name in feed.ignore_nulls:
+            if find_name(name, names, exact) is None:
+                raise InvalidMergeError(
+                    f"{CALL}: ignoreNullUpdates names '{name}', which is no column that could be filled."
+                    f"{did_you_mean(name, names)}",
+                    column=name,
+                )
+    if feed.ignore_nulls is not True:
+        some = (*(feed.ignore_nulls or ()), *(path[0] for path in feed.lacking))
+        names = [n for n in names if find_name(n, some, exact) is not None]
+    found = {n: find_name(n, rows.columns, exact) for n in names}
+    return {n: column for n, column in found.items() if column is not None}
+
+
+def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequence[Sql]) -> DataFrame:
+    """What the table holds of the events' keys, tombstones included: all versions, or the latest rows.
+
+    Without history no others are known, and without a declared watermark all rows are older than the events.
+    """
+    own = snapshot.definition
+    exact = is_case_sensitive(events.rows.sparkSession)
+    columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
+    keys = events.rows.selectExpr(
+        *[
+            f"{fitting(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
+            for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
+        ]
+    )
+    if own.history and own.watermarkKey:
+        timeline = Timeline(store, own)
+        return timeline.in_order(only_keys(timeline.scan(snapshot.batches), own, keys))
+    rows, _ = live_or_dead(store, Batches.of(snapshot))
+    if after:
+        rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
+    return only_keys(rows, own, keys)
+
+
+@attrs.frozen(eq=False)
+class _Filling:
+    own: TableDefinition
+    events: Events
+    columns: dict[str, str]
+    feed: Feed
+
+    def over(self, stored: DataFrame) -> tuple[Events, str]:
+        """The events, with what stands before each filled in, and beside each the latest stored row of its key."""
+        own, rows = self.own, self.events.rows
+        exact = is_case_sensitive(rows.sparkSession)
+        fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
+        mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
+        kinds = {n: physical_type(own.field(n)) for n in fields}
+        theirs = stored.selectExpr(
+            *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
+            f"{not_(is_tombstone(own))} AS {_HOLDS}",
+            f"{TRUE} AS {_BEGINS}",
+            f"0 AS {_IS_EVENT}",
+            "NULL AS e",
+        )
+        events = rows.selectExpr(
+            *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
+            f"{FALSE} AS {_HOLDS}",
+            f"{self._dies()} AS {_BEGINS}",
+            f"1 AS {_IS_EVENT}",
+            f"struct({', '.join(map(quote, rows.columns))}) AS e",
+        )
+        keys, marks = len(own.primaryKey), len(own.watermarkKey)
+        key = ", ".join(f"c{i}" for i in range(keys))
+        time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
+        order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
+        # Events of one moment fill nothing in each other: they have the same place.
+        placed = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
+            "*", f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}"
+        )
+        parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
+        before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        over = Sql(f"OVER ({before})")
+        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
+        values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
+        marked = [
+            *(f"c{keys + i} AS w{i}" for i in range(marks)),
+            f"{_HOLDS} AS live",
+        ]  # so that the latest is the largest
+        latest = f"max(CASE WHEN {_IS_EVENT} = 0 THEN struct({', '.join(marked)}) END) OVER (PARTITION BY {key})"
+        done = parted.selectExpr(_IS_EVENT, "e", f"{latest} AS latest", *[f"{v} AS v{i}" for i, v in enumerate(values)])
+        done = done.filter(f"{_IS_EVENT} = 1")
+        places = {column: i for i, column in enumerate(self.columns.values())}
+        holds = free_name("holds", [*rows.columns, *own.names])
+        shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
+        beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
+        return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
+
+    def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
+        """What a column was before; of one that no event knows, the default where there was no row (S46)."""
+        default = self.own.field(name).default
+        if (name,) not in self.feed.lacking or default is None:
+            return found
+        return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
+
+    def _parts(self, name: str) -> frozenset[Path] | None:
+        """Of a column whose nulls mean something, what the events lack of it; None if its nulls mean that nothing changed."""
+        ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
+        if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
+            return None
+        return frozenset(path for path in self.feed.lacking if path[0] == name)
+
+    def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
+        """What a row says of a column: of one that says that the key is gone, nothing but key and time."""
+        return case([(not_(dies), value)]) if name in self.columns else value
+
+    def _stored(self, name: str, column: str) -> Sql:
+        """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
+        own, fails, follows = self.own, name in self.columns, self.feed.follows
+        return fitting(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
+
+    def _dies(self) -> Sql:
+        """True of deletes, and of events that are tombstones by themselves (S4)."""
+        own, rows = self.own, self.events.rows
+        said = quote(self.events.is_delete)
+        name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
+        if not name:
+            return said
+        return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
+
+    def _shown(self, column: str, place: int | None) -> Sql:
+        """A column of an event; filled, unless it is a delete, which says nothing of it."""
+        if place is None:
+            return field_of(Sql("e"), column)
+        return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
+
+
+def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
+    """A value, or the last one before it that is not null; of structs, field by field.
+
+    Args:
+        value: as SQL.
+        kind: its type.
+        before: the window of what is before it.
+        parts: only these fields, and what is in them, are filled; None if all are.
+        at: which one the value is.
+    """
+    parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
+    if parts is not None and not parts:
+        return value
+    if not isinstance(kind, StructType):
+        return or_else(value, Sql(f"last_value({value}, true) {before}"))
+    fields = ", ".join(
+        f"{_filled(field_of(value, f.name), f.dataType, before, parts, (*at, f.name))} AS {quote(f.name)}"
+        for f in kind.fields
+    )
+    was_there = [] if parts is not None else [Sql(f"max({is_not_null(value)}) {before}")]
+    is_there = any_of([is_not_null(value), *was_there])
+    return case([(is_there, Sql(f"struct({fields})"))])
+
+
+CALL = "applyChanges()"
+
+
+@attrs.frozen(eq=False)
+class Feed:
+    """What is said about a source of events; the arguments of ``applyChanges``.
+
+    Attributes:
+        lacking: columns of the table, and fields of them, that the source knows nothing of, where it need not (S22).
+        follows: it need not know of any (S44). These two are no arguments of the call.
+    """
+
+    sequence_by: tuple[Any, ...] | None = None
+    deletes: str | Column | None = None
+    truncates: str | Column | None = None
+    columns: tuple[str, ...] | None = None
+    except_columns: tuple[str, ...] = ()
+    ignore_nulls: bool | tuple[str, ...] = False
+    lacking: tuple[Path, ...] = ()
+    follows: bool = False
+
+    @property
+    def fills(self) -> bool:
+        """Something is to be taken from what was before an event."""
+        return bool(self.ignore_nulls or self.lacking)
+
+    @classmethod
+    def of(
+        cls,
+        sequence_by: Any,
+        deletes: Any,
+        truncates: Any,
+        columns: str | Iterable[str] | None,
+        except_columns: str | Iterable[str],
+        ignore_nulls: bool | str | Iterable[str],
+    ) -> Feed:
+        """As ``applyChanges`` is called.
+
+        Raises:
+            InvalidMergeError: an argument is of the wrong kind.
+        """
+        sequence = (sequence_by,) if isinstance(sequence_by, (str, Column)) else sequence_by
+        given = [
+            ("applyAsDeletes", deletes),
+            ("applyAsTruncates", truncates),
+            *(("sequenceBy", s) for s in sequence or ()),
+        ]
+        for name, value in given:
+            if value is not None and not isinstance(value, (str, Column)):
+                raise InvalidMergeError(f"{CALL}: {name} takes SQL text or a Column, got {value!r}.")
+        return cls(
+            None if sequence is None else tuple(sequence),
+            deletes,
+            truncates,
+            None if columns is None else names_of(CALL, "columns", columns),
+            names_of(CALL, "exceptColumns", except_columns),
+            ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, "ignoreNullUpdates", ignore_nulls),
+        )
+
+
+@attrs.frozen(eq=False)
+class Events:
+    """Rows with the table's columns, and what each is.
+
+    Attributes:
+        rows: the events.
+        is_delete: the name of the boolean column that says which are deletes; never null.
+        is_truncate: likewise of truncates, where they are looked for; else the same.
+        mentioned: other columns that the table does not have, and that were of use (S22a).
+    """
+
+    rows: DataFrame
+    is_delete: str
+    is_truncate: str
+    mentioned: tuple[str, ...] = ()
+
+    @property
+    def of_keys(self) -> DataFrame:
+        """The rows without what says which are truncates."""
+        return self.rows if self.is_truncate == self.is_delete else self.rows.drop(self.is_truncate)
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """Each event is written as it is."""
+        dies, columns = quote(self.is_delete), All(self.mentioned)
+        return named(
+            WhenMatched(dies, [Delete()]),
+            WhenMatched(None, [Update(columns)]),
+            WhenNotMatched(not_(dies), [Insert(columns)]),
+        )
+
+
+def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
+    """Clauses that errors call as the user did."""
+    return tuple(attrs.evolve(c, call=call) for c in clauses)
+
+
+# What was asked -------------------------------------------------------------------------------------------------------
+
+
+def check(own: TableDefinition, feed: Feed) -> None:
+    """Refuses what a table has no means for (H9).
+
+    Raises:
+        InvalidMergeError: saying what, and the remedy.
+    """
+    if not own.watermarkKey and (feed.sequence_by is not None or feed.truncates is not None):
+        raise InvalidMergeError(
+            f"{CALL}: {'applyAsTruncates' if feed.sequence_by is None else 'sequenceBy'} says which events are earlier, and the "
+            "table declares no watermark: its rows are in the order of their commits. Create it with watermarkKey=, the column or "
+            "columns that hold the sequence."
+        )
+    if feed.columns is not None and feed.except_columns:
+        raise InvalidMergeError(f"{CALL} takes columns or exceptColumns, got both.")
+    if feed.sequence_by is not None and len(feed.sequence_by) != len(own.watermarkKey):
+        raise InvalidMergeError(
+            f"{CALL}: sequenceBy must have a value for each watermark column ({', '.join(own.watermarkKey)}), got "
+            f"{len(feed.sequence_by)}."
+        )
+    if own.history and feed.truncates is not None:
+        raise InvalidMergeError(
+            f"{CALL}: applyAsTruncates would end all versions at once, and is for tables without history. Deletes are recorded "
+            'key by key: with snapshot(), or deleteWhere("true").at(...).'
+        )
+
+
+def check_taken(own: TableDefinition, feed: Feed) -> None:
+    """Refuses columns that are to be taken, and that the table does not have.
+
+    Raises:
+        InvalidMergeError: naming one, and the remedy.
+    """
+    known = {name.casefold() for name in own.names}
+    unknown = [name for name in feed.columns or () if name.casefold() not in known]
+    if unknown:
+        raise InvalidMergeError(
+            f"{CALL}: columns names what the table does not have. {missing(unknown, 'the table', own.names)} To add it: "
+            "withSchemaEvolution(), or alter().addColumn().",
+            columns=unknown,
+        )
+
+
+def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
+    """The events with the columns of the table, and two that say what they are.
+
+    Raises:
+        InvalidMergeError: the source has no such column, or an expression means nothing over it.
+    """
+    taken = _Columns.of(source, own, feed)
+    sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
+    asked = {"is_delete": feed.deletes, **({} if feed.truncates is None else {"is_truncate": feed.truncates})}
+    flags = [free_name(name, [*source.columns, *own.names]) for name in asked]
+    said = [
+        F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
+        for condition in asked.values()
+    ]
+    with analysis_errors(CALL):
+        rows = source.select(
+            *[F.col(quote(name)) for name in taken.kept],
+            *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
+            *[as_column(value).alias(name) for name, value in sequence],
+            *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],
+        )
+        texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
+        exact = is_case_sensitive(source.sparkSession)
+        beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
+        named = {name.casefold() for name in feed.columns or ()}
+        mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
+        return Events(analysed(rows), flags[0], flags[-1], mentioned)
+
+
+@attrs.frozen
+class _Columns:
+    """Which columns of a source are taken as they are, and which of the table's are null."""
+
+    kept: list[str]
+    null: list[str]
+
+    @classmethod
+    def of(cls, source: DataFrame, own: TableDefinition, feed: Feed) -> _Columns:
+        exact, names = is_case_sensitive(source.sparkSession), source.columns
+        found = {name: find_name(name, own.names, exact) for name in names}
+        wanted = names if feed.columns is None else _known(feed.columns, names, exact)
+        left_out = {
+            *_known(feed.except_columns, [*names, *(n for n in own.names if n not in found.values())], exact),
+            *(n for n in names if n not in wanted),
+        }
+        always = {*own.primaryKey, *own.watermarkKey}
+        replaced = own.watermarkKey if feed.sequence_by is not None else ()
+        needed = (*own.primaryKey, *(own.watermarkKey if feed.sequence_by is None else ()))
+        lacking = [n for n in needed if n not in found.values()]
+        if lacking:
+            remedy = " Add it, or name another by sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
+            raise InvalidMergeError(
+                f"{CALL}: {missing(lacking, 'the source', names)}{remedy}",
+                columns=lacking,
+            )
+        kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
+        here = {found[n] for n in kept}
+        absent = [n for n in own.names if n not in here and n not in always and n != own.tombstoneKey]
+        is_chosen = feed.columns is not None
+        return cls(kept, [n for n in absent if is_chosen or n in left_out or n in found.values()])
+
+
+def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]:
+    """The columns that some names mean.
+
+    Raises:
+        InvalidMergeError: there is no such column.
+    """
+    found = [(name, find_name(name, among, exact)) for name in given]
+    unknown = [name for name, column in found if column is None]
+    if unknown:
+        raise InvalidMergeError(
+            f"{CALL}: {missing(unknown, 'the source', among)}{closest(unknown[0], among)}", columns=unknown
+        )
+    return [column for _, column in found if column is not None]
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name that no column has."""
+    lowered = {t.lower() for t in taken}
+    while name in lowered:
+        name += "_"
+    return name
+
+
+# Truncates ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class SinceTruncate:
+    """What is left after the last truncate of some events.
+
+    Attributes:
+        events: evaluated; those that are not fresher are deletes.
+        clauses: beside theirs the one that deletes what is not fresher; none if there is no truncate.
+        at: the sequence of the truncate, as SQL, column by column; empty if there is none.
+    """
+
+    events: Events
+    clauses: tuple[Clause, ...] = ()
+    at: tuple[Sql, ...] = ()
+
+
+def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTruncate:
+    """Looks for truncates among events: evaluates the source, and reads the target as a whole only if there is one.
+
+    Events that are not fresher than the last truncate become deletes of their keys at its place.
+
+    Raises:
+        InvalidMergeError: the sequence is of a type that no condition can tell.
+    """
+    where, dies = quote(events.is_truncate), quote(events.is_delete)
+    rows = events.rows.localCheckpoint()
+    undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
+    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
+    observed = Gathering({**counts, **watermark_metrics(own, where)}).of(rows)
+    if observed["undated"]:
+        raise NullKeyError(
+            f"{CALL}: {counted(observed['undated'], 'event')} of the source have no place in the sequence "
+            f"({', '.join(own.watermarkKey)}). Nothing was written. Filter them out, or give them one.",
+            columns=own.watermarkKey,
+            rows=observed["undated"],
+        )
+    if not observed["n"]:
+        return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
+    at = _sequence_of(watermark_of(observed, "max", own), own)
+    exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
+    named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
+    gone = not_(is_older(at, [quote(named_as[n]) for n in own.watermarkKey]))
+    # A truncate stays, without a key: a source without rows would be one that says nothing (S37).
+    changed = {named_as[k]: f"CASE WHEN NOT {where} THEN {quote(named_as[k])} END" for k in own.primaryKey}
+    for name, moment in zip(own.watermarkKey, at, strict=True):
+        changed[named_as[name]] = f"CASE WHEN {gone} THEN {moment} ELSE {quote(named_as[name])} END"
+    changed[events.is_delete] = any_of([dies, where, gone])
+    rows = rows.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in columns])
+    rows = rows.drop(events.is_truncate)
+    target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
+    truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
+    return SinceTruncate(attrs.evolve(events, rows=rows), truncated, tuple(at))
+
+
+def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
+    kinds = [physical_type(own.field(n)) for n in own.watermarkKey]
+    found = [told(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
+    at = [Sql(value) for value in found if value is not None]
+    if len(at) != len(kinds):
+        raise InvalidMergeError(
+            f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "
+            f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Nothing was written."
+        )
+    return at
+
+
+Begin: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
+"""From a source to a merge by primary key that has no clause yet."""
+
+
+def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed, alias: str) -> MergeBuilder:
+    """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
+
+    Args:
+        begin: makes a merge.
+        store: where the table is.
+        source: the events.
+        feed: what is said about them.
+        alias: the target's.
+    """
+
+    def derive(snapshot: Snapshot, options: Options) -> Derived:
+        check(snapshot.definition, feed)
+        asked = attrs.evolve(feed, follows=options.follows_source)
+        own, events, told = _fitted(source, snapshot.definition, asked, options)
+        made: dict[str, Any] = {}
+        since = SinceTruncate(events)
+        if feed.truncates is not None:
+            since = since_truncate(events, own, alias)
+            made |= {"at": since.at, "based_on": snapshot}
+        done = since.events
+        if told.fills:
+            done, holds = filled(store, attrs.evolve(snapshot, definition=own), done, told, since.at)
+            made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
+        return Derived(with_comments(done.rows, own), (*done.clauses, *since.clauses), own, made)
+
+    return derived(begin, derive, CALL, is_sequenced=True)
+
+
+def _fitted(
+    source: DataFrame, own: TableDefinition, feed: Feed, options: Options
+) -> tuple[TableDefinition, Events, Feed]:
+    """The events as the table takes them: the definition, with room for what they bring (S44), and what they lack (S22)."""
+    events = events_of(source, own, feed)
+    if options.follows_source:
+        own = followed(own, events.of_keys, None, events.clauses, options)
+    check_taken(own, feed)
+    if own.history:
+        source, told = _without_columns(source, own, feed)
+        return own, events if told is feed else events_of(source, own, told), told
+    return own, events, feed
+
+
+def _without_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tuple[DataFrame, Feed]:
+    """Events that know nothing of a column or field, and need not: they leave it as it was before, in the data's time (S22, H10).
+
+    Where there was nothing it is the default (S46). In a table without history they leave it as it is, as any update does.
+    """
+    if feed.columns is not None:  # what is not among the columns is null
+        return source, feed
+    exact = is_case_sensitive(source.sparkSession)
+    excepted = {name.casefold() for name in feed.except_columns}
+    roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
+    asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
+    found = [(f, find_name(f.name, source.columns, exact)) for f in asked]
+    absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
+    fields = [
+        (f.name, *path)
+        for f, name in found
+        if name is not None
+        for path in lacking_fields(source.schema[name].dataType, f, feed.follows)
+    ]
+    if not absent and not fields:
+        return source, feed
+    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
+    told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
+    return source.selectExpr("*", *beside), told
+
+
+def derived(begin: Begin, derive: Derive, call: str, **settings: Any) -> MergeBuilder:
+    """A merge whose source is made when it is built; it is called as the user did. ``settings`` are more of its options."""
+    b = begin(None)
+    options = attrs.evolve(b._options, call=call, **settings)
+    return b._as(DerivedMerge, options=options, derive=derive)

@@ -1,0 +1,102 @@
+"""`insert(deduplicate=True)`: the first row of each key in a given order (S12a)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
+from trinitymerge.feeds.casts import fitting
+from trinitymerge.merge.analysis.ignored_columns import mentions
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.model.arguments import text_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.errors import analysis_errors
+from trinitymerge.spark.expressions import equals, find_name, is_case_sensitive
+from trinitymerge.spark.predicates import is_deterministic
+from trinitymerge.spark.session import analysed
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import PLACE
+
+CALL = "insert()"
+_ONE_PLACE = "orderBy puts these rows at the same place: add to it what tells them apart."
+_NAMES = " A text is the name of a column here, as in DataFrame.orderBy; F.desc(name) is the other way round."
+_SAY_WHICH = (
+    "Say which of them to insert: insert(source, deduplicate=True, orderBy=...) takes the first, for instance by "
+    'orderBy=F.desc("loaded_at").'
+)
+
+
+def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> MergeBuilder:
+    """A merge whose source has, of rows with equal key and watermark, only the first; all of it if no order is given.
+
+    Raises:
+        InvalidMergeError: the order is none, or means nothing over the source.
+    """
+    source = merge._source
+    by = order_of(order)
+    if source is None or not by:
+        return merge._with(ambiguous=_SAY_WHICH)
+    _require_deterministic(source, by)
+    same = _told_apart_by(source, own)
+    if not same:
+        return merge  # what is wrong is said when the merge is built
+    with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
+        place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
+        found = analysed(source.select("*", place.alias(PLACE)).filter(equals(PLACE, Sql("1"))).drop(PLACE))
+    texts = [text_of(b) for b in by]
+    only_ordering = [
+        n
+        for n in source.columns
+        if find_name(n, own.names, is_case_sensitive(source.sparkSession)) is None
+        and any(mentions(t, n) for t in texts)
+    ]
+    shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
+    chosen = attrs.evolve(merge, source=found.drop(*only_ordering))
+    return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
+
+
+def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> None:
+    """Refuses an order that is another one each time (S32); what Spark takes for an order and not for a value it cannot tell."""
+    for column in by:
+        if isinstance(column, Column) and not is_deterministic(source.limit(0), column):
+            raise InvalidMergeError(
+                f"{CALL}: orderBy is not deterministic, so that a row would be taken at random. Order by what tells the rows apart."
+            )
+
+
+def order_of(given: Any) -> tuple[str | Column, ...]:
+    """What ``orderBy`` was given: a column or several, as ``DataFrame.orderBy`` takes them.
+
+    Raises:
+        InvalidMergeError: it is something else.
+    """
+    if given is None:
+        return ()
+    found = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if not found or not all(isinstance(f, (str, Column)) for f in found):
+        raise InvalidMergeError(f"{CALL}: orderBy takes a column name, a Column, or a list of these, got {given!r}.")
+    return found
+
+
+def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
+    """By name the key and the watermark of the source's rows, as they are stored; empty if the source lacks a key column.
+
+    A watermark that the source lacks is the same in all rows of a key (S10).
+    """
+    exact = is_case_sensitive(source.sparkSession)
+    columns = {n: find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
+    if any(columns[k] is None for k in own.primaryKey):
+        return {}
+    try:
+        return {
+            n: fitting(source, column, own.field(n), CALL, is_key=n in own.primaryKey, fails=False)
+            for n, column in columns.items()
+            if column is not None
+        }
+    except SchemaMismatchError:
+        return {}

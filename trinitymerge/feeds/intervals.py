@@ -1,0 +1,173 @@
+"""`fromIntervals`: an SCD type 2 table with closed intervals as a history table (H12)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StructType, TimestampNTZType, TimestampType
+
+from trinitymerge.errors import (
+    DuplicateKeyError,
+    InvalidMergeError,
+    NullKeyError,
+    TrinityMergeError,
+    closest,
+    counted,
+    missing,
+)
+from trinitymerge.feeds.change_events import free_name
+from trinitymerge.history.changes import field_of
+from trinitymerge.history.versions import literal_of
+from trinitymerge.spark.expressions import (
+    FALSE,
+    NULL,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    cast,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_older,
+    not_,
+    over,
+    quote,
+    same,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "fromIntervals()"
+
+_SHOWN = 5
+_WIDEST, _SCALE_THAT_STAYS = 38, 6  # Spark rounds sums that need more digits, but not to a smaller scale than this
+_KEY, _ROW, _BEGINS, _ENDS, _IS_OPEN = Sql("k"), Sql("r"), Sql("begins"), Sql("ends"), Sql("is_open")
+_NEXT, _IS_FOLLOWED = Sql("following"), Sql("is_followed")
+
+_logger = logging.getLogger(__name__)
+
+
+@attrs.frozen(eq=False)
+class Intervals:
+    """The rows of a dimension, evaluated and free of contradictions.
+
+    Attributes:
+        schema: of the table: the columns of the source without the end.
+        key, begin: of these columns, the primary key and the watermark.
+        rows: the intervals that are not empty, each with where the next of its key begins.
+    """
+
+    schema: StructType
+    key: tuple[str, ...]
+    begin: str
+    rows: DataFrame
+
+    @classmethod
+    def of(
+        cls, source: DataFrame, key: Sequence[str], validFrom: str, validTo: str, open_end: Any, is_inclusive: bool
+    ) -> Intervals:
+        """The intervals of a source, which is evaluated once.
+
+        Raises:
+            InvalidMergeError: a column is missing, an interval ends before it begins, or its end has no next value.
+            NullKeyError: a key has a null.
+            DuplicateKeyError: intervals of a key overlap.
+            ValueError: ``open_end`` is of another type.
+        """
+        begin, end, *keys = (_column(source, name) for name in (validFrom, validTo, *key))
+        own = source.drop(end)
+        parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(keys))
+        row = f"named_struct({', '.join(f'{text_literal(n)}, {quote(n)}' for n in own.columns)}) AS {_ROW}"
+        begins = f"{quote(begin)} AS {_BEGINS}"
+        ends = _ends(source, begin, end, open_end, is_inclusive)
+        rows = source.selectExpr(f"named_struct({parts}) AS {_KEY}", row, begins, *ends).localCheckpoint()
+        return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin))
+
+    def events(self) -> tuple[DataFrame, str]:
+        """What is written: the table's columns and one that says which events are deletes; and how that is called."""
+        flag = free_name("is_delete", self.schema.names)
+        ends_alone = any_of([is_null(_IS_FOLLOWED), not_(same(_ENDS, _NEXT))])
+        gaps = self.rows.filter(all_of([not_(_IS_OPEN), ends_alone]))
+        told = {self.begin: _ENDS, **{k: Sql(f"{_KEY}.k{i}") for i, k in enumerate(self.key)}}
+        deletes = [f"{told.get(f.name, cast(NULL, f.dataType))} AS {quote(f.name)}" for f in self.schema.fields]
+        rows = [f"{field_of(_ROW, n)} AS {quote(n)}" for n in self.schema.names]
+        begun = self.rows.selectExpr(*rows, f"{FALSE} AS {quote(flag)}")
+        return begun.unionByName(gaps.selectExpr(*deletes, f"{TRUE} AS {quote(flag)}")), flag
+
+
+def _column(source: DataFrame, name: str) -> str:
+    found = find_name(name, source.columns, is_case_sensitive(source.sparkSession))
+    if found is None:
+        raise InvalidMergeError(
+            f"{CALL}: {missing([name], 'the source', source.columns)}{closest(name, source.columns)}", column=name
+        )
+    return found
+
+
+# Ends -----------------------------------------------------------------------------------------------------------------
+
+
+def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
+    """Where intervals end, that moment not included, and whether they are open."""
+    kind = source.schema[begin].dataType
+    given, is_open = Sql(f"try_cast({quote(end)} AS {sql_type(kind)})"), is_null(quote(end))
+    if open_end is not None:
+        is_open = any_of([is_open, same(given, literal_of(source.sparkSession, open_end, kind, end, "openEnd"))])
+    ends = case([(not_(is_open), _next(given, kind) if is_inclusive else given)], cast(NULL, kind))
+    return [f"{ends} AS {_ENDS}", f"{is_open} AS {_IS_OPEN}"]
+
+
+def _next(value: Sql, kind: DataType) -> Sql:
+    """The next value of a type; null after the last one."""
+    if isinstance(kind, IntegralType):
+        return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {sql_type(kind)})")
+    if isinstance(kind, DateType):
+        return Sql(f"date_add({value}, 1)")
+    if isinstance(kind, (TimestampType, TimestampNTZType)):
+        return Sql(f"{value} + INTERVAL '0.000001' SECOND")
+    if isinstance(kind, DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
+        unit = f"CAST('1e-{kind.scale}' AS DECIMAL({max(kind.scale, 1)}, {kind.scale}))"
+        return Sql(f"try_cast(try_add({value}, {unit}) AS {sql_type(kind)})")
+    raise InvalidMergeError(
+        f"{CALL}: endInclusive needs ends that have a next value: whole numbers, decimals, dates or timestamps, not "
+        f"{kind.simpleString()}. Compute exclusive ends before."
+    )
+
+
+# Contradictions -------------------------------------------------------------------------------------------------------
+
+
+def _checked(rows: DataFrame, key: Sequence[str], begin: str) -> DataFrame:
+    """The intervals that are not empty, each beside the begin of the next of its key."""
+    nulls = any_of(is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
+    unknown = all_of([not_(_IS_OPEN), is_null(_ENDS)])
+    backwards, is_empty = (all_of([not_(_IS_OPEN), c]) for c in (is_older([_ENDS], [_BEGINS]), same(_ENDS, _BEGINS)))
+    _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
+    _refuse(rows.filter(unknown), key, InvalidMergeError, f"whose end is no value of '{begin}', or has none after it,")
+    _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
+    order = Sql(f"{_BEGINS} ASC NULLS FIRST")
+    following, is_followed = (over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, TRUE))
+    filled = rows.filter(not_(is_empty)).selectExpr("*", f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}")
+    overlap = all_of([_IS_FOLLOWED, any_of([_IS_OPEN, is_older([_NEXT], [_ENDS])])])
+    _refuse(filled.filter(overlap), key, DuplicateKeyError, "that would overlap the next of its key")
+    empty = rows.filter(is_empty).count()
+    if empty:
+        _logger.warning("%s: left out %s that would end where it begins", CALL, counted(empty, "interval"))
+    return filled
+
+
+def _refuse(rows: DataFrame, key: Sequence[str], error: type[TrinityMergeError], what: str) -> None:
+    found = rows.select(f"{_KEY}.*").limit(_SHOWN).collect()
+    if found:
+        keys = [tuple(row) for row in found]
+        raise error(
+            f"{CALL}: the source has {counted(rows.count(), 'interval')} {what}: {', '.join(key)} = "
+            f"{'; '.join(', '.join(map(repr, k)) for k in keys)}. Nothing was written. Mend them first.",
+            keys=keys,
+        )

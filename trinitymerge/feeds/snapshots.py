@@ -1,0 +1,313 @@
+"""`snapshot`: a full extract compared with the table (H11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.errors import InvalidMergeError, missing
+from trinitymerge.feeds.casts import fitting, lacks_fields
+from trinitymerge.feeds.change_events import Events, free_name, named
+from trinitymerge.feeds.derived import Derived
+from trinitymerge.history.changes import equatable, field_of
+from trinitymerge.history.versions import Timeline, literal, valid_at
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.analyze import completed, part_of
+from trinitymerge.merge.compile.strategies import FULL
+from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.model.clauses import All, Update, WhenMatched
+from trinitymerge.reader import with_comments
+from trinitymerge.rows.watermarks import Watermark, in_order, is_at_least, told, watermark_metrics, watermark_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.errors import analysis_errors
+from trinitymerge.spark.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    cast,
+    equals,
+    find_name,
+    is_case_sensitive,
+    is_not_null,
+    is_null,
+    is_tombstone,
+    not_,
+    null_of,
+    or_else,
+    over,
+    physical_type,
+    quote,
+    same,
+)
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.session import analysed
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND
+from trinitymerge.stores.base import Batches, TimeTravel
+
+CALL = "snapshot()"
+
+
+@attrs.frozen(eq=False)
+class Extract:
+    """A full extract and its moment.
+
+    Attributes:
+        source: the rows.
+        own: the table's definition.
+        at: the moment, as SQL.
+        moment: in the form of the log.
+        deletes: keys that are missing are deleted.
+        follows: the table makes room for what the extract brings, which may lack any column but the key's (S44).
+    """
+
+    source: DataFrame
+    own: TableDefinition
+    at: Sql
+    moment: Watermark
+    deletes: bool
+    follows: bool = False
+
+    @classmethod
+    def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> Extract:
+        """An extract, once it is known that the table can take it.
+
+        Raises:
+            InvalidMergeError: the table has no watermark, or several.
+            ValueError: this is no moment.
+        """
+        if len(own.watermarkKey) != 1:
+            declared = ", ".join(own.watermarkKey) or "none"
+            raise InvalidMergeError(
+                f"{CALL} is taken at one moment, and so needs a table with one watermark column, and this one declares {declared}."
+            )
+        at = literal(spark, when, own.field(own.watermarkKey[0]), "at")
+        row = source.sparkSession.range(1).selectExpr(f"{at} AS {quote(own.watermarkKey[0])}")
+        moment = watermark_of(Gathering(watermark_metrics(own, TRUE)).of(row), "max", own)
+        if moment is None or in_order(moment, own) is None:
+            raise InvalidMergeError(
+                f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} cannot be compared in the log. "
+                "Use a watermark column of type TIMESTAMP, DATE or BIGINT."
+            )
+        return cls(source, own, at, moment, deletes)
+
+    def merged_into(self, store: TimeTravel, snapshot: Snapshot, options: Options) -> Derived:
+        """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
+
+        Raises:
+            InvalidMergeError: the extract lacks a column, or comes too late for a table without history.
+        """
+        extract = self._fitted(snapshot.definition, options)
+        comparing = _Comparing.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
+        with analysis_errors(CALL):
+            rows = with_comments(analysed(comparing.rows()), extract.own)
+            events = Events(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
+        clauses = named(*events.clauses, call=CALL)
+        made = {"based_on": snapshot, "computed_by": FULL, "holds": comparing.holds}
+        if self.source.isEmpty():
+            return Derived(events.rows.limit(0), clauses, extract.own, made)
+        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": extract._ignored}
+        return Derived(events.rows, clauses, extract.own, {**made, **told})
+
+    def _fitted(self, own: TableDefinition, options: Options) -> Extract:
+        """The extract as a table takes it, with room for what it brings (S44).
+
+        Raises:
+            InvalidMergeError: it lacks a column.
+        """
+        follows = options.follows_source
+        if follows:
+            own = followed(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
+        optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
+        optional |= {n for n in own.names if follows and n not in own.primaryKey}
+        exact = is_case_sensitive(self.source.sparkSession)
+        lacking = [n for n in own.names if n not in optional and find_name(n, self.source.columns, exact) is None]
+        if lacking:
+            raise InvalidMergeError(
+                f"{CALL} takes every column from the source. {missing(lacking, 'the source', self.source.columns)}",
+                columns=lacking,
+            )
+        return attrs.evolve(self, own=own, follows=follows)
+
+    @property
+    def _ignored(self) -> tuple[str, ...]:
+        """The columns of the extract that the table does not have (S22a)."""
+        exact = is_case_sensitive(self.source.sparkSession)
+        return tuple(n for n in self.source.columns if find_name(n, self.own.names, exact) is None)
+
+    def later(self, taken: Sequence[Watermark]) -> Watermark | None:
+        """The next moment that was taken after this one; None if there is none."""
+        mine = in_order(self.moment, self.own)
+        known = [(place, moment) for moment in taken if (place := in_order(moment, self.own)) is not None]
+        following = [(place, moment) for place, moment in known if mine is not None and place > mine]
+        return min(following, key=lambda f: f[0])[1] if following else None
+
+
+@attrs.frozen(eq=False)
+class _Comparing:
+    """An extract beside what the table held at its moment.
+
+    Attributes:
+        extract: the one.
+        held: the other: stored columns.
+        is_live: SQL that is true of rows that are no tombstones.
+        is_latest: these are the latest rows of their keys, which tell what the merge will replace.
+        following: the next moment that was taken, as SQL, if there is one.
+        written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
+    """
+
+    extract: Extract
+    held: DataFrame
+    is_live: Sql
+    is_latest: bool
+    following: Sql | None
+    written: DataFrame | None
+
+    @classmethod
+    def of(cls, extract: Extract, store: TimeTravel, snapshot: Snapshot) -> _Comparing:
+        own, batches = extract.own, Batches.of(snapshot)
+        next_moment = extract.later(snapshot.extracts)
+        if not own.history:
+            if next_moment is not None:
+                raise InvalidMergeError(
+                    f"{CALL}: an extract of a later moment has been taken already, and {store.path} keeps no versions that this "
+                    "one could be compared with. Take extracts in order, or create the table with history=True."
+                )
+            return cls(extract, *reader.live_or_dead(store, batches), True, None, None)
+        timeline = Timeline(store, own)
+        kind = physical_type(own.field(own.watermarkKey[0]))
+        following = None if next_moment is None else told(next_moment[0], kind)
+        is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
+        current = reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), TRUE)
+        if following is None:
+            return cls(extract, *current, is_newest, None, None)
+        begins = quote(own.watermarkKey[0])
+        between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
+        return cls(
+            extract, *current, is_newest, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct()
+        )
+
+    @property
+    def flag(self) -> str:
+        """The name of the column that says which events are deletes."""
+        return free_name("is_delete", self.extract.own.names)
+
+    @property
+    def holds(self) -> str:
+        """The name of the column that says what the key of an event holds; empty if that is not known."""
+        return free_name("holds", [*self.extract.own.names, self.flag]) if self.is_latest else ""
+
+    def rows(self) -> DataFrame:
+        """The events: with the table's columns, the moment, whether each is a delete, and what its key holds."""
+        keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
+        joined = self._given().join(self._held(), on=keys, how="full_outer")
+        is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
+        # Rows that contradict each other are all written, for the merge to refuse them (S12).
+        changed = all_of([is_given, any_of([Sql("is_torn"), all_of([not_(dies), self._differs()])])])
+        gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
+        return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
+
+    def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
+        """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
+        own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN {self._completed()} END)"
+        if self.following is None or self.written is None:
+            return events.selectExpr(*keys, "holds", f"{own} AS event")
+        find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
+        marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
+        kept = f"named_struct('at', {self.following}, 'row', held)"
+        return marked.selectExpr(
+            *keys, "holds", f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
+        )
+
+    def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
+        own, row = self.extract.own, Sql("event.row")
+        return events.selectExpr(
+            *[f"{k} AS {quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
+            f"event.at AS {quote(own.watermarkKey[0])}",
+            *[f"{field_of(row, f'v{i}')} AS {quote(f.name)}" for i, f in enumerate(self._values())],
+            f"{is_null(row)} AS {quote(self.flag)}",
+            *([f"holds AS {quote(self.holds)}"] if self.holds else []),
+        )
+
+    def _values(self) -> list[Field]:
+        """The columns of a row: all but key and moment, and the tombstone's if the extract has it."""
+        own, exact = self.extract.own, is_case_sensitive(self.extract.source.sparkSession)
+        fixed = {*own.primaryKey, *own.watermarkKey}
+        has_tombstone = own.tombstoneKey and find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
+        return [f for f in own.fields if f.name not in fixed and (f.name != own.tombstoneKey or has_tombstone)]
+
+    def _given(self) -> DataFrame:
+        """The extract: keys, all else as one struct, and whether a key occurs with different rows."""
+        own, values = self.extract.own, self._values()
+        keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
+        kept = [f"{self._fitting(own.field(n), is_key=True)} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
+        dead = next((is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), FALSE)
+        struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
+        rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
+        parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
+        content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
+        least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
+        # A null key is refused, whatever its row says: it counts as torn, and as a row that is written.
+        nulls = any_of(map(is_null, keys))
+        given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
+        return rows.selectExpr(*keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS is_torn").selectExpr(
+            *keys, given, "is_torn"
+        )
+
+    def _alive(self, row: str) -> Sql:
+        """A row of the extract, as one that is no tombstone."""
+        values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
+        return Sql(f"named_struct('dies', {FALSE}{values})")
+
+    def _column(self, field: Field) -> str | None:
+        """The column of the extract that a field is taken from; None if it may lack it, and does (S22)."""
+        source = self.extract.source
+        return find_name(field.name, source.columns, is_case_sensitive(source.sparkSession))
+
+    def _fitting(self, field: Field, is_key: bool = False) -> Sql:
+        """A value of the extract as it is stored; null where it has none, which :meth:`_value` fills."""
+        column = self._column(field)
+        if column is None:
+            return Sql(null_of(field))
+        return fitting(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
+
+    def _value(self, i: int, field: Field) -> Sql:
+        """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
+        given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
+        if column is None:
+            default = null_of(field) if field.default is None else cast(as_sql(field.default), physical_type(field))
+            return case([(is_null(Sql("held")), default)], held)
+        kind = self.extract.source.schema[column].dataType
+        if not lacks_fields(kind, field, self.extract.follows):
+            return given
+        wanted = physical_type(field)
+        return completed(given, part_of(wanted, kind), wanted, held)
+
+    def _completed(self) -> Sql:
+        values = "".join(f", 'v{i}', {self._value(i, f)}" for i, f in enumerate(self._values()))
+        return Sql(f"named_struct('dies', {FALSE}{values})")
+
+    def _held(self) -> DataFrame:
+        own = self.extract.own
+        keys = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        values = ", ".join(["'dies', false", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
+        latest = f"named_struct('live', {self.is_live}, 'w0', {quote(own.watermarkKey[0])})"
+        held = case([(self.is_live, Sql(f"named_struct({values})"))])
+        return self.held.selectExpr(*keys, f"{held} AS held", f"{latest} AS holds")
+
+    def _differs(self) -> Sql:
+        compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
+        equal = all_of(
+            same(*(equatable(v, physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
+            for i, f in compared
+        )
+        return any_of([is_null(Sql("held")), not_(equal)])

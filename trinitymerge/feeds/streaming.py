@@ -1,0 +1,61 @@
+"""Micro-batches of a stream, merged exactly once (S36, S36a)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.log.commit import MicroBatch
+from trinitymerge.spark.session import streaming_query_id
+
+
+class Merge(Protocol):
+    """What a merge builder can do, as far as streams care."""
+
+    def _of_stream(self, batch: MicroBatch) -> Merge:
+        """See ``MergeBuilder._of_stream``."""
+
+    def execute(self) -> Any:
+        """See ``MergeBuilder.execute``."""
+
+
+def batch_function(
+    table_in: Callable[[SparkSession], Any],
+    merge_function: Callable[[Any, DataFrame], Any],
+    app_id: str,
+    on_result: Callable[[Any], object] | None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``DataStreamWriter.foreachBatch``.
+
+    Args:
+        table_in: opens the table in a session: a stream runs in a session of its own, on Spark Connect in another process,
+            to which this is sent pickled.
+        merge_function: from the table and a micro-batch to a merge.
+        app_id: the stream's stable name.
+        on_result: called with the result of each merge; None for nobody.
+
+    Raises:
+        InvalidMergeError: the arguments are of the wrong kind.
+    """
+    if not callable(merge_function):
+        raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")
+    if not isinstance(app_id, str) or not app_id:
+        raise InvalidMergeError(f"appId must be the stream's stable name, got {app_id!r}.")
+    if on_result is not None and not callable(on_result):
+        raise InvalidMergeError(f"onResult takes a function of one MergeResult, got {type(on_result).__name__}.")
+
+    def run(batch: DataFrame, batch_id: int) -> None:
+        merge = merge_function(table_in(batch.sparkSession), batch)
+        if not hasattr(type(merge), "_of_stream"):  # of itself a Connect DataFrame has anything, as a column
+            raise InvalidMergeError(
+                f"The merge function of stream '{app_id}' must return a merge builder that has not been executed, got "
+                f"{type(merge).__name__}."
+            )
+        result = merge._of_stream(MicroBatch(app_id, int(batch_id), streaming_query_id(batch.sparkSession))).execute()
+        if on_result is not None:
+            on_result(result)
+
+    return run

@@ -1,0 +1,166 @@
+"""`why`: every stored row of a key, and why one holds (S42)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType
+
+from trinitymerge import reader
+from trinitymerge.history.changes import field_of, meaning, moment, require_free, watermark
+from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.keys import as_columns, naming_misfits, require_no_null
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import (
+    all_of,
+    case,
+    cast,
+    is_not_null,
+    is_null,
+    is_tombstone,
+    not_,
+    or_else,
+    physical_type,
+    quote,
+    same,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import BATCH, RANK, RUNNER_UP, SINCE, VERSION, WINNER
+from trinitymerge.stores.base import Maintained
+
+SHOWN = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
+"""What stands beside the user's columns."""
+
+_CALL = "why"
+
+
+def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
+    """Every stored row of one key, the one that holds first (S42).
+
+    Args:
+        store: where the table is.
+        snapshot: the version asked about.
+        key: a value, or a tuple, dict or Row where the key has several columns.
+
+    Raises:
+        SchemaMismatchError, NullKeyError: this is no key of the table.
+        InvalidDefinitionError: a column of the table is called as one that is added.
+    """
+    own = snapshot.definition
+    require_free(own, SHOWN, _CALL)
+    with held(store.spark, LITERAL_NAMES):
+        keys = as_columns(store.spark, own, [key], _CALL)
+        with naming_misfits(_CALL):
+            require_no_null(keys, _CALL)
+            within = key_ranges.one_of(own, keys)
+        batches = [b for b in snapshot.batches if b.rows]
+        store.require_whole(batches)
+        stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
+        near = stored if within is None else stored.filter(within)
+        rows = reader.only_keys(near, own, F.broadcast(keys))
+        versions = _versions(store, rows) if own.history else {}
+        ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
+        return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
+
+
+def _versions(store: Maintained, rows: DataFrame) -> dict[int, int]:
+    """The versions that have committed rows of a table with history, by the time that the rows keep in archives."""
+    kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
+    found = {r[0]: store.version_of(r[0]) for r in kept}
+    return {at_ms: version for at_ms, version in found.items() if version is not None}
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+def _version_of(batches: Sequence[Batch]) -> Sql:
+    versions = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
+    return Sql(f"try_element_at(map({versions}), {BATCH})" if versions else "0L")
+
+
+def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
+    """The rows of one key with their place (S6, S13), and beside each what won, and what comes next."""
+    order = ", ".join([*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", BATCH])
+    window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
+    mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
+    return rows.selectExpr("*", f"{version} AS {VERSION}").selectExpr(
+        "*",
+        f"row_number() {window} AS {RANK}",
+        f"first_value({mark}) {window} AS {WINNER}",
+        f"lead({mark}) {window} AS {RUNNER_UP}",
+    )
+
+
+def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, versions: set[int | None]) -> DataFrame:
+    times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
+    values = (BATCH, VERSION, moment(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
+    shown = (f"{value} AS {quote(name)}" for value, name in zip(values, SHOWN, strict=True))
+    return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
+
+
+# Sentences ------------------------------------------------------------------------------------------------------------
+
+
+def _sentence(own: TableDefinition) -> Sql:
+    return case([(Sql(f"{RANK} > 1"), _why_lost(own)), (is_tombstone(own), _why_deleted(own))], _why_current(own))
+
+
+def _why_lost(own: TableDefinition) -> Sql:
+    theirs = field_of(WINNER, VERSION)
+    before = [text_literal("committed earlier "), Sql(f"concat('(version ', {VERSION}, ' before ', {theirs}, ')')")]
+    again = (same(VERSION, theirs), text_literal("lost: the same event once more, in the same batch"))
+    if not own.watermarkKey:
+        return case([again], _joined(text_literal("lost: "), *before))
+    parts = [_text(own), text_literal(" is smaller than "), _text(own, WINNER)]
+    smaller = _joined(text_literal("lost: watermark "), *parts)
+    earlier = _joined(text_literal("lost: equal watermark, "), *before)
+    return case([(_same_watermark(own, WINNER), case([again], earlier))], smaller)
+
+
+def _why_current(own: TableDefinition) -> Sql:
+    return _won(own, "current: the only row", "current: {}", "current: the largest watermark")
+
+
+def _why_deleted(own: TableDefinition) -> Sql:
+    return _won(
+        own,
+        "deleted: a tombstone, the only row",
+        "deleted: a tombstone, {}",
+        "deleted: a tombstone with the largest watermark",
+    )
+
+
+def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> Sql:
+    alone = (is_null(RUNNER_UP), text_literal(only))
+    if not own.watermarkKey:
+        return case([alone], text_literal(by_commit.format("committed last")))
+    tied = all_of([_same_watermark(own, RUNNER_UP), not_(same(VERSION, field_of(RUNNER_UP, VERSION)))])
+    later = text_literal(by_commit.format("of equal watermarks the one committed last"))
+    return case([alone, (tied, later)], text_literal(by_watermark))
+
+
+def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
+    return all_of(same(quote(w), field_of(other, w)) for w in own.watermarkKey)
+
+
+def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
+    """A watermark as it is shown: one value, or several in parentheses."""
+    parts = [_value(own, w, quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
+    return parts[0] if len(parts) == 1 else Sql(f"concat('(', concat_ws(', ', {', '.join(parts)}), ')')")
+
+
+def _value(own: TableDefinition, name: str, value: Sql) -> Sql:
+    kind = physical_type(own.field(name))
+    text = Sql(f"concat('0x', hex({value}))") if isinstance(kind, BinaryType) else cast(value, StringType())
+    return or_else(text, text_literal("null"))
+
+
+def _joined(*parts: Sql) -> Sql:
+    return Sql(f"concat({', '.join(parts)})")

@@ -1,0 +1,1 @@
+"""Reading a table without this library."""

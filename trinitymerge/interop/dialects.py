@@ -1,0 +1,315 @@
+"""What differs between SQL engines: quoting, types, file references."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.fs.base import escape_glob, split_scheme
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import BATCH
+
+NOTHING = Sql("(SELECT 1 AS one) AS nothing")
+"""A relation with one row, for those that a query needs one of."""
+
+_DECIMAL = re.compile(r"decimal\(\d+,\d+\)\Z")
+_TEXT = re.compile(r"(char|varchar)\(\d+\)\Z")
+_SHAPE = re.compile(r"(geometry|geography)\((?:OGC:CRS84|(?:EPSG|SRID):(\d+))(?:, SPHERICAL)?\)\Z")
+_PLAIN_TEXT = re.compile(r"[\w .,:;/+-]*\Z", re.ASCII)
+_NAME_PART = re.compile(r'(?:"((?:[^"]|"")+)"|([^".\s]+))(?:\.(?=.)|\Z)')
+
+
+@attrs.frozen
+class Rows:
+    """Batches that one scan reads: they count as one version, and their files hold columns under the same names.
+
+    Attributes:
+        ids: of the batches.
+        directories: theirs, as Spark takes them.
+        files: all data files in them, likewise.
+        format: of the files.
+        columns: the names of those that are to be read, as files have them.
+        optional: names and types of columns among them that files may lack: they are to be null, if need be of no type.
+    """
+
+    ids: tuple[str, ...]
+    directories: tuple[str, ...]
+    files: tuple[str, ...]
+    format: str
+    columns: tuple[str, ...]
+    optional: Mapping[str, Any]
+
+
+class Dialect:
+    """An engine's SQL. What differs between engines, and nothing else.
+
+    Attributes:
+        name: as users write it.
+        title: as the engine is called.
+        reads: the file formats it can read.
+        unites_files: one scan can read files that have different columns.
+        fills_fields: of files that lack a field within a column it makes a null there.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ("parquet",)
+    unites_files: ClassVar[bool] = False
+    fills_fields: ClassVar[bool] = True
+    mark: ClassVar[str] = '"'
+    types: ClassVar[Mapping[str, str]]
+    array: ClassVar[str]
+    map: ClassVar[str] = "MAP({}, {})"
+    struct: ClassVar[str]
+    of_field: ClassVar[str] = "{} {}"
+
+    def quoted(self, name: str) -> Sql:
+        """A name, whatever characters it holds."""
+        return Sql(self.mark + name.replace(self.mark, self.mark * 2) + self.mark)
+
+    def text(self, value: str) -> Sql:
+        """A string, likewise."""
+        return Sql("'" + value.replace("'", "''") + "'")
+
+    def type_of(self, kind: Any) -> Sql | None:
+        """What a type of Spark, in its JSON form, comes out as; None if it does not come out right."""
+        if isinstance(kind, str):
+            return self._atomic(kind)
+        if kind["type"] == "struct":
+            of = [(f["name"], self.type_of(f["type"])) for f in kind["fields"]]
+            fields = ", ".join(self.of_field.format(self.quoted(name), t) for name, t in of)
+            return None if any(t is None for _, t in of) else Sql(self.struct.format(fields))
+        parts = [self.type_of(kind[p]) for p in ("elementType", "keyType", "valueType") if p in kind]
+        form = self.array if kind["type"] == "array" else self.map
+        return None if None in parts else Sql(form.format(*parts))
+
+    def _atomic(self, kind: str) -> Sql | None:
+        if _DECIMAL.match(kind):
+            return Sql(kind.upper())
+        found = self.types.get("string" if _TEXT.match(kind) else kind)
+        return None if found is None else Sql(found)
+
+    def cast(self, value: Sql, kind: Any) -> Sql:
+        """A value as a type, which is one that comes out right."""
+        return Sql(f"CAST({value} AS {self.type_of(kind)})")
+
+    def refuse_name(self, name: str) -> str:
+        """Why a column cannot be called so, as the rest of a sentence; empty if it can."""
+        return ""
+
+    def place(self, path: str) -> str:
+        """A path of Spark's as the engine takes it, nothing in it being a pattern.
+
+        Raises:
+            UnsupportedStorageError: it cannot.
+        """
+        return path
+
+    def select(self, items: Sql, rows: Rows) -> Sql:
+        """A query over the files of some batches.
+
+        Args:
+            items: what stands after ``SELECT``, over the columns that the files have.
+            rows: the batches.
+        """
+        raise NotImplementedError
+
+    def _nulls(self, columns: Mapping[str, Any]) -> Sql:
+        return Sql(", ".join(f"{self.cast(Sql('NULL'), kind)} AS {self.quoted(n)}" for n, kind in columns.items()))
+
+
+_NAMES_OF_TYPES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "REAL",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "date": "DATE",
+}
+
+
+class _WithPathsAsText(Dialect):
+    """Engines that read files by ``read_parquet``, and take a path for a pattern."""
+
+    option: ClassVar[str]
+
+    def place(self, path: str) -> str:
+        scheme, rest = split_scheme(path)
+        if scheme in ("hdfs", "webhdfs", "swebhdfs", "viewfs"):
+            raise UnsupportedStorageError(
+                f"{self.title} does not read {path}: it knows nothing of '{scheme}'. Call export() with a path that it reads.",
+                path=path,
+                dialect=self.name,
+            )
+        known = {None: "", "file": "", "s3a": "s3:"}.get(scheme, f"{scheme}:")
+        return known + "".join(f"[{c}]" if c in "*?[" else c for c in rest)
+
+    def select(self, items: Sql, rows: Rows) -> Sql:
+        """See :class:`Dialect`."""
+        files = ", ".join(self.text(self.place(f)) for f in rows.files)
+        read = f"read_parquet([{files}], {self.option})"
+        if not rows.optional:
+            return Sql(f"SELECT {items} FROM {read} AS files")
+        none = f"SELECT {self._nulls(rows.optional)} FROM {NOTHING} WHERE false"
+        return Sql(f"SELECT {items} FROM ({none} UNION ALL BY NAME SELECT * FROM {read}) AS files")
+
+
+class DuckDB(_WithPathsAsText):
+    """DuckDB."""
+
+    name = "duckdb"
+    title = "DuckDB"
+    unites_files = True
+    # Directories such as `_tm_batch=...` in a path are no columns.
+    option = "union_by_name = true, hive_partitioning = false"
+    types: ClassVar[Mapping[str, str]] = {
+        **_NAMES_OF_TYPES,
+        "binary": "BLOB",
+        "timestamp": "TIMESTAMP WITH TIME ZONE",
+        "timestamp_ntz": "TIMESTAMP",
+    }
+    array = "{}[]"
+    struct = "STRUCT({})"
+
+    def place(self, path: str) -> str:
+        """See :class:`Dialect`; in a pattern a backslash would separate directories."""
+        if "\\" in path and re.search(r"[*?\[]", path):
+            raise UnsupportedStorageError(
+                f"DuckDB cannot be told of {path}: it would take it for a pattern, and the backslash in it for a slash. Call "
+                "export() with a plainer path.",
+                path=path,
+                dialect=self.name,
+            )
+        return super().place(path)
+
+
+class Polars(_WithPathsAsText):
+    """Polars, from version 2 on."""
+
+    name = "polars"
+    title = "Polars"
+    option = "hive_partitioning => false"
+    types: ClassVar[Mapping[str, str]] = {
+        **_NAMES_OF_TYPES,
+        "binary": "BYTEA",
+        "timestamp": "TIMESTAMP WITH TIME ZONE",
+        "timestamp_ntz": "TIMESTAMP",
+    }
+    array = "ARRAY<{}>"
+    struct = "STRUCT<{}>"
+
+    def refuse_name(self, name: str) -> str:
+        """See :class:`Dialect`."""
+        is_pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+        return "is called what Polars takes for a pattern of names, even quoted" if is_pattern else ""
+
+
+class Spark(Dialect):
+    """Spark without this library."""
+
+    name = "spark"
+    title = "Spark"
+    reads = ("parquet", "orc")
+    fills_fields = False
+    mark = "`"
+    types: ClassVar[Mapping[str, str]] = {
+        **_NAMES_OF_TYPES,
+        "string": "STRING",
+        "binary": "BINARY",
+        "timestamp": "TIMESTAMP_LTZ",
+        "timestamp_ntz": "TIMESTAMP_NTZ",
+    }
+    array = "ARRAY<{}>"
+    map = "MAP<{}, {}>"
+    struct = "STRUCT<{}>"
+    of_field = "{}: {}"
+
+    def _atomic(self, kind: str) -> Sql | None:
+        shape = _SHAPE.match(kind)
+        if shape:  # in JSON by the name of its reference system, in SQL by the number
+            return Sql(f"{shape[1].upper()}({shape[2] or 4326})")
+        own = kind.upper() if kind == "variant" or kind.startswith("interval ") else None
+        return super()._atomic(kind) or (None if own is None else Sql(own))
+
+    def text(self, value: str) -> Sql:
+        """See :class:`Dialect`: whatever the session's rules of escaping are."""
+        return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
+
+    def place(self, path: str) -> str:
+        """See :class:`Dialect`."""
+        return escape_glob(path)
+
+    def select(self, items: Sql, rows: Rows) -> Sql:
+        """See :class:`Dialect`. In the inner query a name that files do not know means the column of that name outside: a null."""
+        start = rows.directories[0].removesuffix(rows.ids[0])
+        ids = (
+            rows.ids[0] if len(rows.ids) == 1 else f"{{{','.join(rows.ids)}}}"
+        )  # ids are made of letters, digits, _ and -
+        read = f"{rows.format}.{self.quoted(self.place(start) + ids)}"
+        if not rows.optional:
+            return Sql(f"SELECT {items} FROM {read} AS files")
+        columns = ", ".join(map(self.quoted, rows.columns))
+        # Nulls of no type: those of a map or variant must not be used from inside.
+        nulls = ", ".join(f"NULL AS {self.quoted(name)}" for name in rows.optional)
+        files = f"LATERAL (SELECT {columns} FROM {read}) AS files"
+        return Sql(f"SELECT {items} FROM (SELECT files.* FROM (SELECT {nulls}) AS lacking, {files}) AS files")
+
+
+@attrs.frozen
+class Trino(Dialect):
+    """Trino, over a table of Hive's whose partitions are the batches.
+
+    Attributes:
+        files: the name of that table.
+    """
+
+    name = "trino"
+    title = "Trino"
+    reads = ("parquet", "orc")
+    unites_files = True
+    types: ClassVar[Mapping[str, str]] = {
+        **_NAMES_OF_TYPES,
+        "binary": "VARBINARY",
+        "timestamp": "TIMESTAMP(6)",
+        "timestamp_ntz": "TIMESTAMP(6)",
+    }
+    array = "ARRAY({})"
+    struct = "ROW({})"
+
+    files: Sql
+
+    @classmethod
+    def over(cls, files: str | None) -> Trino:
+        """The dialect, over a table of a name in one to three parts, each quoted or not.
+
+        Raises:
+            ValueError: this is no such name.
+
+        Example:
+            >>> Trino.over('hive."my files".orders').files
+            '"hive"."my files"."orders"'
+        """
+        found = list(_NAME_PART.finditer(files)) if isinstance(files, str) else []
+        if not 1 <= len(found) <= 3 or "".join(m[0] for m in found) != files:
+            raise ValueError(
+                "Trino reads a table's files through a table of the Hive connector: give its name, as in "
+                f"sqlFor('trino', files='hive.default.orders_files'), got {files!r}."
+            )
+        parts = [m[2] if m[1] is None else m[1].replace('""', '"') for m in found]
+        return cls(Sql(".".join('"' + p.replace('"', '""') + '"' for p in parts)))
+
+    def select(self, items: Sql, rows: Rows) -> Sql:
+        """See :class:`Dialect`. Which columns there are is said where the table is declared."""
+        ids = ", ".join(self.text(i) for i in rows.ids)
+        return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(BATCH)} IN ({ids})")
+
+
+ENGINES: Mapping[str, type[Dialect]] = {d.name: d for d in (DuckDB, Spark, Polars, Trino)}
+"""All of them, by name."""

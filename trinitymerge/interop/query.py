@@ -1,0 +1,223 @@
+"""`sqlFor`: the query by which another engine reads the live rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from trinitymerge.errors import UnsupportedStorageError, did_you_mean
+from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, Rows, Trino
+from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.schema.definition import TableDefinition, TombstoneForm
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import tombstone_value
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import RANK, VERSION
+from trinitymerge.stores.base import Batches, Maintained
+
+_FRACTIONS = ("float", "double")
+
+
+@attrs.frozen
+class Stored:
+    """A batch with rows, and where they are.
+
+    Attributes:
+        batch: as the log says it.
+        directory: its directory, as Spark takes it.
+        files: its data files, likewise.
+    """
+
+    batch: Batch
+    directory: str
+    files: tuple[str, ...]
+
+
+@attrs.frozen
+class LiveRows:
+    """The live rows that a query selects, and how they are stored.
+
+    Attributes:
+        definition: of the table.
+        stored: its batches with rows.
+        are_resolved: no two rows have the same key.
+        tombstone_text: what a string tombstone column holds on deleted rows, as files have it.
+    """
+
+    definition: TableDefinition
+    stored: tuple[Stored, ...]
+    are_resolved: bool
+    tombstone_text: str
+
+    def query(self, dialect: Dialect) -> Sql:
+        """The query, as text."""
+        shown = ", ".join(dialect.quoted(n) for n in self.definition.names)
+        if not self.stored:
+            nulls = (f"{dialect.cast(Sql('NULL'), f.type)} AS {dialect.quoted(f.name)}" for f in self.definition.fields)
+            return Sql(f"SELECT {', '.join(nulls)} FROM {NOTHING} WHERE false")
+        rows = Sql("\n  UNION ALL\n  ".join(self._parts(dialect)))
+        conditions = [f"NOT {self._is_tombstone(dialect)}"] if any(s.batch.tombstones for s in self.stored) else []
+        if not self.are_resolved:
+            rows = Sql(f"SELECT *, {self._rank(dialect)} FROM (\n  {rows}\n  ) AS stored")
+            conditions.insert(0, f"{dialect.quoted(RANK)} = 1")
+        where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
+        return Sql(f"SELECT {shown} FROM (\n  {rows}\n) AS latest{where}")
+
+    def _parts(self, dialect: Dialect) -> Iterator[Sql]:
+        """A query for each scan: the table's columns, and the version its rows count as where that matters."""
+        for some in self._together(dialect):
+            batch = some[0].batch
+            held = [_Held.of(f, batch.layout) for f in self.definition.stored_fields]
+            items = [h.declared(dialect) for h in held]
+            items += [] if self.are_resolved else [Sql(f"{batch.version} AS {dialect.quoted(VERSION)}")]
+            rows = Rows(
+                tuple(s.batch.id for s in some),
+                tuple(s.directory for s in some),
+                tuple(file for s in some for file in s.files),
+                self.definition.fileFormat,
+                tuple(h.name for h in held),
+                {h.name: h.type for h in held if h.field.added},
+            )
+            yield dialect.select(Sql(", ".join(items)), rows)
+
+    def _together(self, dialect: Dialect) -> list[list[Stored]]:
+        """The batches by what one scan can read: of one version where that matters, with files of one layout."""
+        may_differ = any(f.added or f.grown for f in self.definition.fields)
+        found: dict[Any, list[Stored]] = {}
+        for stored in self.stored:
+            alike = (None if self.are_resolved else stored.batch.version, stored.batch.layout)
+            is_alone = may_differ and not dialect.unites_files
+            found.setdefault(stored.batch.id if is_alone else alike, []).append(stored)
+        return list(found.values())
+
+    def _rank(self, dialect: Dialect) -> Sql:
+        """The place of a row among those of its key, the freshest first (S3, S6)."""
+        key = ", ".join(dialect.quoted(k) for k in self.definition.primaryKey)
+        watermark = (f"{self._watermark(dialect, w)} DESC NULLS LAST" for w in self.definition.watermarkKey)
+        order = ", ".join([*watermark, f"{dialect.quoted(VERSION)} DESC"])
+        return Sql(f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS {dialect.quoted(RANK)}")
+
+    def _watermark(self, dialect: Dialect, name: str) -> Sql:
+        """A watermark, with one zero: not every engine takes ``-0.0`` for equal to ``0.0`` where it orders."""
+        value = dialect.quoted(name)
+        if self.definition.field(name).type not in _FRACTIONS:
+            return value
+        return Sql(f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END")
+
+    def _is_tombstone(self, dialect: Dialect) -> Sql:
+        """True or false, never null (S4)."""
+        value, form = dialect.quoted(self.definition.tombstone_column), self.definition.tombstone_form
+        if form is TombstoneForm.BOOLEAN:
+            return Sql(f"coalesce({value}, false)")
+        if form is TombstoneForm.STRING_VALUE:
+            return Sql(f"coalesce({value} = {dialect.text(self.tombstone_text)}, false)")
+        return Sql(f"({value} IS NOT NULL)")
+
+
+@attrs.frozen
+class _Held:
+    """How the files of a layout hold a column: each in one form, the first that is not too old (S43).
+
+    Attributes:
+        field: the column.
+        name: its name there.
+        type: its type there.
+    """
+
+    field: Field
+    name: str
+    type: Any
+
+    @classmethod
+    def of(cls, field: Field, layout: int) -> _Held:
+        """For a column, in files of a layout."""
+        earlier = next((e for e in field.earlier if layout < e.until), None)
+        return cls(field, field.stored_as, field.type) if earlier is None else cls(field, earlier.name, earlier.type)
+
+    def declared(self, dialect: Dialect) -> Sql:
+        """The column as the table has it: also where files have a narrower type, lack fields of a struct, or have none of it."""
+        value, name = dialect.quoted(self.name), dialect.quoted(self.field.name)
+        if self.type != self.field.type or self.field.grown or self.field.added:
+            return Sql(f"{dialect.cast(value, self.field.type)} AS {name}")
+        return value if self.name == self.field.name else Sql(f"{value} AS {name}")
+
+
+def columns_of(definition: TableDefinition) -> Sequence[str]:
+    """All names that a query has for columns of a table."""
+    return [name for f in definition.fields for name in (f.name, f.stored_as, *(e.name for e in f.earlier))]
+
+
+def sql_for(store: Maintained, snapshot: Snapshot, dialect: str, files: str | None) -> str:
+    """The query for the live rows of a version.
+
+    Args:
+        store: of the table.
+        snapshot: the version.
+        dialect: the engine.
+        files: for Trino, the table its files are known by there.
+
+    Raises:
+        ValueError: there is no such dialect; or ``files`` is missing, out of place, or no name of a table.
+        UnsupportedStorageError: the engine would not read a column, a path or the format right.
+        CorruptTableError: a file of the version is gone.
+    """
+    engine = _engine(dialect, files)
+    batches, definition = Batches.of(snapshot), snapshot.definition
+    _check(engine, definition, store.path)
+    stored = tuple(_stored(store, b) for b in batches.batches if b.rows)
+    return str(LiveRows(definition, stored, batches.are_resolved, tombstone_value(definition)).query(engine))
+
+
+def _engine(dialect: str, files: str | None) -> Dialect:
+    kind = ENGINES.get(dialect) if isinstance(dialect, str) else None
+    if kind is None:
+        raise ValueError(f"sqlFor knows no dialect {dialect!r}.{did_you_mean(str(dialect), ENGINES)}")
+    if kind is Trino:
+        return Trino.over(files)
+    if files is not None:
+        raise ValueError(
+            f"sqlFor takes files= for Trino only: {kind.title} is told the files themselves. Leave it out."
+        )
+    return kind()
+
+
+def _stored(store: Maintained, batch: Batch) -> Stored:
+    files = store.data_files(batch.id)
+    if len(files) != batch.files:
+        store.require_whole([batch])
+    return Stored(batch, store.batch_path(batch.id), tuple(f.path for f in files))
+
+
+def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
+    """Refuses what the engine would not read, or not as it is."""
+    if definition.fileFormat not in engine.reads:
+        raise UnsupportedStorageError(
+            f"{path} consists of {definition.fileFormat.upper()} files, which {engine.title} does not read. Call export(), which "
+            "writes Parquet, and read that.",
+            path=path,
+            dialect=engine.name,
+        )
+    for field in definition.fields:
+        wrong = "" if engine.type_of(field.type) else f"({field.text}) does not come out right in {engine.title}"
+        if field.grown and not engine.fills_fields:
+            wrong = (
+                f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
+            )
+        if field.within:
+            wrong = f"({field.text}) has a field that was added again after a restore, and that files call otherwise"
+        if wrong:
+            raise _refused(engine, path, field.name, wrong)
+    for name in columns_of(definition):
+        if engine.refuse_name(name):
+            raise _refused(engine, path, name, engine.refuse_name(name))
+
+
+def _refused(engine: Dialect, path: str, column: str, why: str) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        f"Column '{column}' of {path} {why}. Call export(), and read what it writes.",
+        column=column,
+        path=path,
+        dialect=engine.name,
+    )

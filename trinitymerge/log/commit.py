@@ -1,0 +1,317 @@
+"""Committing on top of other writers: publish(), requirements, retries and transactions (S33, S35, S36)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeAlias
+
+import attrs
+
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError
+from trinitymerge.log import reporting
+from trinitymerge.log.model import FOLD, Batch, Commit, Snapshot
+from trinitymerge.schema.properties import commit_backoff_seconds, max_commit_attempts
+
+_LONGEST_PAUSE_SECONDS = 2.0
+
+Setback: TypeAlias = ConcurrentCommitError | FilesVacuumedError
+"""What a new attempt may get over."""
+
+
+@attrs.define
+class Attempts:
+    """The attempts at one commit.
+
+    Attributes:
+        failures: how many of them others were faster than.
+    """
+
+    failures: int = 0
+
+    def give_way(self, error: Setback, snapshot: Snapshot) -> None:
+        """Waits for a random time that doubles with each failure, so that one of those who collide gets through.
+
+        Args:
+            error: of the attempt that failed.
+            snapshot: the one it was made on.
+
+        Raises:
+            ConcurrentCommitError, FilesVacuumedError: the error, if it was the last attempt.
+        """
+        self.failures += 1
+        if self.failures >= max_commit_attempts(snapshot.properties):
+            raise error
+        longest = commit_backoff_seconds(snapshot.properties) * 2 ** (self.failures - 1)
+        time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, longest)))
+
+
+@attrs.frozen
+class MicroBatch:
+    """Which part of which stream a merge is.
+
+    Attributes:
+        app_id: the stream's stable name.
+        number: of the micro-batch, counted by the stream's checkpoint directory.
+        query_id: that directory's own id; None where Spark does not tell.
+    """
+
+    app_id: str
+    number: int
+    query_id: str | None = None
+
+
+def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
+    """Refuses a micro-batch of a stream that has started over: as a replay it would be dropped, rows and all (S36a).
+
+    Raises:
+        InvalidMergeError: another streaming query has written under this name, or this one had come further.
+    """
+    last = snapshot.transactions.get(batch.app_id)
+    writer = snapshot.streams.get(batch.app_id)
+    if writer is not None and batch.query_id is not None and writer != batch.query_id:
+        what = (
+            f"Micro-batch {batch.number} of stream '{batch.app_id}' comes from another streaming query (id "
+            f"{batch.query_id}) than those that {table} has committed under this appId so far (id {writer}, last number "
+            f"{last})"
+        )
+    elif last is not None and batch.number < last:
+        what = f"Micro-batch {batch.number} of stream '{batch.app_id}' came after {table} had committed number {last}"
+    else:
+        return
+    raise InvalidMergeError(
+        f"{what}: the stream has started over, for instance with a new checkpoint directory, and counts from 0 again, so its "
+        "batches cannot be told from replays. Nothing was written. Give the stream a new appId, and what it delivers will be "
+        "merged; or start it with the checkpoint directory it had.",
+        appId=batch.app_id,
+        batchId=batch.number,
+        last=last,
+    )
+
+
+class OutcomeUnknown(OSError):  # noqa: N818 - it may have worked
+    """The storage failed during a commit that may or may not have taken place; its files must stay."""
+
+
+class VersionTaken(Exception):  # noqa: N818 - an answer to a question, not a failure
+    """Another writer has committed that version; nothing was changed.
+
+    Attributes:
+        version: the version that was wanted.
+        winner: what stands there now.
+    """
+
+    def __init__(self, version: int, winner: Commit) -> None:
+        super().__init__(f"version {version} exists already: {winner.operation} by {winner.user or 'unknown'}")
+        self.version = version
+        self.winner = winner
+
+
+class Versioned(Protocol):
+    """What committing takes: a sequence of versions to which one writer at a time can add the next."""
+
+    @property
+    def path(self) -> str:
+        """Where the table is."""
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot."""
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first."""
+
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Makes a commit visible as ``commit.version``, on top of ``before``.
+
+        Raises:
+            VersionTaken: that version exists already; nothing was changed.
+            FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
+            OutcomeUnknown: the storage cannot say whether the commit took place.
+        """
+
+
+@attrs.frozen
+class Landed:
+    """What others have committed since a snapshot.
+
+    Attributes:
+        since: the snapshot that the commit was made on.
+        now: the newest one.
+        commits: those in between, oldest first.
+    """
+
+    since: Snapshot
+    now: Snapshot
+    commits: tuple[Commit, ...]
+
+    @classmethod
+    def after(cls, store: Versioned, since: Snapshot) -> Landed:
+        """What a table's history says."""
+        now = store.snapshot()
+        return cls(since, now, tuple(store.commits(since.version + 1, now.version)))
+
+    def and_then(self, later: Landed) -> Landed:
+        """This and what landed after it."""
+        return Landed(self.since, later.now, (*self.commits, *later.commits))
+
+    @property
+    def appended(self) -> tuple[Batch, ...]:
+        """The batches of commits that removed none, as the log's entries say them, whether or not they are live now."""
+        return tuple(
+            attrs.evolve(b, version=c.version) if b.version is None else b
+            for c in self.commits
+            if not c.removed
+            for b in c.added
+        )
+
+
+class Requirement(Protocol):
+    """What must hold of the commits that landed meanwhile for a commit to go on top of them."""
+
+    def violation(self, landed: Landed) -> str | None:
+        """Says why the commit may not go on top, in words that follow "because"; None if it may."""
+
+
+@attrs.frozen
+class SameDefinition:
+    """The table's definition has not changed."""
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        if landed.now.definition_version == landed.since.definition_version:
+            return None
+        return f"version {landed.now.definition_version} has changed the definition"
+
+
+@attrs.frozen
+class SamePurges:
+    """No key has been purged: the rows to commit have been checked against the markers of before."""
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        return None if landed.now.purged == landed.since.purged else "keys have been purged"
+
+
+@attrs.frozen
+class NotDelivered:
+    """The transaction has not been committed by somebody else, nor any of another stream under its name (S36, S36a)."""
+
+    application: str
+    version: int
+    stream: str | None = None
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        last, writer = landed.now.transactions.get(self.application), landed.now.streams.get(self.application)
+        if self.stream is not None and writer not in (None, self.stream):
+            return f"another stream has written as '{self.application}'"
+        if last is None or last < self.version:
+            return None
+        return f"transaction {last} of '{self.application}' has been committed"
+
+
+@attrs.frozen
+class OnlyAppends:
+    """Nothing landed but new rows, and what leaves rows and definition as they are.
+
+    Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
+    resolved without them.
+
+    Attributes:
+        and_folds: and folds, which never change what readers see (S38a).
+    """
+
+    and_folds: bool = False
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        for commit in landed.commits:
+            if self.and_folds and commit.operation == FOLD:
+                continue
+            is_restore = (
+                commit.horizon is not None or commit.resets_horizon or any(b.version is not None for b in commit.added)
+            )
+            if commit.definition:
+                return f"version {commit.version} ({commit.operation}) has changed the definition"
+            if commit.removed or is_restore:
+                return f"version {commit.version} ({commit.operation}) has replaced what this commit would replace"
+        return None
+
+
+@attrs.frozen
+class NothingLanded:
+    """Nobody has committed anything: what is committed was computed from the table as a whole."""
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        return f"{len(landed.commits)} commits have landed" if len(landed.commits) != 1 else "a commit has landed"
+
+
+@attrs.frozen(eq=False)
+class Holds:
+    """Anything else, handed in by whoever knows it.
+
+    Attributes:
+        why_not: from what landed to the reason against the commit, or None.
+    """
+
+    why_not: Callable[[Landed], str | None]
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`Requirement`."""
+        return self.why_not(landed)
+
+
+def publish(
+    store: Versioned,
+    commit: Commit,
+    before: Snapshot,
+    requirements: Sequence[Requirement],
+    remade: Callable[[Landed], Commit] | None = None,
+) -> Snapshot:
+    """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
+
+    Args:
+        store: of the table.
+        commit: made on ``before``.
+        before: the snapshot it was computed from.
+        requirements: asked, in order, each time somebody else was faster.
+        remade: if they hold, what to commit on top of all that has landed since ``before``; if it is not given, the same.
+
+    Returns:
+        The snapshot after the commit.
+
+    Raises:
+        ConcurrentCommitError: a requirement does not hold; nothing was changed. Its ``requirement`` says which.
+        FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
+        OutcomeUnknown: the storage cannot say whether the commit took place: its files must stay.
+    """
+    everything = Landed(before, before, ())
+    while True:
+        try:
+            after = store.commit(commit, before)
+            reporting.committed(store.path, commit)
+            return after
+        except VersionTaken as taken:
+            landed = Landed.after(store, before)
+            if landed.now.version < taken.version:
+                raise _conflict(store, landed, taken, "its log does not show that version yet") from None
+            for requirement in requirements:
+                why = requirement.violation(landed)
+                if why is not None:
+                    raise _conflict(store, landed, taken, why, requirement) from None
+            before, everything = landed.now, everything.and_then(landed)
+            commit = before.rebase(commit) if remade is None else remade(everything)
+
+
+def _conflict(
+    store: Versioned, landed: Landed, taken: VersionTaken, why: str, requirement: Requirement | None = None
+) -> ConcurrentCommitError:
+    return ConcurrentCommitError(
+        f"Another writer has committed to {store.path} meanwhile: expected version {landed.since.version}, found "
+        f"{landed.now.version} ({taken.winner.operation}), and {why}. Nothing was written; run it again.",
+        path=store.path,
+        version=taken.version,
+        requirement=requirement,
+    )

@@ -1,0 +1,240 @@
+"""The files of a commit log: their names, and reading each as checked data (S33, S40)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.errors import CorruptTableError, TableExistsError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, NoRegularFileError, require_no_link
+from trinitymerge.log.model import PROTOCOL, Commit, Snapshot
+
+_ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
+_ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
+
+
+def seal(data: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A JSON object in its envelope, and its checksum."""
+    body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()[1:]
+    checksum = hashlib.sha256(body).hexdigest()
+    return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
+
+
+def unseal(content: bytes) -> tuple[dict[str, Any], str]:
+    """The inverse of :func:`seal`.
+
+    Raises:
+        ValueError: these bytes are not what :func:`seal` has written.
+    """
+    checksum = checksum_of(content)
+    data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
+    if b"\\u" in content:  # half a character, which neither Spark nor a file takes
+        json.dumps(data, ensure_ascii=False).encode()
+    return data, checksum
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def checksum_of(content: bytes) -> str:
+    """The checksum of an envelope, once its content is known to match.
+
+    Raises:
+        ValueError: these bytes are not what :func:`seal` has written.
+    """
+    match = _ENVELOPE.match(content)
+    if not match:
+        raise ValueError("it is empty" if not content else "it does not begin as the files of this library do")
+    checksum = match[1].decode()
+    if hashlib.sha256(content[_ENVELOPE_SIZE:]).hexdigest() != checksum:
+        raise ValueError("its checksum does not match its content")
+    return checksum
+
+
+LOG_DIRECTORY = "_trinity_log"
+HINT = "_last.json"
+_NAME = re.compile(r"([0-9]{20})(\.checkpoint)?\.json")
+
+_logger = logging.getLogger(__name__)
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, NoRegularFileError)
+"""What reading and parsing foreign content raises."""
+
+
+@attrs.frozen
+class Entry:
+    commit: Commit
+    checksum: str
+
+
+@attrs.frozen
+class Hint:
+    """Where the end of the log was when somebody looked, and from where it may be replayed, best first."""
+
+    version: int
+    starts: tuple[int, ...]
+
+
+class LogFiles:
+    """The files of one log.
+
+    Every method may raise the storage's ``OSError`` besides what it names.
+
+    Args:
+        fs: where the table is.
+        table_path: its directory.
+    """
+
+    def __init__(self, fs: FileSystem, table_path: str) -> None:
+        self.fs = fs
+        self.table_path = fs.qualify(table_path)
+        self.directory = f"{self.table_path}/{LOG_DIRECTORY}"
+
+    def entry_path(self, version: int) -> str:
+        """The file of a version's entry."""
+        return f"{self.directory}/{version:020d}.json"
+
+    def checkpoint_path(self, version: int) -> str:
+        """The file of a version's checkpoint, which may or may not exist."""
+        return f"{self.directory}/{version:020d}.checkpoint.json"
+
+    def require_own(self) -> None:
+        """Raises a CorruptTableError if the log is somewhere else: a link leads there."""
+        require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
+
+    def exists(self) -> bool:
+        """True if there is a table: its first entry exists."""
+        return self.fs.exists(self.entry_path(0))
+
+    def read_hint(self) -> Hint | None:
+        try:
+            data = json.loads(self.fs.read(f"{self.directory}/{HINT}"))
+            hint = Hint(data["version"], tuple(data["starts"]))
+            believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
+        except (OSError, *UNREADABLE):
+            return None  # lost, cut short or foreign: it was only a hint
+        return hint if believable else None
+
+    def list_versions(self) -> tuple[list[int], list[int]]:
+        """The versions that have entries, and those that have checkpoints, newest first."""
+        try:
+            matches = [_NAME.fullmatch(info.name) for info in self.fs.list(self.directory)]
+        except (FileNotFoundError, NotADirectoryError):
+            matches = []
+        found = [(int(m[1]), bool(m[2])) for m in matches if m]
+        if not found:
+            raise TableNotFoundError(
+                f"There is no trinitymerge table at '{self.table_path}': it has no {LOG_DIRECTORY}. "
+                "Check the path, or create the table first.",
+                path=self.table_path,
+            )
+        if (0, False) not in found and not self.exists():
+            raise self.missing(0)
+        return [v for v, is_checkpoint in found if not is_checkpoint] or [0], sorted(
+            (v for v, is_checkpoint in found if is_checkpoint), reverse=True
+        )
+
+    def is_current(self, snapshot: Snapshot) -> bool:
+        """True if the entry a snapshot ends with is still there: not so if the table was dropped or replaced since.
+
+        Raises:
+            CorruptTableError: the entry is cut short or garbled.
+        """
+        path = self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version)
+        try:
+            return checksum_of(self.fs.read(path)) == snapshot.checksum
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (ValueError, NoRegularFileError) as error:
+            raise self.corrupt(path, str(error)) from error
+
+    def checkpoints(self) -> dict[int, FileInfo]:
+        """The files of checkpoints, by version, oldest first."""
+        found = ((_NAME.fullmatch(info.name), info) for info in self.fs.list(self.directory))
+        return {int(match[1]): info for match, info in found if match and match[2]}
+
+    def leftovers(self) -> list[FileInfo]:
+        """The temporary files of writers that died, or that are at work."""
+        files = (info for info in self.fs.list(self.directory) if not info.is_dir)
+        return [info for info in files if info.name.startswith(".") and info.name.endswith(TEMPORARY_SUFFIX)]
+
+    def entry(self, version: int) -> Entry:
+        """An entry that must exist."""
+        try:
+            return self.read_entry(version)
+        except FileNotFoundError:
+            raise self.missing(version) from None
+
+    def read_entry(self, version: int) -> Entry:
+        path = self.entry_path(version)
+        try:
+            data, checksum = unseal(self.fs.read(path))
+            self._check_protocol(path, data)
+            commit = Commit.from_json(data)
+        except UNREADABLE as error:
+            raise self.corrupt(path, str(error)) from error
+        if commit.version != version:
+            raise self.corrupt(path, f"it says that it is version {commit.version}")
+        return Entry(commit, checksum)
+
+    def read_checkpoint(self, version: int) -> Snapshot | None:
+        """A checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
+        path = self.checkpoint_path(version)
+        try:
+            data, _ = unseal(self.fs.read(path))
+            self._check_protocol(path, data)
+            snapshot = Snapshot.from_json(data)
+            if snapshot.version != version:
+                raise ValueError(f"it says that it is version {snapshot.version}")
+            if not self.is_current(snapshot):
+                raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
+        except UNREADABLE as error:
+            _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
+            return None
+        return snapshot
+
+    def _check_protocol(self, path: str, data: Mapping[str, object]) -> None:
+        needed = data.get("readerProtocol")
+        if isinstance(needed, int) and needed > PROTOCOL:
+            raise too_new(path, "reader", needed)
+
+    def missing(self, version: int) -> CorruptTableError:
+        return self.corrupt(self.entry_path(version), "it is missing, but later ones exist")
+
+    def corrupt(self, path: str, why: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
+            path=path,
+        )
+
+
+def require_outside(fs: FileSystem, path: str) -> None:
+    """Refuses a path within a table's directory: the table's own calls may remove or read what is there.
+
+    Raises:
+        TableExistsError: naming the table.
+    """
+    above = fs.resolved(path).rpartition("/")[0]
+    while "/" in above.partition("://")[2] or above.startswith("file:/"):
+        if LogFiles(fs, above).exists():
+            raise TableExistsError(
+                f"'{path}' lies within the table at '{above}', whose directory is for its own files. Choose a path outside of it.",
+                path=path,
+            )
+        above = above.rpartition("/")[0]
+
+
+def too_new(path: str, role: str, needed: int) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        f"'{path}' needs {role} protocol {needed}; this version of trinitymerge knows {PROTOCOL}. "
+        "Upgrade trinitymerge.",
+        path=path,
+        protocol=needed,
+    )

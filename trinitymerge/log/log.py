@@ -1,0 +1,367 @@
+"""The commit log: one JSON entry per version, created exclusively; checkpoints and a hint (S33, S40)."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import errno
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+
+import attrs
+
+from trinitymerge.errors import TableNotFoundError
+from trinitymerge.fs import faults
+from trinitymerge.fs.base import FileSystem
+from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.files import HINT, Entry, LogFiles, seal, too_new
+from trinitymerge.log.model import PROTOCOL, Commit, InapplicableCommit, Snapshot
+from trinitymerge.schema.properties import checkpoint_interval
+
+FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+_logger = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """The log of one table. Holds no state: any number of them, in any process, may work on one table.
+
+    Every method may raise the storage's ``OSError`` besides what it names.
+
+    Args:
+        fs: where the table is.
+        table_path: its directory.
+    """
+
+    def __init__(self, fs: FileSystem, table_path: str) -> None:
+        self.files = LogFiles(fs, table_path)
+
+    # Reading ------------------------------------------------------------------------------------------------
+
+    def newest(self, known: Snapshot | None = None) -> Snapshot:
+        """The newest snapshot.
+
+        Args:
+            known: a snapshot read before; then only the entries after it are read. Should the table have been
+                dropped or replaced since, it is of no use and ignored.
+
+        Returns:
+            The snapshot of the last version whose entry exists.
+
+        Raises:
+            TableNotFoundError: no table here.
+            CorruptTableError: naming the file that is cut short, garbled, foreign or missing.
+            UnsupportedStorageError: written by a newer library.
+        """
+        self.files.require_own()
+        if known is not None and self.files.is_current(known):
+            return self._forward(known)
+        hint = self.files.read_hint()
+        start = self._first_believable(hint.starts) if hint else None
+        if hint and start:
+            with contextlib.suppress(_TooFar):
+                snapshot = self._forward(start, at_most=3 * checkpoint_interval(start.properties))
+                if snapshot.version >= hint.version:
+                    return snapshot
+        return self._newest_by_listing()
+
+    def at(self, version: int) -> Snapshot:
+        """The snapshot of a past version (S40).
+
+        Raises:
+            TableNotFoundError: no table here, or no such version; the message says which exist.
+            CorruptTableError: as :meth:`newest`.
+            UnsupportedStorageError: as :meth:`newest`.
+        """
+        self.files.require_own()
+        entries, checkpoints = self.files.list_versions()
+        last = max(entries)
+        if version == 0 or version not in entries:
+            created = self.files.entry(0)
+            first = created.commit.shown.version
+            if version == 0 and first:
+                empty = Snapshot.created(attrs.evolve(created.commit, begins=None))
+                return attrs.evolve(empty, checksum=created.checksum)
+            if version not in range(first, max(first, last) + 1):
+                raise self._no_version(version, first, max(first, last))
+        snapshot = self._replay([c for c in checkpoints if c <= version], stop=version)
+        if snapshot.version < version:
+            raise self.files.missing(snapshot.version + 1)
+        return snapshot
+
+    def _no_version(self, version: int, first: int, last: int) -> TableNotFoundError:
+        why = (
+            "" if not first else f" What came before version {first} is in the log of the table that this is a copy of."
+        )
+        return TableNotFoundError(
+            f"The table '{self.files.table_path}' has no version {version}; it has versions {first} to {last}.{why}",
+            path=self.files.table_path,
+            version=version,
+        )
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The version that was current at a time (S40), found by bisection: timestamps grow with versions.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch.
+
+        Raises:
+            TableNotFoundError: no table here, or not yet at that time.
+            CorruptTableError: as :meth:`newest`.
+        """
+        newest = self.newest()
+        versions = range(newest.begins_at, newest.version + 1)
+
+        def committed(version: int) -> int:
+            return self.files.entry(version if version > versions[0] else 0).commit.shown.timestamp_ms
+
+        found = bisect.bisect_right(versions, timestamp_ms, key=committed)
+        if found == 0:
+            begun = f"its first version, {versions[0]}, is of" if versions[0] else "it was created at"
+            raise TableNotFoundError(
+                f"The table '{self.files.table_path}' did not exist at {_utc(timestamp_ms)}; "
+                f"{begun} {_utc(committed(versions[0]))}.",
+                path=self.files.table_path,
+                timestamp_ms=timestamp_ms,
+            )
+        return versions[found - 1]
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time, before a copy was made too; None if nobody knows."""
+        begins = self.files.entry(0).commit.begins
+        if begins is None or timestamp_ms >= begins.snapshot.timestamp_ms:
+            return self.version_at(timestamp_ms)
+        return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch: one whose entry is here, or that a copy's rows count as.
+
+        Raises:
+            CorruptTableError: nobody knows.
+        """
+        try:
+            return self.files.read_entry(version).commit.timestamp_ms
+        except FileNotFoundError:
+            begins = self.files.entry(0).commit.begins
+        if begins is not None and version == begins.snapshot.version:
+            return begins.snapshot.timestamp_ms
+        if begins is None or version not in begins.commit_times:
+            raise self.files.missing(version)
+        return begins.commit_times[version]
+
+    def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
+        """The commits from version ``first`` to ``last`` (by default the newest), one file read each, lazily.
+
+        Those of a copy begin with the one that made it (:attr:`Commit.shown`).
+
+        Raises:
+            TableNotFoundError: no table here.
+            CorruptTableError: naming the entry that is cut short, garbled, foreign or missing.
+        """
+        last = self.newest().version if last is None else last
+        versions = self._entries(first, last)
+        for version in reversed(versions) if newest_first else versions:
+            yield self.files.entry(version).commit.shown
+
+    def _entries(self, first: int, last: int) -> Sequence[int]:
+        """The numbers of the entries that tell of some versions: what a log begins with is told by that of version 0."""
+        if first > last or (first > 0 and self.files.fs.exists(self.files.entry_path(first))):
+            return range(first, last + 1)
+        begins_at = self.files.entry(0).commit.shown.version
+        told = [0] if first <= begins_at <= last else []
+        return [*told, *range(max(first, begins_at + 1), last + 1)]
+
+    # Writing ------------------------------------------------------------------------------------------------
+
+    def create(self, commit: Commit) -> Snapshot:
+        """Makes a table by its first commit, which must be version 0 and carry the definition.
+
+        Raises:
+            FileExistsError: there is a table, or a file, already; nothing was changed.
+            InapplicableCommit: the commit is no first commit.
+            CorruptTableError: there is a log without its first entry; nothing was changed.
+            UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
+            OutcomeUnknown: as :meth:`commit`.
+        """
+        snapshot = Snapshot.created(commit)
+        self.files.require_own()
+        with contextlib.suppress(TableNotFoundError):
+            self.files.list_versions()
+        try:
+            return self._write(commit, snapshot)
+        except VersionTaken as taken:
+            raise FileExistsError(errno.EEXIST, "There is a table already", self.files.table_path) from taken
+        except NotADirectoryError as error:
+            raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
+
+    def commit(self, commit: Commit, before: Snapshot | None = None) -> Snapshot:
+        """Makes a commit visible, all at once, as ``commit.version`` (S33).
+
+        The timestamp is moved forward if the clock has gone back. A checkpoint is written every
+        ``trinitymerge.checkpointInterval`` versions; that it, or the hint, cannot be written never fails the
+        commit.
+
+        Args:
+            commit: see :meth:`Snapshot.next_commit` and :meth:`Snapshot.rebase`.
+            before: the snapshot it was made on, of version ``commit.version - 1``; read if not given.
+
+        Returns:
+            The snapshot after the commit.
+
+        Raises:
+            VersionTaken: another writer was faster; nothing was changed.
+            InapplicableCommit: it does not fit what is before it: ``expected version 5, found 7``; nothing was
+                changed.
+            TableNotFoundError: the table was dropped, or replaced by another one, since ``before`` was read.
+            UnsupportedStorageError: a newer library must write this table, or the storage cannot create
+                exclusively.
+            OutcomeUnknown: the storage failed and cannot say whether the commit took place: leave its files
+                alone.
+            OSError: the storage failed, and the commit has not taken place.
+        """
+        before = before or self.newest()
+        if before.writer_protocol > PROTOCOL:
+            raise too_new(self.files.table_path, "writer", before.writer_protocol)
+        if 0 < commit.version <= before.version:
+            raise VersionTaken(commit.version, self.files.entry(commit.version).commit)
+        timestamp_ms = max(before.later_ms, commit.timestamp_ms)
+        commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=before.checksum)
+        after = before.apply(commit)
+        if not self.files.is_current(before):
+            raise TableNotFoundError(
+                f"The table '{self.files.table_path}' was dropped or replaced since version {before.version} was "
+                "read; open it again. Nothing was written.",
+                path=self.files.table_path,
+                version=before.version,
+            )
+        return self._write(commit, after)
+
+    def _write(self, commit: Commit, after: Snapshot) -> Snapshot:
+        content, checksum = seal(commit.to_json())
+        faults.fault("commit.before")
+        try:
+            self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)
+        except FileExistsError:
+            self._require_own(commit)
+        except OSError as error:
+            self._settle(commit, error)
+        faults.fault("commit.done")
+        after = attrs.evolve(after, checksum=checksum)
+        self._write_helpers(after)
+        return after
+
+    def _require_own(self, commit: Commit) -> None:
+        """Accepts an entry that is ours after all: a storage may repeat a request whose answer got lost."""
+        winner = self.files.entry(commit.version).commit
+        if winner.id != commit.id:
+            raise VersionTaken(commit.version, winner)
+
+    def _settle(self, commit: Commit, error: OSError) -> None:
+        """Finds out what a failed create has done."""
+        try:
+            self._require_own(commit)
+        except OSError as second:
+            path = self.files.entry_path(commit.version)
+            is_certain = isinstance(error, (PermissionError, NotADirectoryError))
+            if is_certain or (self.files.fs.is_local and not self.files.fs.exists(path)):
+                raise error from None
+            raise OutcomeUnknown(f"{error}; whether '{path}' was created could not be found out ({second})") from error
+
+    def _write_helpers(self, snapshot: Snapshot) -> None:
+        try:
+            if snapshot.version and snapshot.version % checkpoint_interval(snapshot.properties) == 0:
+                self._write_checkpoint(snapshot)
+            self._write_hint(snapshot)
+            faults.fault("hint.done")
+        except Exception as error:  # noqa: BLE001 - the commit stands, whatever happens here
+            _logger.warning(
+                "%s: no checkpoint or hint for version %d: %s", self.files.table_path, snapshot.version, error
+            )
+
+    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+        faults.fault("checkpoint.before")
+        with contextlib.suppress(FileExistsError):
+            self.files.fs.create_exclusive(self.files.checkpoint_path(snapshot.version), seal(snapshot.to_json())[0])
+        faults.fault("checkpoint.done")
+
+    def _write_hint(self, snapshot: Snapshot) -> None:
+        interval = checkpoint_interval(snapshot.properties)
+        newest = snapshot.version - snapshot.version % interval
+        starts = [*(v for v in (newest, newest - interval) if v > snapshot.begins_at), 0][:2]
+        content = json.dumps({"version": snapshot.version, "starts": starts}).encode()
+        self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
+
+    # Finding the end ----------------------------------------------------------------------------------------
+
+    def _newest_by_listing(self) -> Snapshot:
+        entries, checkpoints = self.files.list_versions()
+        snapshot = self._replay(checkpoints)
+        # The listing is older than the replay, so whatever it shows was there to be replayed.
+        if max((*entries, *checkpoints)) > snapshot.version:
+            raise self.files.missing(snapshot.version + 1)
+        return snapshot
+
+    def _replay(self, checkpoints: Iterable[int], stop: int | None = None) -> Snapshot:
+        start = self._first_believable((*checkpoints, 0))
+        if start is None:
+            raise self.files.missing(0)
+        return self._forward(start, stop=stop)
+
+    def _first_believable(self, versions: Iterable[int]) -> Snapshot | None:
+        return next(filter(None, map(self._start_at, versions)), None)
+
+    def _start_at(self, version: int) -> Snapshot | None:
+        """The snapshot to start a replay from: the first entry, or a checkpoint that its entry confirms."""
+        try:
+            if version == 0:
+                entry = self.files.read_entry(0)
+                return attrs.evolve(Snapshot.created(entry.commit), checksum=entry.checksum)
+            return self.files.read_checkpoint(version)
+        except FileNotFoundError:
+            return None
+        except InapplicableCommit as error:
+            raise self.files.corrupt(self.files.entry_path(0), str(error)) from error
+
+    def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
+        """Replays the entries after a snapshot, up to ``stop`` or the first that does not exist."""
+        start = snapshot.version
+        while stop is None or snapshot.version < stop:
+            if at_most is not None and snapshot.version - start > at_most:
+                raise _TooFar
+            try:
+                snapshot = self._follow(snapshot, self.files.read_entry(snapshot.version + 1))
+            except FileNotFoundError:
+                if not self._has_grown(snapshot.version):
+                    break
+        return snapshot
+
+    def _has_grown(self, version: int) -> bool:
+        """True if the log has grown since the entry after a version was not found. Raises if it has a gap there."""
+        if not self.files.fs.exists(self.files.entry_path(version + 2)):
+            return False
+        if not self.files.fs.exists(self.files.entry_path(version + 1)):
+            raise self.files.missing(version + 1)
+        return True  # two writers came in between
+
+    def _follow(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+        path = self.files.entry_path(entry.commit.version)
+        if entry.commit.previous != snapshot.checksum:
+            raise self.files.corrupt(path, f"it does not follow the version {snapshot.version} that is here")
+        try:
+            return attrs.evolve(snapshot.apply(entry.commit), checksum=entry.checksum)
+        except InapplicableCommit as error:
+            raise self.files.corrupt(path, str(error)) from error
+
+
+class _TooFar(Exception):  # noqa: N818 - a signal within this module
+    """More entries than a good checkpoint would have left: look for a better start."""
+
+
+def _utc(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError):  # before the year 1
+        return f"{timestamp_ms:,} ms of 1970"

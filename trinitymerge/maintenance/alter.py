@@ -1,0 +1,648 @@
+"""`alter()`: columns, constraints, defaults, properties, history (S43, S45, S46)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from trinitymerge import reader
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    ConstraintError,
+    FilesVacuumedError,
+    InvalidDefinitionError,
+    InvalidMergeError,
+    counted,
+)
+from trinitymerge.fs import faults
+from trinitymerge.log.commit import Attempts, NothingLanded, Requirement, SameDefinition, publish
+from trinitymerge.log.model import Snapshot, current_user
+from trinitymerge.maintenance.compaction import compact
+from trinitymerge.schema.constraints import Check
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import (
+    differences_of_checks,
+    differences_of_columns,
+    find,
+    renamed,
+    widened,
+    with_check,
+    with_column,
+    with_comment,
+    with_default,
+    with_nulls,
+    without_check,
+    without_column,
+    without_nulls,
+)
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.nullability import dotted, never_null
+from trinitymerge.schema.properties import check_properties
+from trinitymerge.spark.casts import Storing, misfit, stored, storing
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.ddl import column_of
+from trinitymerge.spark.errors import analysis_errors, failure_of, is_sparks, spark_text
+from trinitymerge.spark.expressions import count_where, empty_frame, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.predicates import (
+    checked_condition,
+    forbidden_nulls,
+    holds_null,
+    holds_query,
+    is_deterministic,
+    violation,
+)
+from trinitymerge.spark.session import is_connect
+from trinitymerge.spark.sql_text import Sql, as_sql, bare
+from trinitymerge.spark.system_columns import NOTHING
+from trinitymerge.stores.base import Backend, Batches, Maintained
+from trinitymerge.stores.file_format import check_storable
+from trinitymerge.stores.removed_files import naming_vacuums
+
+_WORD = re.compile(
+    r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
+)
+"""What Spark takes for a call where no column is called so."""
+
+_STAR = re.compile(r"[(,]\s*\*")
+
+_SHOWN = 5
+
+
+@contextmanager
+def _refused(**facts: Any) -> Iterator[None]:
+    try:
+        yield
+    except InvalidMergeError as error:
+        raise InvalidDefinitionError(str(error), **facts) from None
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def check_of(spark: SparkSession, definition: TableDefinition, name: str, condition: str) -> Check:
+    """A check that a table can have; asks Spark's analyzer, runs no job.
+
+    Raises:
+        InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
+    """
+    where = f"The condition of constraint '{name}'"
+    nothing = empty_frame(spark, definition.fields)
+    with _refused(constraint=name), analysis_errors(where):
+        has_query = holds_query(nothing, F.expr(as_sql(condition)))
+    if has_query:
+        raise InvalidDefinitionError(
+            f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
+            constraint=name,
+        )
+    if _STAR.search(bare(condition)):
+        raise InvalidDefinitionError(
+            f"{where} has a * in it, which columns that come later would change.", constraint=name
+        )
+    _refuse_words(condition, where, definition.names)
+    with _refused(constraint=name), analysis_errors(where):
+        checked_condition(nothing, F.expr(as_sql(condition)), where)
+    _require_known_elsewhere(spark, definition.fields, condition, where)
+    return Check(name, condition, [n for n in definition.names if _reads(spark, definition, condition, n, where)])
+
+
+def _reads(spark: SparkSession, definition: TableDefinition, condition: str, column: str, where: str) -> bool:
+    """True if a condition is about a column: it means nothing without it."""
+    word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
+    if re.search(word, condition, re.IGNORECASE) is None:
+        return False
+    if _WORD.fullmatch(column):
+        return True  # without the column it would mean something else, and no error tells
+    others = [f for f in definition.fields if f.name != column]
+    try:
+        with analysis_errors(where):  # not filter(): that finds columns below the ones that are there
+            empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018
+    except InvalidMergeError:
+        if re.search(word, condition) is None:
+            raise InvalidDefinitionError(
+                f"{where} does not spell column '{column}' as the table does. Sessions may tell case apart: write {quote(column)}.",
+                column=column,
+            ) from None
+        return True
+    return False
+
+
+# Defaults -------------------------------------------------------------------------------------------------------------
+
+
+def default_of(spark: SparkSession, field: Field, default: str) -> str:
+    """A default that a column can have; computes it once.
+
+    Args:
+        spark: the session.
+        field: the column.
+        default: SQL of no column: a constant, or what is one for all that a statement writes, as ``current_timestamp()``.
+
+    Raises:
+        InvalidDefinitionError: it is none, or does not fit the column.
+    """
+    where = f"The default of column '{field.name}'"
+    if not default:
+        raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
+    one = spark.sql(f"SELECT 0 AS {NOTHING} FROM VALUES (0)")  # computed while the query is planned: no job runs
+    with _refused(column=field.name), analysis_errors(where):
+        value = F.expr(as_sql(default))
+        has_query = holds_query(one, value)
+    if has_query:
+        raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
+    with _refused(column=field.name), analysis_errors(where):
+        kind = one.select(value.alias("value")).schema.fields[0].dataType
+        one.filter(value.isNull()).schema  # noqa: B018 - neither an aggregate nor a window function
+    _require_constant(one, default, field, where)
+    way = storing(kind, field)
+    if way is Storing.REFUSED:
+        raise InvalidDefinitionError(
+            f"{where} is a value of type {kind.simpleString()}, and the column is {field.text}. Cast it explicitly.",
+            column=field.name,
+        )
+    found = _value(one, default, field, way, where)
+    if found["misfit"] is not None:
+        raise InvalidDefinitionError(
+            f"{where} does not fit: the column is {field.text}, and the value {found['misfit'].split(chr(9), 1)[1]!r}.",
+            column=field.name,
+        )
+    if found["holds_null"]:
+        what = (
+            "is null, and the column must not be null"
+            if not never_null(field.type)
+            else "has a null where none is allowed"
+        )
+        raise InvalidDefinitionError(f"{where} {what}.", column=field.name)
+    return default
+
+
+def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
+    """A default means the same whatever columns a merge has, and for all rows that it writes."""
+    if not is_deterministic(one, F.expr(as_sql(default))):
+        raise InvalidDefinitionError(
+            f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
+            column=field.name,
+        )
+    _refuse_words(default, where, ())
+    _require_known_elsewhere(one.sparkSession, (), default, where)
+
+
+def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text: str, where: str) -> None:
+    """Refuses what only this session knows, as variables and temporary functions are: others could not write any more.
+
+    On Spark Connect a client has just the session that it is given, and this cannot be told.
+    """
+    if is_connect(spark):
+        return
+    other = spark.newSession()
+    for setting in ("spark.sql.ansi.enabled", "spark.sql.caseSensitive"):
+        other.conf.set(setting, str(spark.conf.get(setting)))
+    try:
+        with analysis_errors(where):
+            empty_frame(other, [*fields, Field(NOTHING, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
+    except InvalidMergeError as error:
+        raise InvalidDefinitionError(
+            f"{error} This session knows more than others do (a variable, or a temporary function), and they could not "
+            "write to the table. Use what all of them know."
+        ) from None
+
+
+def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
+    """Refuses words that are calls as long as no column is called so: a column may come, and sources have others."""
+    known = {name.casefold() for name in columns}
+    for word in _WORD.findall(bare(text)):
+        if word.casefold() not in known:
+            raise InvalidDefinitionError(
+                f"{where} has a word in it that a column might be called. Write it as a call: {word}()."
+            )
+
+
+def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str) -> dict[str, Any]:
+    try:
+        unfit = misfit(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
+        row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr(
+            "CAST(value AS STRING)",  # else Spark would not compute what is never null
+            f"{holds_null(field, stored(Sql('value'), way, field))} AS holds_null",
+            f"{unfit} AS misfit",
+        )
+        return row.collect()[0].asDict()
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        failed = failure_of(error) or InvalidDefinitionError
+        raise failed(f"{where} cannot be computed: {spark_text(error)}", column=field.name) from None
+
+
+# Rows that are there --------------------------------------------------------------------------------------------------
+
+
+def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
+    """True if rows that were allowed may not be any more."""
+    return bool(_new_checks(before, after) or _no_longer_null(before, after))
+
+
+def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinition) -> None:
+    """Refuses what the live rows do not fulfil, in one job; a second one finds rows to name.
+
+    Args:
+        backend: where the table is.
+        batches: what is live, with the definition to be.
+        before: the definition that it has.
+
+    Raises:
+        ConstraintError: naming the rows of the first rule that is broken.
+        InvalidDefinitionError: a condition cannot be computed for some row.
+    """
+    after = batches.definition
+    broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
+    broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
+    rows = reader.live(backend, batches, with_hidden=True)
+    try:
+        counts = Gathering({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).of(rows)
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise (failure_of(error) or InvalidDefinitionError)(
+            f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {spark_text(error)} Nothing was altered."
+        ) from None
+    for i, (rule, sql) in enumerate(broken.items()):
+        if counts[f"c{i}"]:
+            raise _broken(backend.path, rule, int(counts[f"c{i}"]), rows.filter(sql), after)
+
+
+def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinition) -> ConstraintError:
+    names = [quote(n) for n in own.names[:6]]
+    found = rows.orderBy(*[F.col(quote(k)) for k in own.primaryKey]).limit(_SHOWN).selectExpr(*names).collect()
+    shown = "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in own.names[:6]) + ")" for r in found)
+    return ConstraintError(
+        f"{counted(count)} of {path} {'breaks' if count == 1 else 'break'} {rule}: {shown}. Nothing was altered. Correct "
+        "them first, for instance with updateWhere().",
+        constraint=rule,
+        rows=count,
+    )
+
+
+def _new_checks(before: TableDefinition, after: TableDefinition) -> list[Check]:
+    was = [_meaning(check, before) for check in before.checks]
+    return [check for check in after.checks if _meaning(check, after) not in was]
+
+
+def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
+    """A check, and the columns it is about: those of today may have other names tomorrow, and others theirs."""
+    about = [definition.field(name) for name in check.columns]
+    return check.condition, [(f.name, f.first_stored_as, repr(f.type)) for f in about]
+
+
+def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str, Sql]:
+    """The columns, and places inside of them, that may not hold nulls any more; with SQL that is true where they do."""
+    was = {f.first_stored_as: forbidden_nulls(f) for f in before.fields}
+    return {
+        dotted(field, path): wrong
+        for field in after.fields
+        for path, wrong in forbidden_nulls(field).items()
+        if path not in was.get(field.first_stored_as, {})
+    }
+
+
+Step: TypeAlias = Callable[[TableDefinition], TableDefinition]
+"""One change of a definition."""
+
+FAULT_POINTS = ("alter.prepared", "alter.committed")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+
+@attrs.frozen
+class AlterResult:
+    """What an alteration did.
+
+    Attributes:
+        version: the table's version afterwards.
+        changes: what was altered, in words; nothing if all was so already.
+    """
+
+    version: int
+    changes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"version {self.version}: {'; '.join(self.changes) or 'nothing altered, all is so already'}"
+
+
+@attrs.frozen(eq=False, repr=False)
+class TableAlteration:
+    """Changes of a table's definition, made by ``TrinityTable.alter()``; nothing happens before :meth:`execute`.
+
+    No file is written anew: a column keeps its name in files, so that a renamed one keeps its values, and one that is dropped and
+    added again starts empty. Past versions keep the columns they had. A merge that was built before an alteration is planned again
+    if it still means the same, and refused otherwise.
+
+    Example:
+        >>> result = orders.alter().addColumn("channel", "STRING").setComment("all of them").execute()
+        >>> print(result)
+        version 2: column channel string is added; the comment is 'all of them'
+    """
+
+    _backend: Maintained
+    _steps: tuple[Step, ...] = ()
+    _history: bool = False
+
+    # Columns --------------------------------------------------------------------------------------------------------
+
+    def addColumn(self, name: str, type: str | DataType, comment: str | None = None) -> TableAlteration:
+        """Adds a column at the end; rows that are there have null in it (S43).
+
+        Merges that were written before it go on working: on update it keeps its value, on insert it is null (S22, S23).
+
+        Args:
+            name: of the column.
+            type: as in DDL text, such as ``"DECIMAL(10,2)"`` or ``"INT DEFAULT 0"``, or one of Spark's types.
+            comment: for people.
+
+        Raises:
+            InvalidDefinitionError: the type cannot be stored or is ``NOT NULL``; :meth:`execute`: there is such a column.
+
+        Example:
+            >>> orders.alter().addColumn("channel", "STRING", comment="web or shop").execute().changes
+            ('column channel string is added',)
+        """
+        field = column_of(name, type)
+        if comment is not None:
+            field = attrs.evolve(field, metadata={**field.metadata, "comment": str(comment)})
+        added = self._then(lambda own: with_column(own, attrs.evolve(field, default=None)))
+        return added if field.default is None else added.setDefault(name, field.default)
+
+    def renameColumn(self, old: str, new: str) -> TableAlteration:
+        """Renames a column, keys included; its values stay (S43).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or there is one of the new name.
+
+        Example:
+            >>> table = orders.alter().renameColumn("amount", "total").execute()
+            >>> orders.toDF().columns[:2]
+            ['order_id', 'total']
+        """
+        if not isinstance(new, str) or not new:
+            raise InvalidDefinitionError(f"A column needs a name, got {new!r}.")
+        return self._then(lambda own: renamed(own, old, new))
+
+    def dropColumn(self, name: str) -> TableAlteration:
+        """Drops a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, it is a key, or it is the last one.
+        """
+        return self._then(lambda own: without_column(own, name))
+
+    def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
+        """Gives a column a type that holds every value it can have now, and keeps them apart (S43).
+
+        ``TINYINT`` to ``SMALLINT``, ``INT``, ``BIGINT``; whole numbers to ``DECIMAL`` with as many digits, up to ``INT`` to
+        ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; ``DECIMAL`` to more digits on either side; ``DATE`` to ``TIMESTAMP_NTZ``;
+        ``VARCHAR(n)`` to longer ones and ``STRING``. The same inside of arrays, map values and structs, which may get more
+        fields. Of keys only whole numbers and text.
+
+        Raises:
+            InvalidDefinitionError: the type cannot be parsed; :meth:`execute`: there is no such column, or the type is not wider.
+
+        Example:
+            >>> orders.alter().widenColumn("amount", "DECIMAL(12,2)").execute().changes
+            ('column amount is decimal(12,2), not decimal(10,2)',)
+        """
+        kind = column_of(str(name), type).type
+        return self._then(lambda own: widened(own, name, kind))
+
+    def setNullable(self, name: str) -> TableAlteration:
+        """Lets a column hold nulls, or a value inside of it (S45).
+
+        Args:
+            name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or it is part of the primary key.
+        """
+        return self._then(lambda own: with_nulls(own, name))
+
+    def setNotNull(self, name: str) -> TableAlteration:
+        """Lets a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
+
+        Args:
+            name: of the column, or of a place inside of it, as for :meth:`setNullable`.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or null is how its rows are told from tombstones.
+            ConstraintError: from :meth:`execute`: live rows have nulls there; names some.
+
+        Example:
+            >>> orders.alter().setNotNull("amount").execute().changes
+            ('column amount must not be null',)
+        """
+        return self._then(lambda own: without_nulls(own, name))
+
+    def setDefault(self, name: str, default: str) -> TableAlteration:
+        """Sets what inserts put into a column that they say nothing of, instead of null (S46).
+
+        Rows that are there stay as they are, and so do those that are updated.
+
+        Args:
+            name: of a column that is no key.
+            default: SQL text without columns, such as ``"0"``, ``"'new'"`` or ``"current_date()"``, which is computed when a row
+                is inserted.
+
+        Raises:
+            InvalidDefinitionError: the default is no text; :meth:`execute`: there is no such column, it is a key, or the default
+                does not fit it, or is another one each time.
+
+        Example:
+            >>> orders.alter().setDefault("amount", "0").execute().changes
+            ('the default of column amount is 0',)
+        """
+        if not isinstance(default, str) or not default.strip():
+            raise InvalidDefinitionError(
+                f"The default of column '{name}' must be SQL text, such as '0' or \"'new'\", got {default!r}.",
+                column=name,
+            )
+        return self._then(
+            lambda own: with_default(own, name, default_of(self._backend.spark, find(own, name), default.strip()))
+        )
+
+    def dropDefault(self, name: str) -> TableAlteration:
+        """Takes the default of a column away: inserts that say nothing of it put null there (S46).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column.
+        """
+        return self._then(lambda own: with_default(own, name, None))
+
+    def addCheck(self, name: str, condition: str) -> TableAlteration:
+        """Adds a condition that all rows fulfil: those that are live, and those that are written from now on (S45).
+
+        A row for which it is false is refused, with the whole merge; null passes. Tombstones, past versions and versions of rows
+        are not judged. All live rows are looked at once, and again if others write meanwhile.
+
+        Args:
+            name: of the constraint, for errors and :meth:`dropCheck`.
+            condition: SQL text over the columns of one row.
+
+        Raises:
+            InvalidDefinitionError: name or condition is no text; :meth:`execute`: there is such a constraint, or the condition is
+                not boolean, not deterministic, or about more than one row.
+            ConstraintError: from :meth:`execute`: live rows break it; names some.
+
+        Example:
+            >>> orders.alter().addCheck("positive", "amount > 0").execute().changes
+            ('CHECK positive (amount > 0) is a constraint',)
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidDefinitionError(f"A constraint needs a name, got {name!r}.")
+        if not isinstance(condition, str) or not condition.strip():
+            raise InvalidDefinitionError(f"The condition of constraint '{name}' must be SQL text, got {condition!r}.")
+        return self._then(
+            lambda own: with_check(own, check_of(self._backend.spark, own, name.strip(), condition.strip()))
+        )
+
+    def dropCheck(self, name: str) -> TableAlteration:
+        """Drops a constraint (S45).
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is none of that name.
+        """
+        return self._then(lambda own: without_check(own, name))
+
+    def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
+        """Sets the comment of a column, or takes it away.
+
+        Raises:
+            InvalidDefinitionError: from :meth:`execute`: there is no such column.
+        """
+        return self._then(lambda own: with_comment(own, name, comment))
+
+    # Table ----------------------------------------------------------------------------------------------------------
+
+    def setProperty(self, name: str, value: str) -> TableAlteration:
+        """Sets a property.
+
+        Raises:
+            InvalidDefinitionError: it is one of the library's, and there is none of this name, or the value means nothing.
+        """
+        check_properties({name: str(value)})
+        return self._then(lambda own: attrs.evolve(own, properties={**own.properties, name: str(value)}))
+
+    def unsetProperty(self, name: str) -> TableAlteration:
+        """Takes a property away: what is the default holds again."""
+        return self._then(
+            lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
+        )
+
+    def setComment(self, comment: str | None) -> TableAlteration:
+        """Sets the comment, or takes it away."""
+        return self._then(lambda own: attrs.evolve(own, comment=comment))
+
+    def _then(self, step: Step) -> TableAlteration:
+        return attrs.evolve(self, steps=(*self._steps, step))
+
+    def setHistory(self) -> TableAlteration:
+        """Keeps versions from now on (H1). The latest rows become the first versions; nothing turns it off again.
+
+        What is pending is compacted first, so that older rows in files are no versions. Without a declared watermark all begin
+        at the switch.
+        """
+        return attrs.evolve(self, history=True)
+
+    def execute(self) -> AlterResult:
+        """Commits the changes, as one version.
+
+        Raises:
+            ConcurrentCommitError: others committed first, each time; nothing was changed.
+            InvalidDefinitionError: the changes contradict the definition.
+            ConstraintError: live rows break a new constraint.
+        """
+        with held(self._backend.spark, LITERAL_NAMES):
+            return self._executed()
+
+    def _executed(self) -> AlterResult:
+        attempts = Attempts()
+        while True:
+            snapshot = self._prepared()
+            definition = self._altered(snapshot.definition)
+            changes = tuple(_differences(snapshot.definition, definition))
+            if not changes:
+                return AlterResult(snapshot.version)
+            if is_stricter(snapshot.definition, definition):
+                looked_at = Batches.of(attrs.evolve(snapshot, definition=definition))
+                try:
+                    with naming_vacuums(self._backend):
+                        require_fulfilled(self._backend, looked_at, snapshot.definition)
+                except FilesVacuumedError as error:
+                    attempts.give_way(error, snapshot)
+                    continue
+            faults.fault("alter.prepared")
+            try:
+                done = self._commit(snapshot, definition, changes)
+            except ConcurrentCommitError as error:
+                attempts.give_way(error, snapshot)
+                continue
+            faults.fault("alter.committed")
+            return AlterResult(done.version, changes)
+
+    def _prepared(self) -> Snapshot:
+        """The newest version; without older rows beside the latest if history is to be switched on."""
+        snapshot = self._backend.snapshot()
+        if not self._history or snapshot.definition.history or Batches.of(snapshot).are_resolved:
+            return snapshot
+        compact(self._backend)
+        snapshot = self._backend.snapshot()
+        if not Batches.of(snapshot).are_resolved:  # few changes, which a compaction leaves beside the segments
+            compact(self._backend, full=True)
+        return self._backend.snapshot()
+
+    def _altered(self, own: TableDefinition) -> TableDefinition:
+        definition = own
+        for step in self._steps:
+            definition = step(definition)
+        definition = attrs.evolve(definition, history=own.history or self._history)
+        if (definition.fields, definition.checks) != (own.fields, own.checks):
+            definition = TableDefinition.from_json(definition.to_json())  # checked again, as if it were created so
+            check_storable(definition)
+        return definition
+
+    def _commit(self, snapshot: Snapshot, definition: TableDefinition, changes: tuple[str, ...]) -> Snapshot:
+        begins = definition.history and not snapshot.definition.history
+        if begins and not Batches.of(snapshot).are_resolved:
+            raise ConcurrentCommitError(
+                f"Others have merged into {self._backend.path} faster than it could be compacted for history. Nothing was "
+                "changed; run it again.",
+                path=self._backend.path,
+                version=snapshot.version,
+                requirement=NothingLanded(),
+            )
+        restarted = snapshot.batches if begins and not definition.watermarkKey else ()
+        commit = snapshot.next_commit(
+            "ALTER",
+            parameters={"changes": list(changes)},
+            definition=definition,
+            added=[attrs.evolve(b, version=None) for b in restarted],
+            removed=[b.id for b in restarted],
+            user=current_user(),
+        )
+        looked = begins or is_stricter(snapshot.definition, definition)
+        requirement: Requirement = NothingLanded() if looked else SameDefinition()
+        return publish(self._backend, commit, snapshot, (requirement,))
+
+
+def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
+    found = [*differences_of_columns(before, after), *differences_of_checks(before, after)]
+    found += [
+        f"{n} is {after.properties[n]}" if n in after.properties else f"{n} is unset"
+        for n in sorted({*before.properties, *after.properties})
+        if before.properties.get(n) != after.properties.get(n)
+    ]
+    if before.comment != after.comment:
+        found.append("there is no comment" if after.comment is None else f"the comment is {after.comment!r}")
+    return found + (["versions are kept"] if before.history != after.history else [])

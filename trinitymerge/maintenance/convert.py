@@ -1,0 +1,155 @@
+"""`convert`: existing rows as a table (S7b)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, counted
+from trinitymerge.fs import faults
+from trinitymerge.log import reporting
+from trinitymerge.log.model import Beginning, Commit, Snapshot, current_user, now_ms
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.tombstones import bare
+from trinitymerge.rows.watermarks import watermark_metrics
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.errors import failure_of, is_sparks, spark_text
+from trinitymerge.spark.expressions import FALSE, TRUE, any_of, count_where, is_null, is_tombstone, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.system_columns import KEY_ROWS
+from trinitymerge.stores.base import Maintained, Staged
+from trinitymerge.stores.file_format import check_storable
+from trinitymerge.stores.staging import batch_of, discarded_on_failure, stage
+
+FAULT_POINTS = ("convert.staged",)
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+CONVERT = "CONVERT"
+
+_SHOWN = 5
+
+
+def convert(store: Maintained, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
+    """Creates a table that holds the rows of a source.
+
+    Args:
+        store: of a table that does not exist yet.
+        source: with the columns of the definition.
+        definition: of the table.
+        origin: what the log says of the source.
+
+    Returns:
+        The table at its first version with rows, which is 1; 0 if there are none.
+
+    Raises:
+        TableExistsError: there is something at the path.
+        InvalidDefinitionError: files cannot keep a column.
+        NullKeyError, DuplicateKeyError: naming keys; nothing is left at the path.
+        InvalidMergeError, StorageError: the source cannot be evaluated, or not be read; likewise.
+    """
+    start = time.perf_counter()
+    check_storable(definition)
+    store.require_free()
+    with store.nothing_left(), held(store.spark, LITERAL_NAMES), discarded_on_failure(store) as written:
+        doing = "a conversion writes the rows of its source"
+        with _naming_the_source(store.path), reporting.if_slow(store.path, doing):
+            staged, observed = _stage(store, source, definition)
+        written.append(staged)
+        _check(store, staged, observed, definition)
+        faults.fault("convert.staged")
+        commit = Commit(
+            version=0,
+            timestamp_ms=now_ms(),
+            operation=CONVERT,
+            parameters=dict(origin),
+            definition=definition,
+            metrics={n: observed[n] for n in ("rows", "tombstones")},
+            user=current_user(),
+            duration_ms=int((time.perf_counter() - start) * 1000),
+        )
+        if not observed["rows"]:
+            store.discard(staged)
+            return store.begin(commit)
+        empty = Snapshot.created(commit)
+        batch = batch_of(staged, observed, definition, base=True)
+        first = empty.apply(empty.next_commit(CONVERT, added=[batch]))
+        begins = Beginning(snapshot=first)
+        return store.begin(attrs.evolve(commit, begins=begins, reader_protocol=begins.first.reader_protocol))
+
+
+def _stage(store: Maintained, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:
+    """Writes the rows, those of one key side by side, as merges do: so they are counted, and files are sorted and sized."""
+    hidden = [f"{FALSE} AS {quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
+    names = [f.name for f in definition.stored_fields]
+    rows = source.selectExpr(*map(quote, definition.names), *hidden).selectExpr(*bare(definition, names))
+    keys = ", ".join(map(quote, definition.primaryKey))
+    together = rows.selectExpr("*", f"count(1) OVER (PARTITION BY {keys}) AS {KEY_ROWS}")
+    gathering = Gathering(
+        {
+            "rows": "count(1)",
+            "nulls": count_where(_has_null(definition)),
+            "repeated": count_where(f"{KEY_ROWS} > 1"),
+            "tombstones": count_where(is_tombstone(definition)),
+            **watermark_metrics(definition, TRUE),
+            **key_ranges.metrics_of_rows(definition, TRUE),
+            **key_ranges.metrics_of_first(definition, TRUE),
+        }
+    )
+    return stage(store, gathering.over(together).selectExpr(*map(quote, names)), definition, gathering)
+
+
+def _has_null(definition: TableDefinition) -> str:
+    return any_of(is_null(quote(k)) for k in definition.primaryKey)
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+def _check(store: Maintained, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
+    """Refuses rows that cannot be told apart by their key (S2); looks at the staged rows only to name some."""
+    keys, names = [quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)
+    if observed["nulls"]:
+        rows = store.read_staged(staged).filter(_has_null(definition))
+        shown = _shown(rows.selectExpr(*map(quote, definition.names)))
+        raise NullKeyError(
+            f"convert(): {counted(observed['nulls'])} of the source's {observed['rows']:,} have a null in the primary key "
+            f"({names}), such as {'; '.join(map(str, shown))}. Nothing was written. Leave them out, or take another key.",
+            rows=shown,
+        )
+    if observed["repeated"]:
+        found = store.read_staged(staged).groupBy(*map(F.expr, keys)).agg(F.expr(f"count(1) AS {KEY_ROWS}"))
+        several = found.filter(f"{KEY_ROWS} > 1")
+        shown = _shown(several.orderBy(F.expr(KEY_ROWS).desc(), *map(F.expr, keys)))
+        told = "; ".join(f"{', '.join(map(repr, key))}: {counted(count)}" for *key, count in shown)
+        raise DuplicateKeyError(
+            f"convert(): {counted(observed['repeated'])} of the source's {observed['rows']:,} share their primary key "
+            f"({names}) with others: {told}. Nothing was written. Keep one row of each key, create() the table and merge the "
+            "source, so that the freshest wins; or take another key.",
+            keys=[tuple(key) for *key, _ in shown],
+        )
+
+
+def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in rows.limit(_SHOWN).collect()]
+
+
+@contextmanager
+def _naming_the_source(path: str) -> Iterator[None]:
+    """Spark's errors about the source as ours."""
+    try:
+        yield
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        failed = failure_of(error) or InvalidMergeError
+        what = "evaluated" if failed is InvalidMergeError else "read, or not written"
+        raise failed(
+            f"The source of convert() to {path} could not be {what}: {spark_text(error)} Nothing was written."
+        ) from None

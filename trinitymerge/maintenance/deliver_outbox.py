@@ -1,0 +1,245 @@
+"""Deliver pending rows to other tables, before and after merges (S27)."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from trinitymerge.errors import ConcurrentCommitError, TrinityMergeError, UnfinishedMergeError, counted
+from trinitymerge.fs import faults
+from trinitymerge.log.commit import Landed, publish
+from trinitymerge.log.model import ABANDON, REDO, Redo, Snapshot, current_user, now_ms
+from trinitymerge.maintenance import auto
+from trinitymerge.merge import builder
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.model.clauses import All
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import combined
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.expressions import null_of, physical_schema, quote
+from trinitymerge.spark.system_columns import OWED
+from trinitymerge.stores.base import Backend, Staged
+from trinitymerge.stores.registry import store_of
+
+FAULT_POINTS = ("redo.before", "redo.written", "redo.committed", "redo.removed")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+PATIENCE_MS = 60_000
+"""So long the rows for a Spark table are left to the merge they are of: it may be writing them, and nothing says so there."""
+
+_logger = logging.getLogger(__name__)
+
+
+# Around a merge -------------------------------------------------------------------------------------------------------
+
+
+def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
+    """Writes what a merge owes to other tables, then looks after its own. The merge stands, whatever becomes of that.
+
+    Args:
+        store: where the table is.
+        result: of the merge.
+        after: the table with its rows; None if it committed none.
+    """
+    try:
+        left = _paid(store, result, after)
+        result = auto.looked_after(store, result, after)
+    except KeyboardInterrupt:  # who stops it gets no result, and is to know that there is one
+        done = f"the merge was committed as version {result.version}; what was to be done after it, the next one does"
+        _logger.warning("%s: interrupted, but %s", store.path, done)
+        raise
+    return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
+
+
+def _paid(store: Backend, result: MergeResult, after: Snapshot | None) -> str:
+    """Writes what a merge owes to other tables. Why it could not, in words, or an empty string."""
+    if after is None or not result.rowsHistory:
+        return ""
+    try:
+        pay(store, own_ms=after.timestamp_ms)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        left = f"rows for other tables are still to be written: {error}"
+        _logger.warning("%s: after version %d, %s", store.path, result.version, left)
+        return left
+    return ""
+
+
+def before_attempt(store: Backend) -> Snapshot:
+    """The newest version of a table, once what it owes to other tables is paid, as far as it is due (:func:`pay`).
+
+    Raises:
+        UnfinishedMergeError: as :func:`pay`.
+    """
+    snapshot = store.snapshot()
+    if not snapshot.redo:
+        return snapshot
+    pay(store)
+    return store.snapshot()
+
+
+def pay(store: Backend, patience_ms: int | None = None, own_ms: int | None = None) -> None:
+    """Writes what merges into a table still owe to other tables, oldest first.
+
+    Args:
+        store: where the table is.
+        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them; :data:`PATIENCE_MS`.
+        own_ms: when the caller's own merge was committed; its rows are written at once.
+
+    Raises:
+        UnfinishedMergeError: some cannot be written; says why, and what to do.
+    """
+    failed: list[UnfinishedMergeError] = []
+    due_ms = now_ms() - (PATIENCE_MS if patience_ms is None else patience_ms)
+    for redo in store.snapshot().redo:
+        if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= due_ms:
+            try:
+                _pay(store, redo)
+            except UnfinishedMergeError as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _pay(store: Backend, redo: Redo) -> None:
+    faults.fault("redo.before")
+    try:
+        with held(store.spark, LITERAL_NAMES):
+            _write(store, redo)
+    except Exception as error:
+        if not _is_owed(store, redo):
+            return  # another writer has done it meanwhile, and removed the rows
+        raise _blocked(store, redo, error) from error
+    faults.fault("redo.written")
+    _end(store, redo, REDO)
+    faults.fault("redo.committed")
+    store.discard(_staged(store, redo))
+    faults.fault("redo.removed")
+
+
+def _is_owed(store: Backend, redo: Redo) -> bool:
+    return redo.id in {r.id for r in store.snapshot().redo}
+
+
+def _blocked(store: Backend, redo: Redo, error: Exception) -> UnfinishedMergeError:
+    why = spark_text(error) if is_sparks(error) else str(error)
+    return UnfinishedMergeError(
+        f"A merge into {store.path} has replaced rows, and {counted(redo.rows)} made of them are still to be written into "
+        f"{redo.table}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
+        f"written. Make {redo.table} again what it was, and write; or give these rows up with abandonRedo().",
+        path=store.path,
+        table=redo.table,
+        rows=redo.rows,
+    )
+
+
+# Writing into the other table -----------------------------------------------------------------------------------------
+
+
+def _write(store: Backend, redo: Redo) -> None:
+    if redo.path is None:
+        _insert_into_catalog(store, redo)
+        return
+    other = store_of(store.spark, redo.path)
+    snapshot = other.snapshot()
+    if redo.marker in snapshot.transactions:
+        return
+    rows = _fitted(_rows(store, redo), redo, snapshot.definition)
+    # What the other table owes itself has no part in this: two tables may owe each other rows.
+    afterwards = partial(auto.looked_after, other)
+    merge = builder.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
+    merge.withTransaction(redo.marker, redo.since_ms).execute()
+
+
+def _staged(store: Backend, redo: Redo) -> Staged:
+    schema = StructType().add(OWED, physical_schema(redo.fields))
+    return Staged(redo.id, redo.files, redo.bytes, schema, store.snapshot().definition)
+
+
+def _rows(store: Backend, redo: Redo) -> DataFrame:
+    """The rows, as they were staged."""
+    return store.read_staged(_staged(store, redo)).selectExpr(f"{OWED}.*")
+
+
+def _fitted(rows: DataFrame, redo: Redo, own: TableDefinition) -> DataFrame:
+    """The rows with the columns of the other table, which may have got new ones.
+
+    Raises:
+        TrinityMergeError: it is another table than that they were made for.
+    """
+    now = {f.first_stored_as: f for f in own.fields}
+    same = {f.name: now.get(f.first_stored_as) for f in redo.fields}
+    changed = [f.name for f in redo.fields if not _holds(same[f.name], f)]
+    keys = tuple(
+        tuple(field.name if (field := same.get(n)) else n for n in names) for names in (redo.keys, redo.watermarks)
+    )
+    if changed or keys != (own.primaryKey, own.watermarkKey):
+        what = f"its column {', '.join(changed)}" if changed else "its primary key or watermark"
+        raise TrinityMergeError(f"{what} is not what it was when the rows were made.")
+    renamed = [f"{quote(name)} AS {quote(field.name)}" for name, field in same.items() if field is not None]
+    here = {field.name for field in same.values() if field is not None}
+    return rows.selectExpr(*renamed, *[f"{null_of(f)} AS {quote(f.name)}" for f in own.fields if f.name not in here])
+
+
+def _holds(now: Field | None, then: Field) -> bool:
+    """True if a column is there that holds what one held: it may have become wider."""
+    return now is not None and combined(then.type, now.type)[0] == now.type
+
+
+def _insert_into_catalog(store: Backend, redo: Redo) -> None:
+    name = str(redo.name)
+    here = {f.name: f for f in redo.fields}
+    columns = store.spark.table(name).schema.fields
+    missing = sorted(set(here) - {c.name for c in columns})
+    if missing:
+        raise TrinityMergeError(f"it has no column {', '.join(missing)} any more.")
+    values = [quote(c.name) if c.name in here else f"NULL AS {quote(c.name)}" for c in columns]
+    _rows(store, redo).selectExpr(*values).write.insertInto(name)  # by position
+
+
+# Ending what is owed --------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _StillOwed:
+    """Nobody else has said already that these rows are not owed any more."""
+
+    id: str
+
+    def violation(self, landed: Landed) -> str | None:
+        """See :class:`~trinitymerge.log.commit.Requirement`."""
+        return None if self.id in {r.id for r in landed.now.redo} else "what it says has been said"
+
+
+def _end(store: Backend, redo: Redo, operation: str) -> None:
+    """Commits that rows are not owed any more."""
+    snapshot = store.snapshot()
+    if redo.id not in {r.id for r in snapshot.redo}:
+        return
+    told = {"table": redo.table, "rows": redo.rows}
+    commit = snapshot.next_commit(operation, parameters=told, redone=[redo.id], user=current_user())
+    try:
+        publish(store, commit, snapshot, (_StillOwed(redo.id),))
+    except ConcurrentCommitError as error:
+        if not isinstance(error.facts.get("requirement"), _StillOwed):
+            raise
+
+
+def abandon(store: Backend) -> tuple[dict[str, Any], ...]:
+    """Writes what can be written of all that a table owes, and gives up the rest; see ``TrinityTable.abandonRedo``."""
+    given_up = []
+    for redo in store.snapshot().redo:
+        try:
+            _pay(store, redo)
+        except UnfinishedMergeError as error:
+            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.table, error)
+            _end(store, redo, ABANDON)
+            given_up.append({"table": redo.table, "rows": redo.rows, "batch": redo.id})
+    return tuple(given_up)

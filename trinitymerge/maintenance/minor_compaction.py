@@ -1,0 +1,101 @@
+"""Minor compaction: small pending batches as one (S38a)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.fs import faults
+from trinitymerge.log import reporting
+from trinitymerge.log.commit import OnlyAppends, publish
+from trinitymerge.log.model import FOLD, SETTLED, Batch, Commit, Snapshot, current_user
+from trinitymerge.maintenance.archives import beside_fold
+from trinitymerge.maintenance.rewrite import FORGET_NOTHING, rewrite
+from trinitymerge.schema.properties import fold_after_batches, fold_bytes
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.stores.base import Batches, Maintained, Staged
+from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.staging import discarded_on_failure
+
+FAULT_POINTS = ("fold.staged", "fold.committed")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+_GROWTH = 2
+"""A batch is folded with newer ones if it has at most so many times their bytes: what is written again is at most twice what
+was appended since it was written before."""
+
+
+def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
+    """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
+
+    They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
+    from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
+    """
+    limit, size = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
+    now = Batches.of(snapshot)
+    # A base of one batch, or of one segment, may be small, too. Of several segments none has a key of what is older than it.
+    batches = now.pending if len(now.base) > 1 else now.batches
+    if limit is None or sum(b.bytes < size and not b.base for b in batches) <= limit:
+        return ()
+    runs = (tuple(run) for is_small, run in groupby(batches, lambda b: b.bytes < size) if is_small)
+    longest = max((_newest(run) for run in runs), key=len, default=())
+    return longest if len(longest) > limit // 2 else ()
+
+
+def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """Of consecutive batches the newest ones that are worth folding."""
+    size, oldest = 0, len(run)
+    for n, batch in reversed(tuple(enumerate(run))):
+        if batch.bytes <= _GROWTH * size:
+            oldest = n
+        size += batch.bytes
+    return run[oldest:]
+
+
+def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
+    """Commits one batch with the resolved rows of consecutive others.
+
+    Args:
+        backend: where the table is.
+        snapshot: with these batches.
+        replaces: as :func:`batches_to_fold` says.
+
+    Returns:
+        The snapshot with the fold; None if others have replaced batches or the definition meanwhile, or a vacuum has taken the
+        files: then nothing was changed, and the next merge tries again.
+    """
+    start = time.perf_counter()
+    try:
+        with naming_vacuums(backend), discarded_on_failure(backend) as staged:
+            commit = _commit_of(backend, snapshot, replaces, staged, start)
+            faults.fault("fold.staged")
+            done = publish(backend, commit, snapshot, (OnlyAppends(),))
+    except (ConcurrentCommitError, FilesVacuumedError):
+        return None
+    faults.fault("fold.committed")
+    return done
+
+
+def _commit_of(
+    backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
+) -> Commit:
+    """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
+    doing = f"a fold writes {len(replaces)} batches as one"
+    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing):
+        rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
+    staged.append(rewritten.staged)
+    # Beside settled archives it is no base: a late row may end one of their versions (H6).
+    everything = len(replaces) == len(snapshot.current) and not snapshot.archives(SETTLED)
+    version = max(b.version for b in replaces if b.version is not None)
+    archived = beside_fold(backend, snapshot, replaces, rewritten.observed["rows"], staged)
+    return snapshot.next_commit(
+        FOLD,
+        parameters={"batches": len(replaces)},
+        added=[rewritten.batch(version, base=everything), *archived.added],
+        removed=[*(b.id for b in replaces), *archived.replaced],
+        metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
+        user=current_user(),
+        duration_ms=int((time.perf_counter() - start) * 1000),
+    )

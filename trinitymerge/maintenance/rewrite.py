@@ -1,0 +1,215 @@
+"""The resolved rows of several batches, written as one (S38)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge import reader
+from trinitymerge.log.model import Batch, now_ms
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.tombstones import bare
+from trinitymerge.rows.watermarks import watermark_metrics
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import history_retention_hours, tombstone_retention_hours
+from trinitymerge.spark.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import FORGET, SINCE, VERSION
+from trinitymerge.stores.base import Batches, Replacing, Staged
+from trinitymerge.stores.staging import batch_of, stage
+
+TARGET_FILE_BYTES = 64 << 20
+"""A new batch that stays whole has about one file for so many bytes of those it replaces; segments have files of their own."""
+
+UNSHUFFLED_BYTES, UNSHUFFLED_BATCHES = 16 << 20, 64
+"""Up to this size one task reads, resolves and writes all of it, and nothing is shuffled: that needs no second stage."""
+
+_MS_PER_HOUR = 3_600_000
+
+
+def wanted_files(batches: Sequence[Batch]) -> int:
+    """How many files a batch that is made of some others, and stays whole, should have."""
+    return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
+
+
+def _fit_one_task(batches: Sequence[Batch]) -> bool:
+    return len(batches) <= UNSHUFFLED_BATCHES and sum(b.bytes for b in batches) <= UNSHUFFLED_BYTES
+
+
+# Tombstones -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Forget:
+    """Which tombstones are forgotten: those committed before a moment; all, or none."""
+
+    before_ms: int | None
+    everything: bool = False
+    retention_ms: int = 0
+
+    @classmethod
+    def of(cls, definition: TableDefinition) -> Forget:
+        """As the table's retention says; without a declared watermark no row can come too late (S38).
+
+        Tombstones of a table with history stay as long as its versions do, too (H7).
+        """
+        if not definition.watermarkKey and not definition.history:
+            return cls(None, everything=True)
+        late = tombstone_retention_hours(definition.properties) if definition.watermarkKey else 0.0
+        ended = history_retention_hours(definition.properties) if definition.history else 0.0
+        return cls(None) if late is None or ended is None else cls.after(max(late, ended))
+
+    @classmethod
+    def ended(cls, definition: TableDefinition) -> Forget:
+        """The same for versions that have ended (H7)."""
+        hours = history_retention_hours(definition.properties)
+        return cls(None) if hours is None else cls.after(hours)
+
+    @classmethod
+    def after(cls, hours: float) -> Forget:
+        """What was committed so many hours ago."""
+        retention_ms = int(hours * _MS_PER_HOUR)
+        return cls(now_ms() - retention_ms, retention_ms=retention_ms)
+
+    @property
+    def is_never(self) -> bool:
+        """True if all tombstones are kept."""
+        return self.before_ms is None and not self.everything
+
+    def pays(self, batch: Batch, overdue: int) -> bool:
+        """True if a segment should be written anew for its tombstones.
+
+        Args:
+            batch: the segment.
+            overdue: for how many times the retention the oldest has been due: a segment that was written for each tombstone
+                that falls due would be written again and again.
+        """
+        is_touched = batch.tombstones or batch.archive is not None
+        if not is_touched or self.is_never:
+            return False
+        since = batch.tombstones_since
+        return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms
+
+    def condition(self, definition: TableDefinition) -> Sql:
+        """SQL that is true if a row of a dated scan is forgotten."""
+        if self.is_never:
+            return FALSE
+        old = TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
+        return all_of([is_tombstone(definition), old])
+
+
+FORGET_NOTHING = Forget(None)
+
+
+def dated(backend: Replacing, batches: Batches, within: Sql = TRUE) -> DataFrame:
+    """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
+
+    Rewritten batches remember it, others are of one commit.
+
+    Args:
+        backend: where the batches are.
+        batches: of one snapshot.
+        within: SQL over keys that is true of the rows to read, of batches that are no base.
+    """
+    definition, base, others = batches.definition, batches.base, batches.pending
+    extra = [Field(SINCE, "long")]
+    if within == TRUE or not others:
+        rows = backend.scan(batches, extra)
+    else:
+        rows = backend.scan(attrs.evolve(batches, batches=others), extra).filter(within)
+        rows = backend.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
+    whose = TRUE if definition.history else is_tombstone(definition)
+    since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(backend, batches)}) END AS {SINCE}"
+    return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
+
+
+def _committed(backend: Replacing, batches: Batches) -> str:
+    """When a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
+    needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
+    versions = sorted({b.version for b in needs if b.version is not None})
+    if not versions:
+        return "CAST(NULL AS BIGINT)"
+    pairs = ", ".join(f"{version}L, {backend.committed_at(version)}L" for version in versions)
+    return f"try_element_at(map({pairs}), {VERSION})"
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Rewritten:
+    """A staged batch that holds the resolved rows of others.
+
+    Attributes:
+        definition: of the table.
+        replaces: the batches whose rows they are, in commit order.
+        staged: where they are.
+        observed: ``rows``, ``tombstones`` and ``forgotten``, and what the watermarks are made of.
+    """
+
+    definition: TableDefinition
+    replaces: tuple[Batch, ...]
+    staged: Staged
+    observed: Mapping[str, Any]
+
+    def batch(self, version: int, base: bool) -> Batch:
+        """As an entry of the log says it; no batch should be made of no rows.
+
+        Args:
+            version: what its rows count as.
+            base: there is nothing older.
+        """
+        merges = 1 if base else sum(b.merges for b in self.replaces)
+        return batch_of(self.staged, self.observed, self.definition, base=base, version=version, merges=merges)
+
+
+def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
+    """Aggregates for all that the log and the range of a batch say of its rows, of those for which some SQL is true."""
+    return {
+        "rows": f"count_if({where})",
+        "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
+        "since": f"min(CASE WHEN {all_of([where, is_tombstone(definition)])} THEN {SINCE} END)",
+        **watermark_metrics(definition, where),
+        **key_ranges.metrics_of_rows(definition, where),
+        **key_ranges.metrics_of_first(definition, where),
+    }
+
+
+def rewrite(
+    backend: Replacing,
+    definition: TableDefinition,
+    replaces: Sequence[Batch],
+    forget: Forget,
+    within: Sql = TRUE,
+    files: int | None = None,
+) -> Rewritten:
+    """Stages the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
+
+    Args:
+        backend: where they are.
+        definition: of the table.
+        replaces: batches of one snapshot, in commit order; whatever lies between them has none of these keys.
+        forget: the tombstones to leave out.
+        within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
+        files: about how many. None, for a fold and where a table is compacted as one batch: by :func:`wanted_files`.
+    """
+    batches, files = tuple(replaces), files or wanted_files(replaces)
+    keys = [F.expr(quote(k)) for k in definition.primaryKey]
+    rows = dated(backend, Batches(definition, batches), within)
+    # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
+    arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
+    latest = reader.resolved(arranged, Batches(definition, batches))
+    if any(b.tombstones for b in batches):
+        latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
+    forgotten = {"forgotten": f"count_if({FORGET})", **watermark_metrics(definition, FORGET, "horizon")}
+    gathering = Gathering(metrics(definition, not_(FORGET)) | forgotten)
+    rows = gathering.over(marked).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
+    return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))

@@ -1,0 +1,329 @@
+"""A base as segments of neighbouring keys, and which of them a compaction rewrites (S38b)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from math import ceil
+from typing import Any
+
+import attrs
+
+from trinitymerge.errors import FilesVacuumedError, TrinityMergeError
+from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.maintenance.rewrite import Forget, Rewritten, metrics, wanted_files
+from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
+from trinitymerge.rows.watermarks import decoded, ordered
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.properties import SEGMENT_BYTES, segment_bytes
+from trinitymerge.spark.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    equals,
+    not_,
+    number,
+    or_else,
+    physical_type,
+    quote,
+)
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.stores.base import Batches, Maintained, Staged
+from trinitymerge.stores.staging import batch_of
+
+_PAYS = 0.01
+"""A segment is rewritten for at least so many changed rows per row of its own."""
+
+LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
+"""Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
+
+_NEARLY_ALL = 0.75
+"""Of the segments: if more are to be written anew, all are, in one job."""
+
+_MANY_EACH = 8
+"""With so many segments for each core it does not matter whether all cores have as many."""
+
+_MOST_SEGMENTS = 384
+"""With more of them, small neighbours are joined though nothing in them has changed."""
+
+_FILE_BYTES = 128 << 20
+"""Segments of large tables consist of several files, each of which one task writes."""
+
+_SMALL = 4
+"""A segment of less than the wanted size by this is rewritten along with one beside it."""
+
+
+@attrs.frozen
+class Piece:
+    """What becomes of some rows: one batch, or as many segments as they are large.
+
+    Attributes:
+        batches: whose rows they are.
+        within: SQL over keys that is true of them.
+        files: about how many are written: what is left is one.
+        together: how many of them make a segment.
+        is_base: nothing older than these rows is left of their keys.
+    """
+
+    batches: tuple[Batch, ...]
+    within: Sql = TRUE
+    files: int = 1
+    together: int = 1
+    is_base: bool = True
+
+    @classmethod
+    def of_base(
+        cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int, cores: int = 1
+    ) -> Piece:
+        """Segments of about the size that is wanted, with files of about the size that suits one task.
+
+        Args:
+            batches: whose rows they are.
+            within: see above.
+            size_bytes: of all of them.
+            wanted_bytes: of a segment.
+            cores: that share them evenly when all are read: of a few segments more than cores, the last would wait for.
+        """
+        together, segments = max(1, round(wanted_bytes / _FILE_BYTES)), max(1, round(size_bytes / wanted_bytes))
+        if cores < segments < _MANY_EACH * cores:
+            segments = cores * ceil(segments / cores)
+        return cls(tuple(batches), within, segments * together, together)
+
+
+@attrs.frozen
+class Work:
+    """What a compaction does.
+
+    Attributes:
+        pieces: to be written.
+        kept: segments that stay as they are.
+        tiling: the name of the base, if it is kept as segments.
+    """
+
+    pieces: tuple[Piece, ...]
+    kept: tuple[Batch, ...] = ()
+    tiling: str | None = None
+
+
+# All of a table -------------------------------------------------------------------------------------------------------
+
+
+def everything(snapshot: Snapshot, name: str, cores: int) -> Work:
+    """Rewriting all there is, as a base of a new name that so many cores will read."""
+    batches, definition = snapshot.current, snapshot.definition
+    if not has_order(definition):
+        return Work((Piece(batches, files=wanted_files(batches)),))
+    size = sum(b.bytes for b in batches)
+    return Work((Piece.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size), cores),), tiling=name)
+
+
+# A part of it ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Tiling:
+    """The segments of a base, in the order of their keys.
+
+    Attributes:
+        definition: of the table.
+        segments: at least one.
+        firsts: the first key of each, in the form of :mod:`trinitymerge.rows.watermarks`.
+    """
+
+    definition: TableDefinition
+    segments: tuple[Batch, ...]
+    firsts: tuple[tuple[Any, ...], ...]
+
+    @classmethod
+    def of(cls, backend: Maintained, batches: Batches) -> Tiling | None:
+        """The tiling of a table's base; None if it has none, or if what is kept about it is lost."""
+        base, definition = batches.base, batches.definition
+        if not base or base[0].tiling is None or not has_order(definition):
+            return None
+        kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
+        found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
+        for batch in base:
+            keys = backend.range_of(batch)
+            if keys is None or keys.first is None or len(keys.first) != len(kinds):
+                return None
+            found.append((tuple(map(ordered, keys.first, kinds)), keys.first, batch))
+        found.sort(key=lambda segment: segment[0])
+        if any(one[0] == other[0] for one, other in pairwise(found)):
+            return None
+        return cls(definition, tuple(f[2] for f in found), tuple(f[1] for f in found))
+
+    def place_of(self, keys: KeyRange | None) -> int | None:
+        """The place of the one segment that all keys of a range belong to; None if they may belong to several."""
+        fields = [self.definition.field(k) for k in self.definition.primaryKey]
+        names = [f.first_stored_as for f in fields]
+        if keys is None or not all(name in keys.low for name in names):
+            return None
+        low, high = (self._place([bound[name] for name in names]) for bound in (keys.low, keys.high))
+        return low if low == high else None
+
+    def _place(self, key: Sequence[Any]) -> int:
+        kinds = [physical_type(self.definition.field(k)) for k in self.definition.primaryKey]
+        wanted, *firsts = (tuple(map(ordered, one, kinds)) for one in (key, *self.firsts))
+        return max(0, bisect_right(firsts, wanted) - 1)
+
+    def number_of_row(self) -> Sql:
+        """The place of the segment that a row's key belongs to, as SQL; found by halving."""
+        return self._number(0, len(self.segments) - 1)
+
+    def _number(self, low: int, high: int) -> Sql:
+        if low == high:
+            return number(low)
+        middle = (low + high + 1) // 2
+        begins = self._is_from(self.firsts[middle])
+        return case([(begins, self._number(middle, high))], self._number(low, middle - 1))
+
+    def _is_from(self, first: Sequence[Any]) -> Sql:
+        """True if a row's key is not smaller than another one, the leading columns first."""
+        (name, literal), *rest = self._literals(first)[::-1]
+        condition = Sql(f"{name} >= {literal}")
+        for name, literal in rest:
+            condition = any_of([Sql(f"{name} > {literal}"), all_of([equals(name, literal), condition])])
+        return condition
+
+    def _literals(self, key: Sequence[Any]) -> list[tuple[Sql, Sql]]:
+        columns = [(quote(k), physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
+        return [(name, Sql(decoded(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
+
+    def within(self, low: int, high: int) -> Sql:
+        """True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
+        conditions = []
+        for place, from_there in ((low, True), (high + 1, False)):
+            if 0 < place < len(self.segments):
+                begins = or_else(self._is_from(self.firsts[place]), FALSE)
+                name, literal = self._literals(self.firsts[place])[0]
+                bound = f"{name} >= {literal}" if from_there else f"{name} <= {literal} OR {name} IS NULL"
+                conditions += [Sql(bound), begins if from_there else not_(begins)]
+        return all_of(conditions)
+
+
+def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: Forget) -> Work:
+    """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
+
+    A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is, unless too
+    much would be left in all, tombstones are overdue, it is small beside one that is written or lies between two, or nearly all
+    are written.
+    """
+    batches = Batches.of(snapshot)
+    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.current)
+    changed, wanted = _changed(backend, batches, tiling), segment_bytes(snapshot.properties, table_bytes)
+    dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
+    pieces, rewritten = [], set[int]()
+    for run in _runs(tiling, dirty, wanted):
+        segments = tuple(tiling.segments[i] for i in run)
+        share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
+        size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
+        pieces.append(Piece.of_base((*segments, *deltas), tiling.within(run[0], run[-1]), size, wanted))
+        rewritten |= set(run)
+    kept = [i for i in range(len(tiling.segments)) if i not in rewritten]
+    if any(changed.get(i) for i in kept) and (pieces or len(deltas) > 1):
+        within = any_of(tiling.within(run[0], run[-1]) for run in _neighbours(kept))
+        pieces.append(Piece(deltas, within, is_base=False))
+    return Work(tuple(pieces), tuple(tiling.segments[i] for i in kept), tiling.segments[0].tiling)
+
+
+def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[int, int]:
+    """How many rows were committed since, by the place of the segment that they belong to."""
+    if len(tiling.segments) == 1:
+        return {0: sum(b.rows for b in batches.pending)}
+    changed, untold = Counter[int](), list[Batch]()
+    for batch in batches.pending:
+        place = tiling.place_of(backend.range_of(batch))
+        if place is None:
+            untold.append(batch)
+        else:
+            changed[place] += batch.rows
+    if untold:
+        rows = backend.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{tiling.number_of_row()} AS n")
+        changed.update({r[0]: r[1] for r in rows.groupBy("n").count().collect()})
+    return changed
+
+
+def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[int]:
+    """The places of segments that are written anew for their own sake."""
+    alone = len(tiling.segments) == 1
+    dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
+    left = sum(n for i, n in changed.items() if i not in dirty)
+    if left > max(LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in tiling.segments))):
+        dirty = {i for i, n in changed.items() if n}
+    return dirty | {i for i, b in enumerate(tiling.segments) if forget.pays(b, 0 if alone else 1)}
+
+
+def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
+    """The places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
+
+    Each run is a job that reads all that was committed since.
+    """
+    count = len(tiling.segments)
+    small = [i for i, b in enumerate(tiling.segments) if b.bytes * _SMALL < wanted_bytes]
+    places = set(dirty)
+    if count > _MOST_SEGMENTS:  # of a table that has grown: small ones that nobody touches any more
+        places |= {i for i in small if {i - 1, i + 1} & set(small)}
+    for order, before in ((small, -1), (small[::-1], 1)):
+        for i in order:
+            places |= {i} if i + before in places else set()
+    places |= {i for i in range(count) if {i - 1, i + 1} <= places}
+    return list(_neighbours(range(count) if len(places) > _NEARLY_ALL * count else sorted(places)))
+
+
+def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
+    """Ascending places, in runs without a gap."""
+    for _, run in groupby(enumerate(places), lambda place: place[1] - place[0]):
+        yield [i for _, i in run]
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def as_segments(
+    backend: Maintained, rewritten: Rewritten, version: int, tiling: str | None, together: int, staged: list[Staged]
+) -> list[Batch]:
+    """What was written, as the batches of a base.
+
+    Args:
+        backend: where they are.
+        rewritten: the rows.
+        version: what they count as.
+        tiling: the name of the base; None if it is kept as one batch.
+        together: how many files make a segment.
+        staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
+
+    Raises:
+        FilesVacuumedError: a vacuum has taken some of it.
+        TrinityMergeError: Spark has not kept ranges of keys apart.
+    """
+    if tiling is None or rewritten.staged.files <= together:
+        return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
+    definition = rewritten.definition
+    parts = backend.split(rewritten.staged, together)
+    staged.remove(rewritten.staged)
+    staged += parts
+    gathering, found, ends = Gathering(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
+    for part in parts:
+        observed = gathering.of(backend.read_staged(part))
+        if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten
+            backend.discard(part)
+            continue
+        ends.append(ends_of_leading(observed, definition))
+        backend.note_range(part, KeyRange.of(observed, definition))
+        found.append(batch_of(part, observed, definition, base=True, version=version, tiling=tiling))
+    if sum(b.rows for b in found) != rewritten.observed["rows"]:
+        raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
+    if not are_disjoint(ends):
+        raise TrinityMergeError(
+            f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
+            "ranges of keys. What was written is thrown away, and nothing has changed. Turn off the extension or plug-in that "
+            f"arranges rows otherwise; or do without segments: set {SEGMENT_BYTES} to more bytes than the table has, and run "
+            "compact(full=True).",
+            path=backend.path,
+        )
+    return found

@@ -1,0 +1,730 @@
+"""Clauses resolved against target and source: a value for each column of each row (S10, S22, S23, S28-S30)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+from trinitymerge.errors import (
+    InvalidMergeError,
+    SchemaMismatchError,
+    TrinityMergeError,
+    did_you_mean,
+    in_columns,
+    missing,
+)
+from trinitymerge.merge.analysis.ignored_columns import ignored_columns
+from trinitymerge.merge.analysis.inspector import Inspector
+from trinitymerge.merge.analysis.relations import Source, Target, as_column, expression
+from trinitymerge.merge.analysis.result import Analysis, ClausePlan
+from trinitymerge.merge.analysis.row_kinds import (
+    Alive,
+    Carried,
+    Dead,
+    Given,
+    Kind,
+    New,
+    Null,
+    Replace,
+    Replaced,
+    Tombstone,
+    Value,
+)
+from trinitymerge.merge.analysis.scope import Sees, frames_of, with_columns_for_stars
+from trinitymerge.merge.model.clauses import (
+    All,
+    Assignments,
+    Clause,
+    Delete,
+    Insert,
+    TableAction,
+    Update,
+    WhenOnlyOnTarget,
+    describe,
+    is_default,
+)
+from trinitymerge.merge.model.names import column_text, key_text, name_parts
+from trinitymerge.schema.constraints import about
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import Path
+from trinitymerge.spark.casts import Storing, storing, widens, widens_exactly
+from trinitymerge.spark.expressions import (
+    NULL,
+    all_of,
+    case,
+    cast,
+    declared_length,
+    equals,
+    find_name,
+    is_not_null,
+    not_made,
+    physical_type,
+    quote,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import SOURCE_COPY
+
+
+def with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
+    """A struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
+    assert isinstance(kind, StructType)
+    name = find_name(path[0], kind.names, case_sensitive) or path[0]
+    whole = F.coalesce(struct, F.expr(_null_struct(kind)))
+    if len(path) > 1:
+        value = with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
+    return whole.withField(quote(name), value)
+
+
+def _null_struct(kind: StructType) -> str:
+    fields = (f"{text_literal(f.name)}, CAST(NULL AS {sql_type(f.dataType)})" for f in kind.fields)
+    return f"named_struct({', '.join(fields)})"
+
+
+# Fields that a source lacks -------------------------------------------------------------------------------------------
+
+
+def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path], bool], at: Path = ()) -> bool:
+    """True if values of a type are those of another one but for fields of structs that they may lack.
+
+    Args:
+        kind: what there is.
+        wanted: what is needed.
+        may_lack: whether a field may be missing, by its path.
+        at: where that is.
+    """
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+        fits = all(
+            can_be_completed(theirs.pop(f.name.casefold()), f.dataType, may_lack, (*at, f.name))
+            if f.name.casefold() in theirs
+            else may_lack((*at, f.name))
+            for f in wanted.fields
+        )
+        return fits and not theirs
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return can_be_completed(kind.elementType, wanted.elementType, may_lack, (*at, "element"))
+    if isinstance(kind, MapType) and isinstance(wanted, MapType):
+        values = can_be_completed(kind.valueType, wanted.valueType, may_lack, (*at, "value"))
+        return values and widens_exactly(kind.keyType, wanted.keyType)
+    return widens(kind, wanted)
+
+
+def missing_fields(kind: DataType, wanted: DataType, at: Path = ()) -> Iterator[Path]:
+    """The fields of structs in structs that a type lacks."""
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return
+    theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+    for field in wanted.fields:
+        same = theirs.get(field.name.casefold())
+        yield from [(*at, field.name)] if same is None else missing_fields(same, field.dataType, (*at, field.name))
+
+
+def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = None, depth: int = 0) -> Sql:
+    """A value with the fields that it lacks; a null stays null.
+
+    Args:
+        value: as SQL.
+        kind: its type.
+        wanted: another, for which :func:`can_be_completed`.
+        other: a value of that type, whose fields are taken for those that are missing; without it they are null.
+        depth: how many arrays and maps this is in.
+    """
+    if kind == wanted:
+        return value
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        theirs = {f.name.casefold(): f for f in kind.fields}
+        fields = []
+        for field in wanted.fields:
+            same, kept = theirs.get(field.name.casefold()), None if other is None else _field(other, field.name)
+            if same is None:
+                inside = cast(NULL, field.dataType) if kept is None else kept
+            else:
+                inside = completed(_field(value, same.name), same.dataType, field.dataType, kept, depth)
+            fields.append(f"{text_literal(field.name)}, {inside}")
+        return cast(case([(is_not_null(value), Sql(f"named_struct({', '.join(fields)})"))]), wanted)
+    each = Sql(f"`each{depth}`")
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        inside = completed(each, kind.elementType, wanted.elementType, None, depth + 1)
+        return cast(Sql(f"transform({value}, {each} -> {inside})"), wanted)
+    if isinstance(kind, MapType) and isinstance(wanted, MapType):
+        inside = completed(each, kind.valueType, wanted.valueType, None, depth + 1)
+        return cast(Sql(f"transform_values({value}, (`key{depth}`, {each}) -> {inside})"), wanted)
+    return cast(value, wanted)
+
+
+def part_of(wanted: DataType, kind: DataType) -> DataType:
+    """A type with those fields of structs only that another type has, as it would be if that had been :func:`completed`."""
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return wanted
+    theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+    here = [(f, theirs[f.name.casefold()]) for f in wanted.fields if f.name.casefold() in theirs]
+    return StructType([StructField(f.name, part_of(f.dataType, k)) for f, k in here])
+
+
+def _field(struct: Sql, name: str) -> Sql:
+    return Sql(f"{struct}.{quote(name)}")
+
+
+def primary_key_equality(target: Target, source: Source, call: str | None = None) -> Sql:
+    """The condition of a merge that was given none (S30).
+
+    Args:
+        target: the target side.
+        source: the source side.
+        call: the shorthand that stands for the merge, if any.
+
+    Raises:
+        InvalidMergeError: the source lacks a primary-key column.
+    """
+    pairs = []
+    for key in target.definition.primaryKey:
+        i = source.index(key)
+        if i is None:
+            raise InvalidMergeError(
+                f"{call or 'The merge has no condition, so it'} pairs rows by the primary key. "
+                f"{missing([key], 'the source', not_made(source.schema))} Rename the source's column, or pass a "
+                f"condition{' to merge()' if call else ''}."
+            )
+        pairs.append(equals(target.column(key), _as_char(SOURCE_COPY(i), target.definition.field(key))))
+    return all_of(pairs)
+
+
+def _as_char(value: Sql, field: Field) -> Sql:
+    """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
+    kind, n = declared_length(field) or ("", 0)
+    if kind != "char":
+        return value
+    text = cast(value, StringType())
+    return Sql(f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END")
+
+
+@attrs.frozen
+class BlamedClause:
+    """A clause, for errors.
+
+    Attributes:
+        clauses: all of the merge.
+        position: of this one, from 0.
+        where: the clause and its action, as a message begins.
+        action: its name.
+    """
+
+    clauses: tuple[Clause, ...]
+    position: int
+    where: str
+    action: str
+
+
+@attrs.frozen(eq=False)
+class ByName:
+    """A source beside a target.
+
+    Attributes:
+        target, source: the sides.
+        follows_source: the source may lack any column but those of the primary key (S44).
+    """
+
+    target: Target
+    source: Source
+    follows_source: bool = False
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's."""
+        return self.target.definition
+
+    def value(self, field: Field, keeps: bool = False) -> Given | None:
+        """The source's column of a name, and how it is stored, refused or not; None if there is none.
+
+        Args:
+            field: the table's column.
+            keeps: fields of a struct that the source may lack keep the target's values, instead of being null.
+        """
+        i = self.source.index(field.name)
+        if i is None:
+            return None
+        kind = self.source.plain_type(i)
+        way = storing(kind, field)
+        if way is Storing.REFUSED and self._can_be_completed(kind, field):
+            return self._completed(i, kind, field, keeps)
+        return Given(SOURCE_COPY(i), self.source.plain(i), kind, way)
+
+    def _can_be_completed(self, kind: DataType, field: Field) -> bool:
+        grown = {tuple(name.casefold() for name in path) for path in field.grown}
+
+        def may_lack(path: Path) -> bool:
+            return self.follows_source or tuple(name.casefold() for name in path) in grown
+
+        return can_be_completed(kind, physical_type(field), may_lack)
+
+    def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> Given:
+        wanted = physical_type(field)
+        if keeps and isinstance(wanted, StructType):
+            kept = self.target.column(field.name)
+            return Given(completed(SOURCE_COPY(i), kind, wanted, kept), None, wanted, Storing.AS_IS)
+        alone = completed(self.source.plain(i), kind, wanted)
+        return Given(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, Storing.AS_IS)
+
+    def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Given]:
+        """What the source gives to some columns; none for those that it may lack.
+
+        Args:
+            fields: of the table.
+            clause: what asks.
+            keeps: see :meth:`value`.
+
+        Raises:
+            SchemaMismatchError: columns that cannot be stored, all at once.
+            InvalidMergeError: columns that the source lacks, and may not.
+        """
+        optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
+        found = {f.name: self.value(f, keeps) for f in fields}
+        given = {name: value for name, value in found.items() if value is not None}
+        lacking = [f for f in fields if f.name not in given and f.name not in optional and not self._may_lack(f)]
+        unfit = [f for f in fields if f.name in given and given[f.name].way is Storing.REFUSED]
+        if unfit and len(unfit) + len(lacking) > 1:
+            raise self._differences(unfit, lacking, clause)
+        if unfit:
+            raise unstorable(clause.clauses, clause.position, unfit[0], given[unfit[0].name], self._held(unfit[0]))
+        if lacking:
+            raise self._lacks([f.name for f in lacking], clause)
+        return given
+
+    def _held(self, field: Field) -> str:
+        """Why a column that follows the source does not become wider, as a sentence; empty if nothing holds it (S44, S45)."""
+        check = about(self.definition.checks, field.name) if self.follows_source else None
+        return "" if check is None else f" It keeps its type, for the constraint '{check.name}' is about it."
+
+    def _may_lack(self, field: Field) -> bool:
+        return field.may_be_left_out or (self.follows_source and field.name not in self.definition.primaryKey)
+
+    def _lacks(self, names: Sequence[str], clause: BlamedClause) -> TrinityMergeError:
+        them = "it" if len(names) == 1 else "them"
+        remedy = (
+            f"Add {them}, or use merge() with {clause.action}All(exceptColumns=[...])."
+            if clause.clauses[clause.position].call
+            else f"Add {them}, name {them} in exceptColumns, or use {clause.action}Expr."
+        )
+        return InvalidMergeError(
+            f"{clause.where} takes every column from the source. "
+            f"{missing(names, 'the source', not_made(self.source.schema))} {remedy}",
+            clause=clause.position + 1,
+            columns=list(names),
+        )
+
+    def _differences(self, unfit: Sequence[Field], lacking: Sequence[Field], clause: BlamedClause) -> TrinityMergeError:
+        unused = [n for n in self.source.schema.names if find_name(n, self.definition.names, False) is None]
+        rows = [(f.name, f.text, self._type_of(f), "cannot be stored: cast it explicitly") for f in unfit]
+        rows += [(f.name, f.text, "", f"is missing.{did_you_mean(f.name, unused)}") for f in lacking]
+        table = in_columns(("column", "in the table", "in the source", ""), rows)
+        return SchemaMismatchError(
+            f"{clause.where} takes every column from the source, and {len(rows)} do not fit:\n{table}",
+            clause=clause.position + 1,
+            columns=[row[0] for row in rows],
+        )
+
+    def _type_of(self, field: Field) -> str:
+        i = self.source.index(field.name)
+        return "" if i is None else self.source.plain_type(i).simpleString()
+
+
+def unstorable(
+    clauses: tuple[Clause, ...], position: int, field: Field, given: Given, why: str = ""
+) -> SchemaMismatchError:
+    """The error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
+    return SchemaMismatchError(
+        f"{describe(clauses, position)}: column '{field.name}' is {field.text}, and a value of type "
+        f"{given.type.simpleString()} cannot be stored in it.{why} Cast the value explicitly.",
+        clause=position + 1,
+        column=field.name,
+    )
+
+
+def analyse(
+    target: Target,
+    source: Source | None,
+    condition: Any,
+    clauses: tuple[Clause, ...],
+    at: tuple[Any, ...] = (),
+    follows_source: bool = False,
+) -> Analysis:
+    """Resolves a merge against its two sides.
+
+    Args:
+        target: the target side.
+        source: the source side; None for merges without one (``updateWhere``, ``deleteWhere``).
+        condition: SQL text, a Column, or None for equality on the primary key by name.
+        clauses: already checked for order (S28).
+        at: the watermark of rows to which nobody else gives one, column by column; none if S10.3 decides.
+        follows_source: the source may lack any column (S44).
+
+    Returns:
+        The analysis.
+
+    Raises:
+        InvalidMergeError: an unknown or ambiguous name, a condition that is not boolean, a missing assignment.
+        SchemaMismatchError: a value whose type cannot be stored in its column.
+    """
+    frames = frames_of(target, source)
+    by_name = source is not None and condition is None
+    inspector = Inspector(target, source, frames, _given(target, condition, clauses, at))
+    ignored: tuple[str, ...] = ()
+    if source is not None:
+        names, case_sensitive = source.schema.names, source.case_sensitive
+        ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
+    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
+    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source)
+    if source is not None:
+        if by_name:
+            condition = primary_key_equality(target, source, clauses[0].call)
+        else:
+            condition = resolver.condition("The merge condition", condition, Sees.BOTH)
+    plans = tuple(map(resolver.clause, range(len(clauses))))
+    inspector.check_deterministic(resolver.stable)
+    return Analysis(
+        target, source, frames[Sees.BOTH], condition, by_name, plans, ignored, one_by_one=resolver.one_by_one
+    )
+
+
+def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
+    """The text of every expression of a merge."""
+    beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
+    given = (*_expressions(condition, clauses), *map(expression, at), *beside)
+    return [column_text(e) if isinstance(e, Column) else e for e in given]
+
+
+def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
+    """The conditions and values that the user gave."""
+    yield from [] if condition is None else [condition]
+    for clause in clauses:
+        yield from _expressions_of(clause)
+
+
+def _expressions_of(clause: Clause) -> Iterator[str | Column]:
+    yield from [] if clause.condition is None else [clause.condition]
+    for action in clause.changes:
+        yield from (expression(value) for _, value in action.assignments)
+
+
+def _given(
+    target: Target, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...]
+) -> Iterator[tuple[Sees, str | Column]]:
+    """The expressions of a merge and what they see; what is not part of a clause, in each of them."""
+    defaults = [f.default for f in target.definition.fields if f.default is not None]
+    yield from [] if condition is None else [(Sees.BOTH, condition)]
+    for clause in clauses:
+        yield from ((Sees.of(clause), e) for e in (*_expressions_of(clause), *map(expression, at)))
+    for sees in dict.fromkeys(map(Sees.of, clauses)):
+        yield from ((sees, default) for default in defaults)
+
+
+class _Resolver:
+    """Analyses the expressions of one merge; every method only asks Spark's analyzer."""
+
+    def __init__(
+        self,
+        target: Target,
+        source: Source | None,
+        frames: Mapping[Sees, DataFrame],
+        clauses: tuple[Clause, ...],
+        inspector: Inspector,
+        at: Mapping[str, Any],
+        follows_source: bool,
+    ) -> None:
+        self.target, self.source, self.frames, self.clauses, self.at = target, source, frames, clauses, at
+        self.by_name = None if source is None else ByName(target, source, follows_source)
+        self.definition = target.definition
+        self.inspector = inspector
+        self.stable: list[tuple[str, str | Column, Sees]] = []
+        """What must give the same answer however often it is asked, how to call it, and what it sees."""
+        self.one_by_one = False
+        """Some expression over one side means nothing, or something else, where the other side is there too."""
+
+    def clause(self, position: int) -> ClausePlan:
+        clause = self.clauses[position]
+        condition, reads_target, sees = None, False, Sees.of(clause)
+        if clause.condition is not None:
+            condition = self.condition(f"The condition of {describe(self.clauses, position)}", clause.condition, sees)
+            reads_target = self.inspector.reads_target(clause.condition, sees=sees)
+        rows = tuple(self._row(position, action) for action in clause.changes)
+        return ClausePlan(clause, condition, reads_target, rows)
+
+    def condition(self, where: str, condition: str | Column, sees: Sees) -> str | Column:
+        """A condition as it can stand beside internal columns."""
+        found = self.inspector.condition(where, condition, sees)
+        self.stable.append((where, condition, sees))
+        self._note(condition, sees)
+        return with_columns_for_stars(found, sees, self.target, self.source, where)
+
+    def _note(self, value: str | Column, sees: Sees) -> None:
+        self.one_by_one = self.one_by_one or not self.inspector.stands_beside(value, sees)
+
+    def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
+        """A clause and its action as errors name them; a shorthand has no action of its own."""
+        clause = describe(self.clauses, position)
+        return clause if self.clauses[position].call else f"{clause}{between}{action.method}"
+
+    # Rows -----------------------------------------------------------------------------------------------------------
+
+    def _row(self, position: int, action: TableAction) -> Kind:
+        if isinstance(action, Delete):
+            return self._delete(position)
+        assigned = self._assigned(position, action)
+        values: dict[str, Value] = {}
+        missing: dict[str, Value] = {}
+        for field in self.definition.stored_fields:
+            if field.name in assigned:
+                values[field.name] = assigned[field.name]
+            elif field.name in self.definition.watermarkKey:
+                values[field.name] = self._watermark(position, field)
+            elif not action.keeps_the_rest and field.default is not None:
+                values[field.name] = self._default(position, field)
+            else:
+                values[field.name] = missing[field.name] = self._unassigned(action, field)
+        if isinstance(action, Update):
+            moves = any(k in assigned for k in self.definition.primaryKey)
+            return Replace(position, values, moves, action.onlyIfChanged)
+        assert isinstance(action, Insert), f"no kind of row comes of {type(action).__name__}"
+        self._check_complete(position, missing)
+        return New(position, values)
+
+    def _delete(self, position: int) -> Tombstone:
+        values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
+        values.update({name: Carried() for name in self.definition.primaryKey})
+        for name in self.definition.watermarkKey:
+            values[name] = self._watermark(position, self.definition.field(name))
+        values[self.definition.tombstone_column] = Dead()
+        return Tombstone(position, values)
+
+    def _unassigned(self, action: Update | Insert, field: Field) -> Value:
+        if field.name == self.definition.tombstone_column:
+            if self.definition.tombstoneKey is None:
+                return Alive()
+            if isinstance(action.values, All) and field.name not in action.values.exceptColumns:
+                is_left = action.values.columns is not None and action.keeps_the_rest
+                return Carried() if is_left else Alive()
+        return Carried() if action.keeps_the_rest else Null()
+
+    def _default(self, position: int, field: Field) -> Given:
+        """What a new row has in a column that nobody assigns (S46)."""
+        return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
+            field.name
+        ]
+
+    def _watermark(self, position: int, field: Field) -> Value:
+        """A watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
+        has_source = self.source is not None and not isinstance(self.clauses[position], WhenOnlyOnTarget)
+        given = self._from_source(position, field) if has_source else None
+        if given is None and field.name in self.at:
+            given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
+        return given or Replaced()
+
+    def _from_source(self, position: int, field: Field) -> Given | None:
+        given = None if self.by_name is None else self.by_name.value(field)
+        if given is not None:
+            self._require_storable(position, field, given)
+        return given
+
+    def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
+        if isinstance(action.values, All):
+            return self._all(position, action, action.values)
+        return self._explicit(position, action, action.values)
+
+    def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Given]:
+        assert self.by_name is not None
+        excepted = {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
+        wanted = [f for f in self.definition.fields if f.name not in excepted]
+        if values.columns is not None:
+            listed = {self._column_name(position, action, n, "columns") for n in values.columns}
+            wanted = [f for f in wanted if f.name in {*listed, *self.definition.primaryKey}]
+        clause = BlamedClause(self.clauses, position, self._where(position, action, ": "), action.name)
+        given = self.by_name.values(wanted, clause, keeps=action.keeps_the_rest)
+        if values.ignoreNulls and action.keeps_the_rest:
+            kept = self._kept_where_null(position, action, values.ignoreNulls)
+            given |= {n: attrs.evolve(v, alone=None, or_kept=True) for n, v in given.items() if n in kept}
+        return given
+
+    def _kept_where_null(self, position: int, action: Update | Insert, columns: bool | tuple[str, ...]) -> set[str]:
+        """The columns that keep their value where the source has null."""
+        own = self.definition
+        roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
+        if isinstance(columns, bool):
+            return {n for n in own.names if n not in roles}
+        names = {self._column_name(position, action, n, "ignoreNulls") for n in columns}
+        if names & roles:
+            raise InvalidMergeError(
+                f"{self._where(position, action)}: ignoreNulls names {min(names & roles)}, and a null in a key means what it says. "
+                "Leave it out, or filter such source rows.",
+                clause=position + 1,
+                columns=sorted(names & roles),
+            )
+        return names
+
+    def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, Given]:
+        whole: dict[str, Any] = {}
+        nested: dict[str, dict[tuple[str, ...], Any]] = {}
+        for key, value in values.items:
+            name, path = self._column_path(position, action, key_text(key))
+            path = path if self._case_sensitive else tuple(part.lower() for part in path)
+            earlier = [*((n, ()) for n in whole), *((n, p) for n, paths in nested.items() for p in paths)]
+            if any(n == name and (p[: len(path)] == path or path[: len(p)] == p) for n, p in earlier):
+                raise InvalidMergeError(
+                    f"{self._where(position, action, ': ')} assigns '{'.'.join((name, *path))}' twice. "
+                    "Keep one of them.",
+                    clause=position + 1,
+                    column=name,
+                )
+            if path:
+                nested.setdefault(name, {})[path] = expression(value)
+            else:
+                whole[name] = self._or_default(name, expression(value), Sees.of(self.clauses[position]))
+        if nested and not action.keeps_the_rest:
+            name = next(iter(nested))
+            raise InvalidMergeError(
+                f"{describe(self.clauses, position)}: {action.method} assigns a field of '{name}', but a new row has no struct "
+                f"to change. Assign the whole column, e.g. named_struct(...).",
+                clause=position + 1,
+                column=name,
+            )
+        for name, fields in nested.items():
+            whole[name] = self._changed_struct(position, action, name, fields)
+        return self._given(position, self._where(position, action), whole)
+
+    def _or_default(self, name: str, value: str | Column, sees: Sees) -> str | Column:
+        """The word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
+        if not is_default(value):
+            return value
+        if find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
+            return value
+        return self.definition.field(name).default or "NULL"
+
+    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Given]:
+        if not values:
+            return {}
+        sees = Sees.of(self.clauses[position])
+        types = self.inspector.types(where, values, sees)
+        keys = [name for name in values if name in self.definition.primaryKey]
+        self.stable += [(f"{where}, column '{k}'", values[k], sees) for k in keys]
+        only_source = not self.inspector.reads_target(*values.values(), sees=sees)
+        given = {}
+        for (name, value), kind in zip(values.items(), types, strict=True):
+            self._note(value, sees)
+            said = with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
+            alone = said if only_source or not self.inspector.reads_target(value, sees=sees) else None
+            given[name] = Given(said, alone, kind, self._storing(position, kind, self._stored_field(name)))
+        return given
+
+    def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
+        way = storing(kind, field)
+        self._require_storable(position, field, Given("", None, kind, way))
+        return way
+
+    def _require_storable(self, position: int, field: Field, given: Given) -> None:
+        if given.way is Storing.REFUSED:
+            raise unstorable(self.clauses, position, field, given)
+
+    def _changed_struct(
+        self, position: int, action: Update | Insert, name: str, fields: Mapping[tuple[str, ...], str | Column]
+    ) -> Column:
+        """The target's struct with some of its fields replaced (S22)."""
+        kind = physical_type(self.definition.field(name))
+        struct, sees = F.expr(self.target.column(name)), Sees.of(self.clauses[position])
+        for path, value in fields.items():
+            field_type = self._field_type(position, name, kind, path)
+            where = f"{self._where(position, action)}, column '{'.'.join((name, *path))}'"
+            value_type = self.inspector.kind(where, value, sees)
+            value = with_columns_for_stars(value, sees, self.target, self.source, where)
+            way = storing(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
+            if way not in (Storing.AS_IS, Storing.WIDENED):
+                raise SchemaMismatchError(
+                    f"{where} is {field_type.simpleString()} and the value {value_type.simpleString()}. "
+                    "Cast the value explicitly.",
+                    clause=position + 1,
+                    column=name,
+                )
+            struct = with_field(struct, kind, path, as_column(value).cast(field_type), self._case_sensitive)
+        return struct
+
+    def _field_type(self, position: int, name: str, kind: DataType, path: tuple[str, ...]) -> DataType:
+        for part in path:
+            names = kind.names if isinstance(kind, StructType) else []
+            found = find_name(part, names, self._case_sensitive)
+            if found is None:
+                raise InvalidMergeError(
+                    f"{describe(self.clauses, position)}: column '{name}' has no field '{'.'.join(path)}'."
+                    + did_you_mean(part, names),
+                    clause=position + 1,
+                )
+            kind = kind[found].dataType  # type: ignore[index]
+        return kind
+
+    # Names ----------------------------------------------------------------------------------------------------------
+
+    def _only_source(self, name: str) -> bool:
+        """True if it is a source column that the table does not have: one that is left out on purpose (S22a)."""
+        in_table = find_name(name, self.definition.names, self._case_sensitive) is not None
+        return not in_table and self.source is not None and self.source.index(name) is not None
+
+    @property
+    def _case_sensitive(self) -> bool:
+        return self.source.case_sensitive if self.source is not None else False
+
+    def _stored_field(self, name: str) -> Field:
+        return self.definition.field(name)
+
+    def _column_name(self, position: int, action: Update | Insert, text: str, argument: str = "exceptColumns") -> str:
+        name, path = self._column_path(position, action, text)
+        if path:
+            raise InvalidMergeError(
+                f"{self._where(position, action)}: {argument} takes whole columns, and '{text}' is a "
+                f"field of '{name}'. Use {action.name}Expr for single fields.",
+                clause=position + 1,
+            )
+        return name
+
+    def _column_path(self, position: int, action: Update | Insert, text: str) -> tuple[str, tuple[str, ...]]:
+        """The target column a map key names, and the struct fields below it (S22)."""
+        names = self.definition.names
+        whole = find_name(text, names, self._case_sensitive)
+        if whole is not None:
+            return whole, ()
+        parts = name_parts(text)
+        found = find_name(parts[0], names, self._case_sensitive) if parts else None
+        if len(parts) > 1 and parts[0].lower() == self.target.alias.lower():
+            below_alias = find_name(parts[1], names, self._case_sensitive)
+            if below_alias is not None:
+                return below_alias, parts[2:]
+        if found is None or (
+            len(parts) > 1 and not isinstance(physical_type(self.definition.field(found)), StructType)
+        ):
+            wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
+            raise InvalidMergeError(
+                f"{self._where(position, action)}: the table has no column '{wanted}'." + did_you_mean(wanted, names),
+                clause=position + 1,
+                column=wanted,
+            )
+        return found, parts[1:]
+
+    def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
+        """A new row needs its key and every column that cannot be null (S23)."""
+        lacking = [
+            n
+            for n, v in missing.items()
+            if isinstance(v, Null) and n in self.definition.names and not self.definition.field(n).nullable
+        ]
+        if lacking:
+            kinds = "primary key" if set(lacking) & set(self.definition.primaryKey) else "not nullable"
+            raise InvalidMergeError(
+                f"{describe(self.clauses, position)}: the insert does not assign {', '.join(lacking)} ({kinds}). "
+                "Add it to the map.",
+                clause=position + 1,
+                columns=lacking,
+            )

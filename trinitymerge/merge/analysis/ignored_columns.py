@@ -1,0 +1,72 @@
+"""Source columns that a merge does not use (S22a)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import find_name
+
+_STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
+"""All columns at once, or a Column whose text Spark has cut."""
+
+_logger = logging.getLogger(__name__)
+_warned: set[tuple[str, frozenset[str]]] = set()
+
+
+def ignored_columns(
+    names: Sequence[str],
+    definition: TableDefinition,
+    texts: Sequence[str],
+    clauses: Sequence[Clause],
+    case_sensitive: bool,
+) -> tuple[str, ...]:
+    """The source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
+
+    Args:
+        names: of the source's columns.
+        definition: of the target.
+        texts: of every condition and value of the merge.
+        clauses: of the merge.
+        case_sensitive: how names compare.
+
+    Returns:
+        Their names, in the source's order; nothing for merges that take no column by its name.
+    """
+    taken = [a.from_source for c in clauses for a in c.actions if a.from_source and a.from_source.columns is None]
+    if not taken or any(_STAR.search(text) for text in texts):
+        return ()
+    excepted = {name.casefold() for values in taken for name in values.exceptColumns}
+    return tuple(
+        name
+        for name in names
+        if find_name(name, definition.names, case_sensitive) is None
+        and name.casefold() not in excepted
+        and not any(mentions(text, name) for text in texts)
+    )
+
+
+def mentions(text: str, name: str) -> bool:
+    """True if a text could be about a column: the name stands in it, as a word."""
+    quoted = re.escape(name.replace("`", "``"))
+    return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def warn(path: str, columns: Sequence[str]) -> None:
+    """Says so in the log, once in a process for a table and a set of columns."""
+    seen = (path, frozenset(columns))
+    if not columns or seen in _warned:
+        return
+    _warned.add(seen)
+    _logger.warning(
+        "%s: the merge leaves out source column%s %s: the table has no such column, and nothing in the merge mentions %s. "
+        "To keep %s: withSchemaEvolution(), or alter().addColumn(). If this is meant: drop %s from the source, or list %s in "
+        "exceptColumns.",
+        path,
+        "s" if len(columns) > 1 else "",
+        ", ".join(columns),
+        *(("them",) * 4 if len(columns) > 1 else ("it",) * 4),
+    )

@@ -1,0 +1,336 @@
+"""What Spark's analyzer says of expressions, and hints for its errors (S20, S30)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DataType
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.analysis.relations import Source, Target, alias_of, as_column, selected
+from trinitymerge.merge.analysis.scope import Sees
+from trinitymerge.merge.model.names import column_text, mentions_alias, name_parts
+from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.predicates import boolean
+from trinitymerge.spark.sql_text import as_sql
+from trinitymerge.spark.system_columns import ASKED
+
+_UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
+_AMBIGUOUS = re.compile(r"Reference ((?:`(?:[^`]|``)*`\.?)+) is ambiguous")
+_BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
+
+
+def hint(error: BaseException, value: object, target: Target, source: Source | None) -> str:
+    """A sentence that starts with a blank, or nothing.
+
+    Args:
+        error: Spark's.
+        value: what was to be assigned; None where a condition was refused.
+        target: the target side.
+        source: the source side, if there is one.
+    """
+    text, parts = str(error), _unresolved(error)
+    if len(parts) > 1:
+        return _about_alias(parts[0], target, source)
+    syntax = "PARSE_SYNTAX_ERROR" in text or "Syntax error" in text
+    if isinstance(value, str) and _BARE.fullmatch(value.strip()) and (parts or (syntax and " " in value.strip())):
+        return f" A str is SQL; if the text {value.strip()} is meant, write it as \"'{value.strip()}'\"."
+    return ""
+
+
+def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
+    """What is true of a refused name where Spark's words are not, or nothing: it is the other side's, or no alias (S30).
+
+    Args:
+        error: Spark's.
+        target: the target side.
+        source: the source side, if there is one.
+        sees: what the clause sees.
+    """
+    if source is None:
+        return ""
+    ambiguous = _AMBIGUOUS.search(str(error))
+    if ambiguous and len(name_parts(ambiguous[1])) > 1:
+        name = name_parts(ambiguous[1])[0]
+        return (
+            f"'{name}' is a column of both sides, and no alias. Give the source an alias that is no column, as in "
+            f"df.alias('B'), and name its columns by it."
+            if name.lower() in {n.lower() for n in _names(source)} & {n.lower() for n in _names(target)}
+            else ""
+        )
+    parts = _unresolved(error)
+    if not parts or sees is Sees.BOTH:
+        return ""
+    seen, other = ("source", "target") if sees is Sees.SOURCE else ("target", "source")
+    theirs, known = (source, target) if sees is Sees.SOURCE else (target, source)
+    alias = target.alias if known is target else alias_of(source.df)
+    if parts[0].lower() not in (n.lower() for n in (*_names(known), *((alias,) if alias and len(parts) > 1 else ()))):
+        return ""
+    return (
+        f"Column '{'.'.join(parts)}' is the {other}'s, and the clause is for {seen} rows that have no {other} row. "
+        f"The {seen} has {', '.join(repr(n) for n in _names(theirs))}."
+    )
+
+
+def _names(side: Target | Source) -> Sequence[str]:
+    return side.definition.names if isinstance(side, Target) else side.schema.names
+
+
+def _unresolved(error: BaseException) -> tuple[str, ...]:
+    """The parts of the name that Spark does not find, if that is what is wrong."""
+    found = _UNRESOLVED.search(str(error))
+    return name_parts(found[1]) if found else ()
+
+
+def _about_alias(name: str, target: Target, source: Source | None) -> str:
+    """Which aliases there are, if the name is neither one of them nor a column."""
+    theirs = None if source is None else alias_of(source.df)
+    known = [target.alias, *target.definition.names, *((theirs,) if theirs else ())]
+    known += [] if source is None else source.schema.names
+    if name.lower() in (n.lower() for n in known):
+        return ""
+    if source is None:
+        return f" There is no alias '{name}': the target's is '{target.alias}'; table.alias('{name}') gives it another."
+    side = f"the source's is '{theirs}'" if theirs else "the source has none (source.x is understood all the same)"
+    return (
+        f" There is no alias '{name}': the target's is '{target.alias}', and {side}. table.alias('{name}') and "
+        f"df.alias('{name}') give a side another."
+    )
+
+
+Expression: TypeAlias = "str | Column"
+
+
+class Inspector:
+    """Answers about expressions over the sides that they see; runs no job.
+
+    Args:
+        target, source: the sides.
+        frames: what expressions see, without the target's rows.
+        given: all expressions of the merge, and what they see; what is not text is asked when needed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: Source | None,
+        frames: Mapping[Sees, DataFrame],
+        given: Iterable[tuple[Sees, Expression]],
+    ) -> None:
+        self._target, self._source, self._frames = target, source, frames
+        texts: dict[Sees, dict[str, None]] = {sees: {} for sees in Sees}
+        for sees, value in given:
+            if isinstance(value, str):
+                texts[sees][value] = None
+        everything = list(dict.fromkeys(t for some in texts.values() for t in some))
+        self._beside = self._types_of_all(everything, Sees.BOTH)
+        """The types of all texts beside both sides; nothing where one is refused there."""
+        both = self._beside or self._types_of_all(list(texts[Sees.BOTH]), Sees.BOTH)
+        self._types = {(Sees.BOTH, t): both[t] for t in texts[Sees.BOTH] if t in both}
+        self._reads = self._ask_source(list(texts[Sees.BOTH]), list(texts[Sees.SOURCE]))
+        self._learn(Sees.TARGET, list(texts[Sees.TARGET]))
+
+    def _ask_source(self, of_both: Sequence[str], of_source: Sequence[str]) -> dict[str, bool]:
+        """Which texts over both sides read the target, as far as is known; learns of those over the source on the way."""
+        alias = re.compile(rf"\b{re.escape(self._target.alias)}\b", re.IGNORECASE)
+        known = [t for t in of_both if (Sees.BOTH, t) in self._types]
+        likely = [t for t in known if not alias.search(t)] if self._can_be_only_source else []
+        asked, reads = list(dict.fromkeys([*likely, *of_source])), dict[str, bool]()
+        resolves = bool(asked) and self._source is not None and self._source.resolves(*asked)
+        self._learn(Sees.SOURCE, of_source, resolves)
+        if resolves:
+            reads = dict.fromkeys(likely, False)
+        # What names the target's columns reads it; for the analyzer to refuse them on the source one by one takes long.
+        return reads | {t: True for t in known if t not in reads and mentions_alias(t, self._target.alias)}
+
+    def _learn(self, sees: Sees, texts: Sequence[str], resolves: bool = False) -> None:
+        """The types of texts over one side: those beside both, if it is known that the side has them all."""
+        if not texts:
+            return
+        is_known = self._beside and (resolves or self._frames[sees] is self._frames[Sees.BOTH])
+        types = self._beside if is_known else self._types_of_all(texts, sees)
+        self._types |= {(sees, t): types[t] for t in texts if t in types}
+
+    @contextmanager
+    def errors(self, where: str, value: Expression | None = None, sees: Sees = Sees.BOTH) -> Iterator[None]:
+        """Spark's analysis errors as ours, with what may have been meant (see :mod:`trinitymerge.merge.analysis.inspector`).
+
+        Args:
+            where: how the message begins.
+            value: what was to be assigned; None where it is a condition.
+            sees: what it sees.
+        """
+        target, source = self._target, self._source
+        with analysis_errors(
+            where, lambda error: hint(error, value, target, source), lambda error: unseen(error, target, source, sees)
+        ):
+            yield
+
+    def _types_of_all(self, texts: Sequence[str], sees: Sees) -> dict[str, DataType]:
+        """The types of texts that can all be used; nothing where one cannot."""
+        if not texts:
+            return {}
+        try:
+            with quiet():
+                types = [f.dataType for f in selected(self._frames[sees], texts).schema.fields]
+                if len(types) != len(texts):
+                    return {}
+                calls = [t for t in texts if _may_call(t)]
+                if calls:
+                    nulls = ", ".join(f"isnull({as_sql(t)})" for t in calls)
+                    self._frames[sees].filter(f"array({nulls})[0]").schema  # noqa: B018
+        except (AnalysisException, ParseException):
+            return {}
+        return dict(zip(texts, types, strict=True))
+
+    def kind(self, where: str, value: Expression, sees: Sees, is_condition: bool = False) -> DataType:
+        """The type of one expression.
+
+        Raises:
+            InvalidMergeError: beginning with ``where``.
+        """
+        known = self._known(value, sees)
+        if known is not None:
+            return known
+        with self.errors(where, None if is_condition else value, sees):
+            return selected(self._frames[sees], [value]).schema.fields[0].dataType
+
+    def condition(self, where: str, condition: Expression, sees: Sees) -> Expression:
+        """A condition as joins and filters take it. An aggregate, a window function or a generator is none.
+
+        Raises:
+            InvalidMergeError: beginning with ``where``.
+        """
+        found = boolean(condition, self.kind(where, condition, sees, is_condition=True), where)
+        if self._known(condition, sees) is None:
+            with self.errors(where, None, sees):
+                self._frames[sees].filter(as_column(found)).schema  # noqa: B018
+        return found
+
+    def stands_beside(self, value: Expression, sees: Sees) -> bool:
+        """True if an expression means the same where both sides are there as it does where only the one is that it sees."""
+        if sees is Sees.BOTH or self._source is None:
+            return True
+        if self._may_mean_a_field(value, sees):
+            return False
+        if isinstance(value, str) and value in self._beside:
+            return True
+        try:
+            with quiet():
+                selected(self._frames[Sees.BOTH], [value]).schema  # noqa: B018
+        except (AnalysisException, ParseException):
+            return False
+        return True
+
+    def _may_mean_a_field(self, value: Expression, sees: Sees) -> bool:
+        """True if what it says of a column with fields could be about a side that is called like the column."""
+        text = column_text(value) if isinstance(value, Column) else value
+        own = self._target.nothing.schema if sees is Sees.TARGET else self._frames[sees].schema
+        names = [f.name for f in own.fields if not isinstance(f.dataType, AtomicType)]
+        return any(re.search(rf"(?<!\w){re.escape(name)}`?\s*\.", text, re.IGNORECASE) for name in names)
+
+    def check_deterministic(self, expressions: Sequence[tuple[str, Expression, Sees]]) -> None:
+        """Refuses conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
+
+        They are computed more than once: by several steps of a merge, and again by a task that is repeated.
+
+        Args:
+            expressions: what each is, as the message begins, the expression, and what it sees.
+
+        Raises:
+            InvalidMergeError: naming the first.
+        """
+        by_frame: dict[Sees, list[tuple[str, Expression]]] = {}
+        for where, expression, sees in expressions:
+            shown = Sees.BOTH if isinstance(expression, str) and expression in self._beside else sees
+            by_frame.setdefault(shown, []).append((where, expression))
+        for sees, some in by_frame.items():
+            self._check_deterministic(some, sees)
+
+    def _check_deterministic(self, expressions: Sequence[tuple[str, Expression]], sees: Sees) -> None:
+        if self._is_deterministic([e for _, e in expressions], sees):
+            return
+        for where, expression in expressions:
+            if not self._is_deterministic([expression], sees):
+                raise InvalidMergeError(
+                    f"{where} is not deterministic: it may be another one each time it is computed, so rows could be paired "
+                    "or written by one value and counted by another. Write the source to a file or a table with a column "
+                    "for it first, and use that column."
+                )
+
+    def _is_deterministic(self, expressions: Sequence[Expression], sees: Sees) -> bool:
+        """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
+        expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
+        if not expressions:
+            return True
+        nothing = self._target.spark.range(0).selectExpr(f"id AS {ASKED}")
+        texts = [f"isnull({as_sql(e)})" for e in expressions if isinstance(e, str)]
+        columns = [e.isNull() for e in expressions if not isinstance(e, str)]  # one by one: each is calls to the JVM
+        all_texts = [F.expr(f"array({', '.join(texts)})[0]")] if texts else []
+        try:
+            with quiet():
+                self._frames[sees].join(nothing, F.array(*all_texts, *columns)[0]).schema  # noqa: B018
+        except AnalysisException as error:
+            # What a join's condition cannot be for another reason (a subquery, say) has been accepted where it will stand.
+            return "NON_DETERMINISTIC" not in str(error).upper()
+        return True
+
+    def types(self, where: str, values: Mapping[str, Expression], sees: Sees = Sees.BOTH) -> list[DataType]:
+        """The types of the values of some columns.
+
+        Raises:
+            InvalidMergeError: beginning with ``where`` and naming the column.
+        """
+        known = [self._known(v, sees) for v in values.values()]
+        frame = self._frames[sees]
+        if None not in known:
+            return [kind for kind in known if kind is not None]
+        try:
+            with analysis_errors(where):
+                given = list(values.values())
+                types = [c.dataType for c in selected(frame, given).schema.fields]
+                frame.filter(F.array(*[as_column(v).isNull() for v in given])[0]).schema  # noqa: B018
+                return types
+        except InvalidMergeError:
+            for name, value in values.items():  # find the culprit
+                with self.errors(f"{where}, column '{name}'", value, sees):
+                    frame.select(as_column(value)).schema  # noqa: B018
+                    frame.filter(as_column(value).isNull()).schema  # noqa: B018
+            raise
+
+    def _known(self, value: Expression, sees: Sees) -> DataType | None:
+        return self._types.get((sees, value)) if isinstance(value, str) else None
+
+    def reads_target(self, *values: Expression, sees: Sees = Sees.BOTH) -> bool:
+        """True if any of the values needs the target; false if all can be computed from the source alone."""
+        if not values or self._source is None or sees is not Sees.BOTH:
+            return bool(values) and sees is not Sees.SOURCE
+        known = [self._reads.get(v) if isinstance(v, str) else None for v in values]
+        if None not in known:
+            return any(known)
+        reads = not self._only_source(values)
+        if len(values) == 1 and isinstance(values[0], str):
+            self._reads[values[0]] = reads
+        return reads
+
+    @property
+    def _can_be_only_source(self) -> bool:
+        """False where "A.x" could be read as field x of the source's column A."""
+        return self._source is not None and not self._source.has_fields(self._target.alias)
+
+    def _only_source(self, values: Sequence[Expression]) -> bool:
+        return self._can_be_only_source and self._source is not None and self._source.resolves(*values)
+
+
+def _may_call(text: str) -> bool:
+    """False of a text without parentheses, and so without functions, but for those that are constants: no filter could refuse it.
+
+    That spares asking Spark's analyzer about the simplest merges, which are the smallest.
+    """
+    return "(" in text

@@ -1,0 +1,205 @@
+"""Whether a condition is equality on the primary key (S18, S31)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column
+from pyspark.sql.types import LongType
+
+from trinitymerge.merge.analysis.relations import Source, Target, as_column, selected
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.analysis.row_kinds import Given, Value, WrittenRow
+from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.casts import Storing, rounds, storing, widens_exactly
+from trinitymerge.spark.errors import quiet
+from trinitymerge.spark.expressions import all_of, declared_length, equals, physical_type, sql_type
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND, SOURCE_COPY
+
+
+@attrs.frozen(eq=False)
+class KeyMatch:
+    """The merge condition implies equality on the whole primary key.
+
+    Attributes:
+        keys: for each primary-key column, the source's side as it is stored in it.
+        exact: the condition is that equality and nothing more.
+    """
+
+    keys: tuple[Given, ...]
+    exact: bool
+
+
+@attrs.frozen(eq=False)
+class Equalities:
+    """The primary-key columns that the merge condition implies equality on.
+
+    Attributes:
+        keys: by the column, the source's side as it is stored in it.
+        are_all: the condition is these equalities and nothing more.
+        over_keys: the condition with the source's sides as they were evaluated with the source
+            (:data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`), so that the lookup seeks the values that are compared;
+            None where the condition itself can be used.
+    """
+
+    keys: Mapping[str, Given] = attrs.field(factory=dict)
+    are_all: bool = False
+    over_keys: Sql | None = None
+
+    def match(self, definition: TableDefinition) -> KeyMatch | None:
+        """Equality on the whole primary key, if that is what they are."""
+        if set(self.keys) != set(definition.primaryKey):
+            return None
+        return KeyMatch(tuple(self.keys[k] for k in definition.primaryKey), self.are_all)
+
+
+def key_equalities(analysis: Analysis) -> Equalities:
+    """Recognises equality on primary-key columns in the merge condition."""
+    source, target = analysis.source, analysis.target
+    if source is None:
+        return Equalities()
+    if analysis.by_name:
+        indexes = {k: i for k in target.definition.primaryKey if (i := source.index(k)) is not None}
+        read = [_Conjunct("", k, SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()]
+    else:
+        read = _guess(analysis, source)
+    found: dict[str, Given] = {}
+    for part in read:
+        given = _given_key(analysis, source, part.key, part.side, part.alone) if part.key else None
+        if part.key and given:
+            found[part.key] = given
+    places = {k: i for i, k in enumerate(target.definition.primaryKey)}
+    compared = [
+        equals(target.column(part.key), KEY_TO_FIND(places[part.key])) if part.key in found else as_sql(part.text)
+        for part in read
+    ]
+    over_keys = all_of(compared) if found and not analysis.by_name else None
+    return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys)
+
+
+@attrs.frozen
+class _Conjunct:
+    """One part of a condition: its text and, where it equates a primary-key column with something of the source, both."""
+
+    text: str
+    key: str | None = None
+    side: str = ""
+    alone: str = ""
+
+
+def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
+    """The parts of the condition, read from text and verified; the whole as one part if it does not read like that."""
+    condition = analysis.condition
+    assert condition is not None
+    found: list[_Conjunct] = []
+    for part in conjuncts(condition):
+        pair = _key_pair(analysis.target, source, part)
+        if pair is not None and all(pair[0] != other.key for other in found):
+            found.append(_Conjunct(in_parentheses(part), *pair, pair[1]))
+        else:
+            found.append(_Conjunct(part))
+    is_known = is_plain_equality(condition) or all(part.key is None for part in found)
+    return found if is_known or _reads_as(analysis, condition, [part.text for part in found]) else [_Conjunct("")]
+
+
+def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
+    """True if a condition is the conjunction of these texts.
+
+    They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
+    """
+    with suppress(AnalysisException, ParseException), quiet():
+        read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
+        return bool(analysis.joined.filter(as_column(condition)).sameSemantics(read))
+    return False
+
+
+def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | None:
+    """``(key column, source side)`` when a conjunct equates a primary-key column with something of the source alone."""
+    pair = sides(part)
+    if pair is None:
+        return None
+    for mine, theirs in (pair, pair[::-1]):
+        key = _key_column(target, mine)
+        if key is not None and not source.has_fields(target.alias) and source.resolves(theirs):
+            return key, theirs
+    return None
+
+
+def _key_column(target: Target, text: str) -> str | None:
+    """The primary-key column a text names through the target's alias or, if only the target has it, without."""
+    parts = name_parts(text)
+    name = (
+        parts[-1]
+        if parts and (len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == target.alias.lower()))
+        else ""
+    )
+    for key in target.definition.primaryKey:
+        if text.strip() == f"{target.alias}.{key}" and text.replace(".", "").strip().isidentifier():
+            return key  # nothing else can be called so: the condition as a whole has been analysed
+        if key.lower() == name.lower():
+            with suppress(AnalysisException, ParseException), quiet():
+                if target.empty.select(as_column(text)).sameSemantics(target.empty.selectExpr(target.column(key))):
+                    return key
+    return None
+
+
+def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Given | None:
+    """The source's side as a key value, or None where equality on it is not equality on the key.
+
+    Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
+    one to one; the cast of the source's side does not matter.
+    """
+    field = analysis.definition.field(key)
+    length = declared_length(field)
+    if length and length[0] == "char":
+        return None  # stored padded, compared as it is written
+    mine, theirs = physical_type(field), selected(source.df, [alone]).schema.fields[0].dataType
+    if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
+        return None
+    way = storing(theirs, field)
+    if way is Storing.REFUSED or rounds(theirs, mine):
+        return None  # 1.5 equals no integer, but would be stored as one
+    return Given(side, alone, theirs, way)
+
+
+def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
+    """True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
+    mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
+    assert analysis.source is not None
+    joined = analysis.target.empty.crossJoin(analysis.source.frame)  # the side may be a copy
+    compared = joined.filter(f"{mine} = {as_sql(side)}")
+    return any(
+        compared.sameSemantics(joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
+        for kind in (own, LongType())
+        if widens_exactly(own, kind)
+    )
+
+
+def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bool:
+    """True if the written row's key is known to be the key its source row was paired by (S25)."""
+    assigned = row.assigned_key(analysis.definition)
+    if not assigned:
+        return True
+    if match is None:
+        return False
+    keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
+    return _same_values(analysis, [(value, keys[name]) for name, value in assigned.items()])
+
+
+def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:
+    """True if values are the same, pair by pair, without looking at the target."""
+    left, right = [], []
+    for a, b in pairs:
+        if isinstance(a, Given) and isinstance(b, Given):
+            if a.alone is None or b.alone is None:
+                return False
+            left.append(a.alone)
+            right.append(b.alone)
+        elif type(a) is not type(b) or a.reads_target:
+            return False
+    return not left or (analysis.source is not None and analysis.source.same(left, right))

@@ -1,0 +1,297 @@
+"""History inserts: which rows go into other tables, and what names mean in their maps (S27)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
+from trinitymerge.merge.analysis.inspector import Inspector
+from trinitymerge.merge.analysis.relations import Source, Target, expression
+from trinitymerge.merge.analysis.row_kinds import Alive, Given, Null, Value
+from trinitymerge.merge.analysis.scope import Sees
+from trinitymerge.merge.model.clauses import Clause, InsertHistory, OtherTable, describe, is_default
+from trinitymerge.merge.model.names import column_text, key_text, name_parts
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.casts import Storing, storing
+from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.expressions import find_name, is_case_sensitive, quote
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import SIDES
+
+_QUALIFIER = re.compile(r"(`(?:[^`]|``)+`|\w+)\s*\.")
+_TARGET = Sql("t")
+
+
+@attrs.frozen
+class Destination:
+    """Another table that rows are for.
+
+    Attributes:
+        table: which.
+        fields: its columns.
+        definition: if it is one of this library's.
+    """
+
+    table: OtherTable
+    fields: tuple[Field, ...]
+    definition: TableDefinition | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its primary key; none if Spark's catalog has it."""
+        return self.definition.primaryKey if self.definition else ()
+
+    @property
+    def watermarks(self) -> tuple[str, ...]:
+        """Its watermark key, likewise."""
+        return self.definition.watermarkKey if self.definition else ()
+
+
+@attrs.frozen(eq=False)
+class Scope:
+    """What names mean in the maps.
+
+    Attributes:
+        target: the target side, whose columns need no alias.
+        aliases: that the maps use, with the columns of the source below each; None for the target's own.
+    """
+
+    target: Target
+    aliases: Mapping[str, tuple[str, ...] | None]
+
+    @property
+    def sides(self) -> Sql:
+        """What is kept of a row of the joined sides, as SQL over them: a struct of structs."""
+        own = _struct((self.target.column(n), n) for n in self.target.definition.names)
+        places = [(own, _TARGET)]
+        for place, (alias, columns) in zip(self._places, self.aliases.items(), strict=True):
+            if columns is not None:
+                places.append((_struct((Sql(f"{quote(alias)}.{quote(c)}"), c) for c in columns), place))
+        return _struct(places)
+
+    def over(self, sides: Sql) -> list[Sql]:
+        """The columns that the maps see, as SQL over what was kept."""
+        own = [Sql(f"{sides}.{_TARGET}.{quote(n)} AS {quote(n)}") for n in self.target.definition.names]
+        below = zip(self._places, self.aliases.items(), strict=True)
+        return [
+            *own,
+            *(
+                Sql(f"{sides}.{_TARGET if columns is None else place} AS {quote(alias)}")
+                for place, (alias, columns) in below
+            ),
+        ]
+
+    def key(self, sides: Sql) -> Sql:
+        """The primary key of the target row, as a struct over what was kept."""
+        return _struct((Sql(f"{sides}.{_TARGET}.{quote(k)}"), k) for k in self.target.definition.primaryKey)
+
+    @property
+    def _places(self) -> list[Sql]:
+        return [Sql(f"s{i}") for i in range(len(self.aliases))]
+
+
+def _struct(values: Iterable[tuple[Sql, str]]) -> Sql:
+    return Sql(f"struct({', '.join(f'{value} AS {quote(name)}' for value, name in values)})")
+
+
+@attrs.frozen(eq=False)
+class OwedRow:
+    """A row for another table, for each target row that one clause replaces.
+
+    Attributes:
+        number: among all such rows of the merge.
+        clause: position of the clause, from 0.
+        destination: where it goes.
+        values: for every column there; those that are given are over the :class:`Scope`.
+    """
+
+    number: int
+    clause: int
+    destination: Destination
+    values: Mapping[str, Value]
+
+
+@attrs.frozen(eq=False)
+class Owing:
+    """What a merge writes into other tables.
+
+    Attributes:
+        scope: of the maps.
+        rows: one for each history insert.
+    """
+
+    scope: Scope
+    rows: tuple[OwedRow, ...]
+
+    @property
+    def clauses(self) -> frozenset[int]:
+        """The positions of the clauses with history inserts."""
+        return frozenset(row.clause for row in self.rows)
+
+    @property
+    def by_destination(self) -> list[tuple[Destination, list[OwedRow]]]:
+        """The rows for each other table, in order."""
+        found: dict[OtherTable, list[OwedRow]] = {}
+        for row in self.rows:
+            found.setdefault(row.destination.table, []).append(row)
+        return [(rows[0].destination, rows) for rows in found.values()]
+
+
+def owing_of(
+    target: Target,
+    source: Source | None,
+    joined: DataFrame,
+    clauses: tuple[Clause, ...],
+    opened: Callable[[OtherTable, str], Destination],
+) -> Owing | None:
+    """Resolves the history inserts of a merge; None if it has none.
+
+    Args:
+        target: the target side.
+        source: the source side, if there is one.
+        joined: both sides without rows.
+        clauses: of the merge.
+        opened: what another table is; also told by which clause it is named.
+
+    Raises:
+        InvalidMergeError: an unknown or ambiguous name, or a map without a column that the other table needs.
+        SchemaMismatchError: a value whose type cannot be stored in its column.
+    """
+    inserts = [(position, insert) for position, clause in enumerate(clauses) for insert in clause.histories]
+    if not inserts:
+        return None
+    given = [expression(value) for _, insert in inserts for _, value in insert.values.items]
+    where = [_where(clauses, position, insert) for position, insert in inserts]
+    tables = {insert.table: opened(insert.table, w) for w, (_, insert) in zip(where, inserts, strict=True)}
+    scope = Scope(target, _aliases(target, source, given, where[0]))
+    with analysis_errors(where[0]):
+        seen = joined.selectExpr(f"{scope.sides} AS {SIDES}").selectExpr(*scope.over(SIDES))
+        seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
+    frames = {
+        Sees.BOTH: seen,
+        Sees.TARGET: seen.drop(*[a for a, columns in scope.aliases.items() if columns is not None]),
+    }
+    sights = [Sees.BOTH if source is None else Sees.of(clauses[position]) for position, _ in inserts]
+    inspector = Inspector(
+        target,
+        source,
+        frames,
+        [(sees, expression(v)) for sees, (_, i) in zip(sights, inserts, strict=True) for _, v in i.values.items],
+    )
+    rows = [
+        OwedRow(
+            n,
+            position,
+            tables[insert.table],
+            _values(inspector, where[n], insert, tables[insert.table], target, sights[n]),
+        )
+        for n, (position, insert) in enumerate(inserts)
+    ]
+    return Owing(scope, tuple(rows))
+
+
+def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) -> str:
+    return f"{describe(clauses, position)}, {insert.method} into {insert.table}"
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+def _aliases(
+    target: Target, source: Source | None, given: Iterable[str | Column], where: str
+) -> dict[str, tuple[str, ...] | None]:
+    """The aliases that the maps use."""
+    texts = [column_text(e) if isinstance(e, Column) else e for e in given]
+    case_sensitive, found = is_case_sensitive(target.spark), dict[str, tuple[str, ...] | None]()
+    for text in texts:
+        for match in _QUALIFIER.findall(text):
+            name = name_parts(match)[0]
+            if find_name(name, found, case_sensitive) is not None:
+                continue
+            is_target = find_name(name, [target.alias], case_sensitive) is not None
+            columns = None if is_target or source is None else _columns_below(name, source)
+            if not is_target and columns is None:
+                continue  # a struct's name, a lambda's variable, or something that Spark will complain about
+            if find_name(name, target.definition.names, case_sensitive) is not None:
+                raise InvalidMergeError(
+                    f"{where}: '{name}' is an alias and a column of the table, and there a column needs no alias. Give the "
+                    "side another alias."
+                )
+            found[name] = columns
+    return found
+
+
+def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
+    """The source's columns under an alias; None if it has no such alias."""
+    if source.has_fields(alias):
+        return None  # they look the same
+    try:
+        with quiet():
+            return tuple(source.df.selectExpr(f"{quote(alias)}.*").columns)
+    except (AnalysisException, ParseException):
+        return None
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def _values(
+    inspector: Inspector, where: str, insert: InsertHistory, destination: Destination, target: Target, sees: Sees
+) -> dict[str, Value]:
+    """What the map gives to each column of the other table."""
+    given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
+    said = {f.name: f.default or "NULL" for f in destination.fields}
+    given = {n: said[n] if is_default(v) else v for n, v in given.items()}
+    given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
+    _check_complete(where, given, destination)
+    types = inspector.types(f"{where} (a name without an alias is the table's)", given, sees)
+    values: dict[str, Value] = {f.name: Null() for f in destination.fields}
+    if destination.definition is not None and destination.definition.tombstoneKey is not None:
+        values[destination.definition.tombstoneKey] = Alive()
+    fields = {f.name: f for f in destination.fields}
+    for (name, value), kind in zip(given.items(), types, strict=True):
+        way = storing(kind, fields[name])
+        if way is Storing.REFUSED:
+            raise SchemaMismatchError(
+                f"{where}: column '{name}' is {fields[name].text}, and a value of type {kind.simpleString()} cannot be "
+                "stored in it. Cast the value explicitly.",
+                column=name,
+            )
+        values[name] = Given(value, None, kind, way)
+    return values
+
+
+def _assigned(
+    where: str, insert: InsertHistory, destination: Destination, case_sensitive: bool
+) -> dict[str, str | Column]:
+    """The expressions by the columns that the map names."""
+    names, found = [f.name for f in destination.fields], dict[str, str | Column]()
+    for key, value in insert.values.items:
+        text = key_text(key)
+        parts = name_parts(text)
+        name = find_name(text, names, case_sensitive) or (
+            find_name(parts[0], names, case_sensitive) if len(parts) == 1 else None
+        )
+        if name is None:
+            raise InvalidMergeError(f"{where}: it has no column '{text}'." + did_you_mean(text, names), column=text)
+        if name in found:
+            raise InvalidMergeError(f"{where}: assigns '{name}' twice. Keep one of them.", column=name)
+        found[name] = expression(value)
+    return found
+
+
+def _check_complete(where: str, given: Mapping[str, str | Column], destination: Destination) -> None:
+    """A row needs its key, its watermark, and every column that cannot be null."""
+    roles = dict.fromkeys(destination.watermarks, "watermark") | dict.fromkeys(destination.keys, "primary key")
+    alive = destination.definition.tombstoneKey if destination.definition else None
+    needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != alive)]
+    lacking = [n for n in needed if n not in given]
+    if lacking:
+        listed = ", ".join(f"{n} ({roles.get(n, 'not nullable')})" for n in lacking)
+        raise InvalidMergeError(f"{where}: the map does not assign {listed}. Add it to the map.", columns=lacking)

@@ -1,0 +1,314 @@
+"""Target and source as DataFrames, with their aliases and hidden columns (S19)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DataType, StructType
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.model.names import has_bare_star
+from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.expressions import (
+    TRUE,
+    case,
+    cast,
+    empty_frame,
+    find_name,
+    is_case_sensitive,
+    opaque,
+    quote,
+    without_collations,
+)
+from trinitymerge.spark.session import analysed
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import ASKED_FOR, BEFORE, IN_SOURCE, KEY_COPY, LIVE, NOTHING, SOURCE_COPY
+
+DEFAULT_SOURCE_ALIAS = "source"
+
+_SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")
+
+
+def expression(value: Any) -> str | Column:
+    """A user's expression: text stays SQL, Columns stay, plain Python values become literals."""
+    return value if isinstance(value, (str, Column)) else F.lit(value)
+
+
+def as_column(value: str | Column) -> Column:
+    """A user's expression as a Column."""
+    return F.expr(as_sql(value)) if isinstance(value, str) else value
+
+
+def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql | Column) -> Sql | Column:
+    """The value of the first branch whose condition, of the user's, is true; null is not true, later ones are not evaluated.
+
+    SQL text where all parts are text, which spares many calls to the JVM.
+    """
+    texts = [(as_sql(c), v) for c, v in branches if isinstance(c, str) and isinstance(v, str)]
+    if isinstance(otherwise, str) and len(texts) == len(branches):
+        return case(texts, otherwise)
+    otherwise = as_column(otherwise)
+    for condition, value in reversed(branches):
+        otherwise = F.when(as_column(condition), as_column(value)).otherwise(otherwise)
+    return otherwise
+
+
+def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
+    """The rows with more columns beside theirs, given as SQL text or Columns."""
+    if all(isinstance(value, str) for value in added.values()):
+        return rows.selectExpr("*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()])
+    return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
+
+
+@attrs.frozen(eq=False, slots=False)
+class Target:
+    """The target side: its definition and alias."""
+
+    spark: SparkSession
+    definition: TableDefinition
+    alias: str
+
+    def column(self, name: str) -> Sql:
+        """A target column as SQL, whatever else is called like it."""
+        is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
+        return quote(name) if is_hidden else Sql(f"{quote(self.alias)}.{quote(name)}")
+
+    @property
+    def columns(self) -> list[Sql]:
+        """All columns of the side, the internal ones among them, as SQL."""
+        return [*(self.column(f.name) for f in self.definition.fields), *self._internal]
+
+    @property
+    def _internal(self) -> dict[Sql, Sql]:
+        """The internal columns of the side and what they are, as SQL over stored rows."""
+        own = self.definition
+        hidden = [quote(f.name) for f in own.stored_fields[len(own.fields) :]]
+        watermarks: dict[Sql, Sql] = {BEFORE(i): quote(n) for i, n in enumerate(own.watermarkKey)}
+        keys: dict[Sql, Sql] = {KEY_COPY(i): quote(n) for i, n in enumerate(own.primaryKey)}
+        return {**{n: n for n in hidden}, LIVE: TRUE, **watermarks, **keys}
+
+    @cached_property
+    def nothing(self) -> DataFrame:
+        """The user's columns without rows: what expressions see of the side."""
+        return _nothing(self.spark, json.dumps(self.definition.to_json()), self.alias)
+
+    @cached_property
+    def empty(self) -> DataFrame:
+        """The side without rows."""
+        return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
+
+    def frame(self, rows: DataFrame, live: Sql) -> DataFrame:
+        """Latest rows as the side a merge joins.
+
+        Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
+        keys and watermarks stay visible to the compiler (S26).
+
+        Args:
+            rows: stored columns, one row per key.
+            live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
+        """
+        internal = self._internal
+        if live != TRUE:
+            stored = [quote(f.name) for f in self.definition.stored_fields]
+            shown = {n: opaque(case([(live, n)])) for n in stored}
+            rows = rows.selectExpr(*[f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
+            internal = {n: n for n in internal}
+        # What is called anew, be it as before, is under no alias.
+        return rows.alias(self.alias).selectExpr(
+            *[self.column(f.name) for f in self.definition.fields],
+            *[f"{value} AS {n}" for n, value in internal.items()],
+        )
+
+
+@lru_cache(maxsize=32)
+def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
+    """Kept, as :func:`_empty_side` is."""
+    return empty_frame(spark, TableDefinition.from_json(json.loads(definition)).fields).alias(alias)
+
+
+@lru_cache(maxsize=32)
+def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
+    """Kept, because making it takes a good part of a small merge, and one table is merged into again and again."""
+    target = Target(spark, TableDefinition.from_json(json.loads(definition)), alias)
+    return target.frame(empty_frame(spark, target.definition.stored_fields), TRUE)
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """The source side: the user's DataFrame, its alias kept, with the internal columns beside it.
+
+    Attributes:
+        frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
+        schema: of the user's columns.
+        case_sensitive: how names compare.
+        df: the user's columns; over rows that were evaluated, those of the evaluation besides.
+        copies: names the compiler may ask for.
+    """
+
+    frame: DataFrame
+    schema: StructType
+    case_sensitive: bool
+    df: DataFrame
+    copies: tuple[str, ...]
+    _same: dict[tuple[Any, ...], bool] = attrs.field(factory=dict, init=False, repr=False)
+    _identities: dict[int, list[Sequence[str | Column]]] = attrs.field(factory=dict, init=False, repr=False)
+    _identity_of: dict[tuple[Any, ...], Hashable] = attrs.field(factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
+        """Prepares the source.
+
+        Args:
+            df: the user's DataFrame, under its own alias or none.
+            texts: the text of all expressions of the merge: where they say ``source.`` and the DataFrame has no such
+                alias, it is given that one.
+            spark: the session.
+            copies: names of the columns the compiler will ask for.
+
+        Raises:
+            InvalidMergeError: a column starts with ``_tm_``.
+        """
+        reserved = [n for n in df.columns if n.lower().startswith(HIDDEN_PREFIX)]
+        if reserved:
+            raise InvalidMergeError(
+                f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
+                "Drop or rename them before the merge."
+            )
+        is_mentioned = _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
+        if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
+            df = df.alias(DEFAULT_SOURCE_ALIAS)
+        return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
+
+    def over(self, df: DataFrame) -> Source:
+        """The same source with its rows taken from another DataFrame of the same columns and aliases."""
+        found = (self.index(name) for name in dict.fromkeys(self.copies))
+        copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
+        with analysis_errors("The source"):
+            frame = analysed(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
+            return attrs.evolve(self, frame=frame, df=df)
+
+    def index(self, name: str) -> int | None:
+        """Position of the column that ``name`` means, or None when the source has none (S30)."""
+        found = find_name(name, self.schema.names, self.case_sensitive)
+        return None if found is None else self.schema.names.index(found)
+
+    @property
+    def star(self) -> Sql:
+        """All columns as SQL, whatever stands beside them (S30).
+
+        Raises:
+            InvalidMergeError: they go by several aliases, or some by none.
+        """
+        alias = alias_of(self.df)
+        star = None if alias is None else Sql(f"{quote(alias)}.*")
+        if star is None or self.df.selectExpr(star).columns != self.df.columns:
+            raise InvalidMergeError(
+                "A * without an alias means all columns of the source, and these do not all go by one alias. Give the source one: "
+                "df.alias('B')."
+            )
+        return star
+
+    def has_fields(self, name: str) -> bool:
+        """True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
+        return any(
+            find_name(name, [field.name], self.case_sensitive) is not None
+            and not isinstance(field.dataType, AtomicType)
+            for field in self.schema.fields
+        )
+
+    def is_column(self, value: str | Column) -> bool:
+        """True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
+        names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
+        return (
+            names is not None
+            and self.index(names[2]) is not None
+            and (names[1] is None or self.index(names[1]) is None)
+        )
+
+    def plain(self, i: int) -> Sql:
+        """The i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
+        name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType
+        return name if kind == self.plain_type(i) else cast(name, self.plain_type(i))
+
+    def plain_type(self, i: int) -> DataType:
+        """The type of :meth:`plain`."""
+        return without_collations(self.schema.fields[i].dataType)
+
+    def resolves(self, *expressions: str | Column) -> bool:
+        """True if the expressions can be computed from the source alone."""
+        return _resolves(lambda: selected(self.df, expressions))
+
+    def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
+        """True if expressions over the source alone mean the same, pair by pair.
+
+        Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
+        """
+        if len(left) != len(right):
+            return False
+        if all(isinstance(a, str) and isinstance(b, str) and a == b for a, b in zip(left, right, strict=True)):
+            return True
+        if not all(isinstance(c, str) for c in (*left, *right)):  # Columns have no equality
+            return self._asked_same(left, right)
+        question = (tuple(left), tuple(right))
+        if question not in self._same:
+            self._same[question] = self._asked_same(left, right)
+        return self._same[question]
+
+    def identity(self, expressions: Sequence[str | Column]) -> Hashable:
+        """Something that is equal for expressions over the source alone that mean the same, position by position (:meth:`same`)."""
+        known = self._identities
+        text = tuple(expressions) if all(isinstance(e, str) for e in expressions) else None
+        if text is not None and text in self._identity_of:
+            return self._identity_of[text]
+        hashed = selected(self.df, expressions).semanticHash()
+        alike = known.setdefault(hashed, [])
+        found = next((i for i, other in enumerate(alike) if self.same(expressions, other)), len(alike))
+        if found == len(alike):
+            alike.append(expressions)
+        if text is not None:
+            self._identity_of[text] = (hashed, found)
+        return hashed, found
+
+    def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
+        return bool(selected(self.df, left).sameSemantics(selected(self.df, right)))
+
+
+def alias_of(df: DataFrame) -> str | None:
+    """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
+    try:
+        with quiet():
+            df.select(f"`{NOTHING}`.`{NOTHING}`").schema  # noqa: B018
+    except AnalysisException as error:
+        aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
+        return next((a.replace("``", "`") for a in aliases if a != NOTHING), None)
+    return None
+
+
+def _mentions_default_alias(texts: Sequence[str]) -> bool:
+    return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
+
+
+def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:
+    """Expressions over a DataFrame as columns whose names none of them can mean."""
+    names = [ASKED_FOR(i) for i in range(len(expressions))]
+    if all(isinstance(e, str) for e in expressions):
+        return frame.selectExpr(*[f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
+    return frame.select(*[as_column(e).alias(n) for e, n in zip(expressions, names, strict=True)])
+
+
+def _resolves(made: Callable[[], DataFrame]) -> bool:
+    try:
+        with quiet():
+            made().schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
+    except (AnalysisException, ParseException):
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""The result of the analysis, as data."""
+
+from __future__ import annotations
+
+import attrs
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.merge.analysis.outbox import Owing
+from trinitymerge.merge.analysis.relations import Source, Target
+from trinitymerge.merge.analysis.row_kinds import Kind
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.schema.definition import TableDefinition
+
+
+@attrs.frozen(eq=False)
+class ClausePlan:
+    """A clause with its condition analysed and its rows described."""
+
+    clause: Clause
+    condition: str | Column | None
+    reads_target: bool
+    rows: tuple[Kind, ...]
+
+
+@attrs.frozen(eq=False)
+class Analysis:
+    """All that is known about a merge before anything runs.
+
+    Attributes:
+        target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
+        joined: the user's columns of both sides without the target's rows, for analysis.
+        condition: of the merge; never None where there is a source.
+        by_name: the condition is equality on the primary key by name, not given by the user.
+        clauses: in order.
+        ignored: source columns that the merge has no use for (S22a).
+        owing: what it writes into other tables, if anything (S27).
+        one_by_one: some expression over one side means nothing, or something else, where the other side is there too (S30).
+    """
+
+    target: Target
+    source: Source | None
+    joined: DataFrame
+    condition: str | Column | None
+    by_name: bool
+    clauses: tuple[ClausePlan, ...]
+    ignored: tuple[str, ...] = ()
+    owing: Owing | None = None
+    one_by_one: bool = False
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition."""
+        return self.target.definition
+
+    def of_clause(self, kind: type) -> list[tuple[int, ClausePlan]]:
+        """The clauses of one kind with their positions."""
+        return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]

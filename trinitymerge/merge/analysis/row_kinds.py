@@ -1,0 +1,488 @@
+"""The kinds of rows a merge writes, where their values come from, and what they mean to readers (S9-S11, S21-S26)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, TypeAlias
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql.types import DataType
+
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.casts import Storing
+from trinitymerge.spark.expressions import FALSE, TRUE, all_of, not_
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    ARRIVES,
+    CHANGED,
+    DIES,
+    FREED_BY_DELETE,
+    FREED_BY_MOVE,
+    IS_REPEATED,
+    IS_STALE,
+    IS_TORN,
+    IS_WITHHELD,
+    TAKEN,
+)
+
+
+@attrs.frozen
+class Effect:
+    """One effect.
+
+    Attributes:
+        text: as it is stored.
+        inserted, updated, deleted: what a key counts for whose freshest row has it.
+        is_move: the row has come from another key; where another row is fresher, it is deleted.
+        replaces: a row that has a pre-image takes its place, and history inserts are made of that (S27).
+        is_stale: the row is older than what it would replace (S11).
+    """
+
+    text: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    is_move: bool = False
+    replaces: bool = False
+    is_stale: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+INSERTED = Effect("insert", inserted=1)
+UPDATED = Effect("update", updated=1, replaces=True)
+DELETED = Effect("delete", deleted=1, replaces=True)
+MOVED = Effect("move", updated=1, is_move=True, replaces=True)
+MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True, replaces=True)
+NOTHING = Effect("none", replaces=True)
+"""Of a row that shows readers nothing else than before: a recorded delete, a tombstone over nothing; and a move that comes once
+more, or as a tombstone, which replaces its pre-image all the same."""
+
+STALE = Effect("stale", is_stale=True)
+STALE_MOVE = Effect("stale move", is_stale=True)
+WITHHELD = Effect("withheld")
+"""Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
+
+UNCHANGED = Effect("unchanged")
+"""Of an update that is not written, because it would change nothing (S22b)."""
+
+DUPLICATE = Effect("duplicate")
+"""Of a row that arrives at a live key which the merge does not free: the merge is refused (S25)."""
+
+TORN = Effect("torn")
+"""Of a row that moves and is changed otherwise, or moves to two places: the merge is refused (S24)."""
+
+EFFECTS = (
+    INSERTED,
+    UPDATED,
+    DELETED,
+    MOVED,
+    MOVED_OVER_DELETED,
+    NOTHING,
+    STALE,
+    STALE_MOVE,
+    WITHHELD,
+    UNCHANGED,
+    DUPLICATE,
+    TORN,
+)
+"""All of them."""
+
+COUNTS = ("inserted", "updated", "deleted")
+"""What is counted: attributes of :class:`Effect`."""
+
+
+@attrs.frozen(eq=False)
+class Given:
+    """An expression over the joined sides, with its type and how it is stored (S29).
+
+    Attributes:
+        value: over the joined sides, text as the user wrote it (to be guarded by ``as_sql``) or a Column.
+        alone: the same over the source alone; None if it reads the target.
+        type: of the value.
+        way: how it is stored.
+        or_kept: where it is null, the target row's own value is kept; such a value is not told from the source alone.
+    """
+
+    value: str | Column
+    alone: str | Column | None
+    type: DataType
+    way: Storing
+    or_kept: bool = False
+
+    @property
+    def reads_target(self) -> bool:
+        """True if the value depends on the target row."""
+        return self.alone is None
+
+
+@attrs.frozen
+class Carried:
+    """The target row's own value (S22)."""
+
+    reads_target = True
+
+
+@attrs.frozen
+class Replaced:
+    """The watermark of what the row replaces (S10.3)."""
+
+    reads_target = True
+
+
+@attrs.frozen
+class Null:
+    """Null; in a tombstone, the zero value of a column that cannot be null (S9)."""
+
+    reads_target = False
+
+
+@attrs.frozen
+class Alive:
+    """The tombstone column's value on a row that is not deleted."""
+
+    reads_target = False
+
+
+@attrs.frozen
+class Dead:
+    """The tombstone column's value on a deleted row (S9)."""
+
+    reads_target = False
+
+
+Value: TypeAlias = Given | Carried | Replaced | Null | Alive | Dead
+
+
+_TAKEN_FROM_LIVE = all_of([ARRIVES, not_(FREED_BY_DELETE), not_(FREED_BY_MOVE)])
+_OVER_DELETED = all_of([ARRIVES, FREED_BY_DELETE, not_(FREED_BY_MOVE)])
+
+
+@attrs.frozen
+class Case:
+    """What a row means if a condition holds and none before it does.
+
+    Attributes:
+        condition: of the row.
+        live: the effect of a row that is no tombstone.
+        dead: that of a tombstone.
+    """
+
+    condition: Sql
+    live: Effect
+    dead: Effect
+
+    @classmethod
+    def same(cls, condition: Sql, effect: Effect) -> Case:
+        """The same effect either way."""
+        return cls(condition, effect, effect)
+
+
+@attrs.frozen(eq=False)
+class WrittenRow:
+    """What all kinds have in common.
+
+    Attributes:
+        clause: position of the clause, from 0.
+        values: for every stored column.
+    """
+
+    shown: ClassVar[str]
+    """What a preview calls it."""
+
+    changes_pre_image: ClassVar[bool] = False
+    """It replaces or ends the target row that its source row was paired with, if not both."""
+
+    goes_with_change: ClassVar[bool] = False
+    """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
+
+    is_tombstone: ClassVar[bool] = False
+    """It is one whatever the data are: it holds its key and its watermark (S9)."""
+
+    is_recorded: ClassVar[bool] = False
+    """It is of a key that is not live, and ends no row: so it is never stale, and what it replaces may have no watermark (S18)."""
+
+    clause: int
+    values: Mapping[str, Value]
+
+    @property
+    def reads_target(self) -> bool:
+        """True if any value depends on the target row."""
+        return any(v.reads_target for v in self.values.values())
+
+    @property
+    def is_compared(self) -> bool:
+        """True if it is not written where nothing of the target row changes (S22b)."""
+        return False
+
+    @property
+    def left_by(self) -> Replace | None:
+        """The moving row that leaves it at the key it comes from (S24), if one does."""
+        return None
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """What a preview calls it, where the target is read or not."""
+        return cls.shown
+
+    def can_be_late(self, definition: TableDefinition) -> bool:
+        """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
+        return self.changes_pre_image and any(not isinstance(self.values[w], Replaced) for w in definition.watermarkKey)
+
+    def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
+        """The parts of the primary key that the row sets itself: only they can differ from the pair's key."""
+        return {}
+
+    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+        """True if the row may come to a key that is live, other than by replacing its own pre-image (S24, S25).
+
+        Args:
+            keeps_key: its key is known to be the one its source row was paired by.
+            is_unpaired: its source row has no pair.
+        """
+        return False
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
+
+        Args:
+            may_arrive: :meth:`may_arrive`.
+            is_told: a source row without a pair stands beside what its key holds, and the row has that key.
+        """
+        return True
+
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
+        return ()
+
+    def arrives(self) -> Sql:
+        """The row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
+        return FALSE
+
+    def brings_tombstone(self, definition: TableDefinition) -> bool:
+        """True if the data decide whether the row is a tombstone (S9)."""
+        return isinstance(self.values[definition.tombstone_column], Given)
+
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+        """The live row at the row's key is deleted by it, as SQL (S25).
+
+        Args:
+            is_dead: the row is a tombstone.
+            may_die: :meth:`brings_tombstone`.
+        """
+        return FALSE
+
+    def frees_by_move(self) -> Sql:
+        """The live row at the row's key has moved on, as SQL (S24)."""
+        return FALSE
+
+    def effects(self) -> tuple[Case, ...]:
+        """What the row means to readers; the first that holds (S30a)."""
+        raise NotImplementedError
+
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+        """When the row is not written after all, as SQL; any of them (S21a, S24, S25).
+
+        Args:
+            is_dead: the row is a tombstone.
+            may_die: :meth:`brings_tombstone`.
+            storable: nothing is null that may not be. A row that cannot be stored is kept, for the refusal to name it,
+                where what leaves it out may be that very value.
+            on_stale: the policy: under ``"error"`` stale rows are kept, for the refusal to name them.
+        """
+        return ()
+
+
+@attrs.frozen(eq=False)
+class Replace(WrittenRow):
+    """The new version of a target row (S22).
+
+    Attributes:
+        moves: it assigns the primary key, and so may change it (S24).
+        only_if_changed: it is not written where nothing of the target row changes (S22b).
+    """
+
+    shown: ClassVar[str] = "update"
+    changes_pre_image: ClassVar[bool] = True
+    moves: bool = False
+    only_if_changed: bool = False
+
+    @property
+    def is_compared(self) -> bool:
+        """If its clause says so."""
+        return self.only_if_changed
+
+    @property
+    def reads_target(self) -> bool:
+        """Also where it is compared with it."""
+        return self.only_if_changed or any(v.reads_target for v in self.values.values())
+
+    def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
+        """In an update, a part of the key that is not assigned stays."""
+        key = {k: self.values[k] for k in definition.primaryKey} if self.moves else {}
+        return {k: v for k, v in key.items() if isinstance(v, Given)}
+
+    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+        """True if it moves."""
+        return not keeps_key
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """True unless it may move."""
+        return not may_arrive
+
+    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+        """The tombstone of the key that it leaves."""
+        return (Departure.from_key(self, definition),)
+
+    def arrives(self) -> Sql:
+        """It moves there; a stale move is not written, so it arrives nowhere."""
+        return all_of([CHANGED, not_(IS_STALE)])
+
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+        """By an update that writes a tombstone in place."""
+        return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
+
+    def effects(self) -> tuple[Case, ...]:
+        """An update, a move, or a delete where it brings a tombstone."""
+        moved = (
+            Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
+            Case.same(IS_TORN, TORN),
+            Case.same(all_of([CHANGED, IS_STALE]), STALE_MOVE),
+            Case.same(IS_STALE, STALE),
+            Case.same(IS_REPEATED, NOTHING),
+            Case(all_of([CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
+            Case(CHANGED, MOVED, NOTHING),
+        )
+        stays = (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE))
+        return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
+
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+        """A tombstone whose key another row takes; a stale move."""
+        taken = (all_of([TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
+        stale_move = (all_of([CHANGED, IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
+        return (*taken, *stale_move)
+
+
+@attrs.frozen(eq=False)
+class Departure(WrittenRow):
+    """The tombstone of the key that a moving row leaves (S24).
+
+    Attributes:
+        of: the row that moves.
+    """
+
+    shown: ClassVar[str] = "delete"
+    is_tombstone: ClassVar[bool] = True
+    of: Replace
+
+    @property
+    def left_by(self) -> Replace | None:
+        """The row that moves."""
+        return self.of
+
+    @classmethod
+    def from_key(cls, row: Replace, definition: TableDefinition) -> Departure:
+        """What a moving row leaves behind: the old key, and the watermark it has been given."""
+        values: dict[str, Value] = dict.fromkeys(row.values, Null())
+        values |= {n: Carried() for n in definition.primaryKey}
+        values |= {n: row.values[n] for n in definition.watermarkKey}
+        values[definition.tombstone_column] = Dead()
+        return cls(row.clause, values, row)
+
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+        """What moves as a tombstone is deleted: it lives nowhere any more."""
+        return all_of([CHANGED, DIES])
+
+    def frees_by_move(self) -> Sql:
+        """By the move that it is the trace of."""
+        return all_of([CHANGED, not_(DIES)])
+
+    def effects(self) -> tuple[Case, ...]:
+        """Nothing: the row that moved counts, unless it is gone."""
+        return (Case.same(DIES, DELETED), Case.same(TRUE, NOTHING))
+
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+        """Where the key stays the same after all, another row takes it, or the move is stale."""
+        return (TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
+
+
+@attrs.frozen(eq=False)
+class Tombstone(WrittenRow):
+    """The delete of a target row (S9)."""
+
+    shown: ClassVar[str] = "delete"
+    changes_pre_image: ClassVar[bool] = True
+    is_tombstone: ClassVar[bool] = True
+
+    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+        """Always."""
+        return TRUE
+
+    def effects(self) -> tuple[Case, ...]:
+        """A delete."""
+        return (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE), Case.same(TRUE, DELETED))
+
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+        """Where another row takes the key."""
+        return (TAKEN,)
+
+
+@attrs.frozen(eq=False)
+class RecordedDelete(WrittenRow):
+    """The tombstone of a key that is not live, for rows of it that come later and are older (S18)."""
+
+    shown: ClassVar[str] = "delete"
+    is_tombstone: ClassVar[bool] = True
+    is_recorded: ClassVar[bool] = True
+
+    def effects(self) -> tuple[Case, ...]:
+        """Nothing."""
+        return (Case.same(TRUE, NOTHING),)
+
+
+@attrs.frozen(eq=False)
+class New(WrittenRow):
+    """An inserted row (S23)."""
+
+    shown: ClassVar[str] = "insert"
+    goes_with_change: ClassVar[bool] = True
+
+    @classmethod
+    def called(cls, knows_target: bool) -> str:
+        """Without a look at the target it is not known whether the key is there."""
+        return cls.shown if knows_target else "upsert"
+
+    def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
+        """The whole key."""
+        return {k: self.values[k] for k in definition.primaryKey}
+
+    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+        """True unless its key is known to be free: that of a source row without a pair."""
+        return not (is_unpaired and keeps_key)
+
+    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+        """Only without a pair: beside one, its key may be any."""
+        return is_told
+
+    def arrives(self) -> Sql:
+        """Always."""
+        return TRUE
+
+    def effects(self) -> tuple[Case, ...]:
+        """An insert; an update where it takes the key of a row that the merge deletes."""
+        return (
+            Case.same(IS_WITHHELD, WITHHELD),
+            Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
+            Case.same(IS_STALE, STALE),
+            Case(_OVER_DELETED, UPDATED, DELETED),
+            Case(TRUE, INSERTED, NOTHING),
+        )
+
+    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+        """Where the change beside it comes late (S21a)."""
+        return (all_of([IS_WITHHELD, storable]),)
+
+
+Kind: TypeAlias = Replace | Departure | Tombstone | RecordedDelete | New

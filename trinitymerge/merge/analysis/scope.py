@@ -1,0 +1,66 @@
+"""Which columns a clause sees: the target's, the source's, or both (S30)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.analysis.relations import Source, Target
+from trinitymerge.merge.model.clauses import Clause, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.merge.model.names import column_text, has_bare_star, with_stars
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.sql_text import Sql
+
+_EXCEPT = re.compile(r"\*\s*(?:EXCEPT|REPLACE)\b", re.IGNORECASE)
+
+
+class Sees(Enum):
+    """Which sides of a merge an expression sees."""
+
+    BOTH = "both sides"
+    SOURCE = "the source"
+    TARGET = "the target"
+
+    @classmethod
+    def of(cls, clause: Clause) -> Sees:
+        """What the expressions of a clause see."""
+        if isinstance(clause, WhenNotMatched):
+            return cls.SOURCE
+        return cls.TARGET if isinstance(clause, WhenOnlyOnTarget) else cls.BOTH
+
+
+def frames_of(target: Target, source: Source | None) -> Mapping[Sees, DataFrame]:
+    """The user's columns of each side, and of both, without rows of the target."""
+    if source is None:
+        return {Sees.BOTH: target.nothing, Sees.TARGET: target.nothing}
+    joined = target.nothing.crossJoin(source.df)
+    return {Sees.BOTH: joined, Sees.SOURCE: source.df, Sees.TARGET: target.nothing}
+
+
+def with_columns_for_stars(
+    value: str | Column, sees: Sees, target: Target, source: Source | None, where: str
+) -> str | Column:
+    """An expression that means the same beside internal columns: a ``*`` without an alias stands for the columns that it sees.
+
+    Raises:
+        InvalidMergeError: beginning with ``where``: it cannot be said of this ``*`` which columns it stands for.
+    """
+    text = column_text(value) if isinstance(value, Column) else value
+    if not has_bare_star(text):
+        return value
+    sides = f"{target.alias}.*" if source is None or sees is Sees.TARGET else f"{target.alias}.* or the source's alias"
+    if isinstance(value, Column):
+        raise InvalidMergeError(
+            f"{where}: a Column has a * without an alias, and columns of the merge itself would count. Name the side, as in "
+            f"{sides}."
+        )
+    if sees is Sees.BOTH and source is not None and _EXCEPT.search(text):
+        raise InvalidMergeError(f"{where}: a * with EXCEPT is of both sides. Name the side, as in {sides}.")
+    shown = [] if sees is Sees.SOURCE else [Sql(f"{quote(target.alias)}.*")]
+    if source is not None and sees is not Sees.TARGET:
+        shown.append(source.star)
+    return with_stars(text, ", ".join(shown))

@@ -1,0 +1,206 @@
+"""Step: which clause applies to each row (S17, S18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.merge.analysis.relations import as_column, choose
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.analysis.row_kinds import Given, WrittenRow
+from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.shape import raw_values
+from trinitymerge.merge.compile.steps import Select, Step
+from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.schema.definition import HIDDEN_PREFIX
+from trinitymerge.spark.expressions import (
+    NULL,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    decode,
+    equals,
+    is_not_null,
+    is_null,
+    not_,
+    number,
+    opaque,
+    or_else,
+    quote,
+)
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import (
+    FIRED,
+    FIRED_BY,
+    FIRES,
+    HAS_KEY,
+    IN_SOURCE,
+    LIVE,
+    MATCHED,
+    NOT_MATCHED,
+    SIDES,
+    TARGET_ROW,
+)
+
+_NOTHING = number(0)
+"""The code of firing nothing, and the number of no clause."""
+
+
+def _fire(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+    if program.is_one_by_one:
+        return _fire_one_by_one(program)
+    return _fire_beside(program) if program.knows_target else _fire_alone(program)
+
+
+def _fire_beside(program: Program) -> tuple[Select, ...]:
+    """Marks each joined row with the code of what it sets off."""
+    of_source = [
+        (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
+        (is_not_null(IN_SOURCE), _first_clause(program, WhenNotMatched, _absent(program))),
+    ]
+    code = choose(of_source, _first_clause(program, WhenOnlyOnTarget, _NOTHING))
+    # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
+    return Select.adding({FIRES: code}, where=not_(equals(FIRES, _NOTHING))), Select.adding({FIRED: opaque(FIRES)})
+
+
+def _absent(program: Program) -> Sql | Column:
+    """The code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
+    analysis, match = program.analysis, program.match
+    if match is None or not program.recorded:
+        return _NOTHING
+    has_key = _has_key([k.value for k in match.keys])
+    cases = [(analysis.clauses[p].condition, program.code(p, True) if row else 0) for p, row in program.recorded]
+    return choose([(has_key, _first_true(cases, _NOTHING))], _NOTHING)
+
+
+def _fire_one_by_one(program: Program) -> tuple[Select, ...]:
+    """Marks each joined row as :func:`_fire_beside` does, and computes what clauses give.
+
+    Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
+    are left out, and the target's are back.
+    """
+    target, source, owing = program.analysis.target, program.analysis.source, program.analysis.owing
+    assert source is not None
+    pairs, of_source, of_target = FIRED_BY(0), FIRED_BY(1), FIRED_BY(2)
+    names = [f.name for f in program.definition.fields]
+    row = Sql(f"struct({', '.join(f'{target.column(n)} AS {quote(n)}' for n in names)})")
+    sides: dict[str, Sql | Column] = {SIDES: opaque(owing.scope.sides)} if owing is not None else {}
+    without_pair = all_of([is_null(pairs), is_not_null(IN_SOURCE)])
+    selects = [
+        _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
+        Select.adding({**raw_values(program, _codes(program, WhenMatched), pairs), **sides}),
+        attrs.evolve(Select.adding({TARGET_ROW: row}), without=tuple(target.column(n) for n in names)),
+        _firing(of_source, without_pair, _first_clause(program, WhenNotMatched, _absent(program))),
+        Select.adding(raw_values(program, _codes(program, WhenNotMatched), of_source)),
+        attrs.evolve(Select.adding({}), without=tuple(source.schema.names)),
+        attrs.evolve(Select.adding({n: Sql(f"{TARGET_ROW}.{quote(n)}") for n in names}), alias=target.alias),
+        _firing(of_target, is_null(IN_SOURCE), _first_clause(program, WhenOnlyOnTarget, _NOTHING)),
+        Select.adding(raw_values(program, _codes(program, WhenOnlyOnTarget), of_target)),
+        Select.adding({FIRES: or_else(pairs, or_else(of_source, of_target))}, where=not_(equals(FIRES, _NOTHING))),
+        Select.adding({FIRED: opaque(FIRES)}),
+    ]
+    return tuple(s for s in selects if s.items or s.without)
+
+
+def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
+    return Select.adding({name: _opaque(choose([(condition, code)], NULL))})
+
+
+def _codes(program: Program, kind: type) -> list[int]:
+    """The codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
+    clauses = {i for i, _ in program.analysis.of_clause(kind)}
+    is_of_source = kind is WhenNotMatched
+    return [
+        code for code, f in program.by_code.items() if (is_of_source if f.is_recorded_delete else f.clause in clauses)
+    ]
+
+
+def _fire_alone(program: Program) -> tuple[Select, ...]:
+    """Marks each source row with the code of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
+    analysis, outcomes = program.analysis, program.outcomes
+    same_row = [
+        _in_class(name, [[_number(p) for p in clauses[side]] for clauses in outcomes.classes])
+        for side, name in enumerate((MATCHED, NOT_MATCHED))
+    ]
+    tombstone = decode(MATCHED, {_number(m): number(program.code(m, True)) for m, _ in outcomes.tombstones})
+    insert = decode(NOT_MATCHED, {_number(n): number(program.code(n)) for n, _ in outcomes.inserts})
+    no_match, no_insert = equals(MATCHED, _NOTHING), equals(NOT_MATCHED, _NOTHING)
+    cases = [
+        (all_of([no_match, no_insert]), _NOTHING),
+        # A null key has no tombstone.
+        (no_insert, case([(any_of([is_null(tombstone), HAS_KEY]), tombstone)], _NOTHING)),
+        (equals(*same_row), insert),
+    ]
+    found = or_else(case(cases), number(UNDECIDED))
+    keys = [v.value for _, t in outcomes.tombstones[:1] for v in _written_key(program, t)]
+    tried: dict[str, Sql | Column] = {
+        MATCHED: _opaque(_first_number(analysis, WhenMatched)),
+        NOT_MATCHED: _opaque(_first_number(analysis, WhenNotMatched)),
+        HAS_KEY: _has_key(keys),
+    }
+    return Select.adding(tried), Select.adding({FIRED: opaque(found)})
+
+
+def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
+    decided = fired.filter(f"{FIRED} <> {UNDECIDED}")
+    return decided, fired.filter(f"{FIRED} = {UNDECIDED}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
+
+
+def _needs(program: Program) -> Iterable[str]:
+    if not program.knows_target:
+        return ()
+    return (IN_SOURCE, LIVE) if program.analysis.source is not None else (IN_SOURCE,)
+
+
+def _adds(program: Program) -> Iterable[str]:
+    if program.is_one_by_one:
+        return [n for select in _fire_one_by_one(program) for n in select.names if n.startswith(HIDDEN_PREFIX)]
+    return (FIRES, FIRED) if program.knows_target else (MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
+
+
+def _in_class(name: Sql, classes: Sequence[Sequence[int]]) -> Sql:
+    """The number of the class that a column's number is in, as SQL; null if it is in none."""
+    return decode(name, {n: number(i) for i, numbers in enumerate(classes) for n in numbers})
+
+
+def _opaque(value: Sql | Column) -> Sql | Column:
+    return opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
+
+
+def _written_key(program: Program, row: WrittenRow) -> list[Given]:
+    return [v for k in program.definition.primaryKey if isinstance(v := row.values[k], Given)]
+
+
+def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
+    """True if no part of the key is null, as SQL or a Column."""
+    texts = [as_sql(key) for key in keys if isinstance(key, str)]
+    if len(texts) == len(keys):
+        return all_of(map(is_not_null, texts))
+    return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))
+
+
+def _number(position: int) -> int:
+    return position + 1
+
+
+def _first_number(analysis: Analysis, kind: type) -> Sql | Column:
+    return _first_true([(c.condition, _number(i)) for i, c in analysis.of_clause(kind)], _NOTHING)
+
+
+def _first_clause(program: Program, kind: type, otherwise: Sql | Column) -> Sql | Column:
+    clauses = program.analysis.of_clause(kind)
+    return _first_true([(c.condition, program.code(i)) for i, c in clauses], otherwise)
+
+
+def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Sql | Column) -> Sql | Column:
+    """The number of the first case whose condition is true; None is always true (S17, S20)."""
+    return choose([(TRUE if c is None else c, number(n)) for c, n in cases], otherwise)
+
+
+FIRE = Step("fire", "which clause applies to each row: the first whose condition is true", _needs, _adds, _fire)

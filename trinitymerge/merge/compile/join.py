@@ -1,0 +1,352 @@
+"""The source evaluated once, keys looked up, rows paired (S19, S32)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from trinitymerge import reader
+from trinitymerge.errors import counted, sized
+from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch
+from trinitymerge.merge.analysis.relations import Source, as_column, with_columns
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.session import estimate
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
+from trinitymerge.stores.base import Backend, Batches
+
+BROADCAST_ROWS = 500_000
+"""Up to this many keys, or source rows, are sent to every task that scans the target; counted, not estimated."""
+
+ONE_TASK_BYTES = 4 << 20
+"""Up to this much a single task is no slower than several and their shuffle."""
+
+FEW_KEYS, MANY_ROWS = 300, 1_000_000
+"""For so few keys it pays to fetch them and to read only the pages of so large a table that may hold them."""
+
+
+def fits_one_task(df: DataFrame) -> bool:
+    """True if a DataFrame is known to be small, and to take no longer in one task than in several."""
+    known = estimate(df)
+    return known is not None and known.size_bytes <= ONE_TASK_BYTES and not known.runs_python
+
+
+@attrs.frozen(eq=False)
+class Materialised:
+    """A DataFrame that has been evaluated and will not be again, the number of its rows, and what else was observed."""
+
+    frame: DataFrame
+    rows: int
+    observed: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialised:
+    """Evaluates a DataFrame once (S32).
+
+    A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
+    instead of contradicting itself.
+
+    Args:
+        df: what to evaluate.
+        metrics: names and aggregates, as SQL, to observe on the way.
+    """
+    gathering = Gathering({"rows": "count(1)", **(metrics or {})})
+    frame = gathering.over(df).localCheckpoint()
+    observed = gathering.result(frame)
+    return Materialised(frame, int(observed.pop("rows")), observed)
+
+
+Keys: TypeAlias = Mapping[str, tuple[Sql, DataType]]
+"""A primary key by its columns: SQL over the source, and its type."""
+
+
+@attrs.frozen(eq=False)
+class Evaluated:
+    """The source of a merge, evaluated once.
+
+    Attributes:
+        source: over the rows that are kept. They have :data:`SOURCE_ROW`, and :data:`KEY_TO_FIND` for the key columns that the
+            condition implies equality on: what is looked up later is what was evaluated here, whatever the time is by then.
+        once: these rows, and what was observed of them.
+    """
+
+    source: Source
+    once: Materialised
+
+    @classmethod
+    def of(
+        cls, source: Source, equalities: Equalities, definition: TableDefinition, foretold: Sequence[Keys] = ()
+    ) -> Evaluated:
+        """Evaluates a source now.
+
+        Args:
+            source: to evaluate.
+            equalities: of the condition.
+            definition: of the table.
+            foretold: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.Program.foretold`).
+        """
+        sought = _sought(equalities, definition)
+        alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
+        numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
+        rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
+        metrics = key_ranges.metrics(definition, sought)
+        for n, keys in enumerate(foretold):
+            metrics |= {f"{_prefix(n)}{name}": text for name, text in key_ranges.metrics(definition, keys).items()}
+        once = materialise(rows, metrics)
+        return cls(source.over(once.frame), once)
+
+    def are_free(self, count: int, backend: Backend, batches: Batches) -> bool:
+        """True if no batch can hold any of the keys that were foretold: those of a new day's versions, say.
+
+        Args:
+            count: how many of them there were.
+            backend: where the target is.
+            batches: the target's.
+        """
+        own = batches.definition
+        ranges = [KeyRange.of(self._foretold(n), own) for n in range(count)]
+        return bool(ranges) and not reader.near(backend, own, batches.batches, ranges)
+
+    def _foretold(self, n: int) -> Mapping[str, Any]:
+        prefix = _prefix(n)
+        return {k.removeprefix(prefix): v for k, v in self.once.observed.items() if k.startswith(prefix)}
+
+    @property
+    def keys(self) -> DataFrame:
+        """The keys of all its rows."""
+        return self.once.frame.selectExpr(*[n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
+
+    @property
+    def few(self) -> bool:
+        """True if all rows may be sent to every task that scans the target."""
+        return self.once.rows <= BROADCAST_ROWS
+
+
+def fit_one_task(evaluated: Evaluated, batches: Batches) -> bool:
+    """True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
+    rows, size = sum(b.rows for b in batches.batches), sum(b.bytes for b in batches.batches)
+    is_small = evaluated.once.rows * size <= ONE_TASK_BYTES * max(1, rows)
+    return evaluated.few and is_small and fits_one_task(evaluated.once.frame)
+
+
+def _prefix(n: int) -> str:
+    return f"foretold_{n}_"
+
+
+def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
+    """By the key columns that the condition implies equality on: where the source's side is found, and its type."""
+    places = ((k, KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
+    return {k: (name, equalities.keys[k].type) for k, name in places if k in equalities.keys}
+
+
+@attrs.frozen(eq=False)
+class Keyed:
+    """Source rows beside the latest rows of their keys.
+
+    Attributes:
+        joined: target and source columns side by side.
+        keys: the keys that were looked up in the target (:data:`trinitymerge.spark.system_columns.KEY_TO_FIND`).
+    """
+
+    joined: DataFrame
+    keys: DataFrame
+
+
+def look_up(
+    backend: Backend, batches: Batches, keys: DataFrame, once: Materialised, listed: DataFrame | None = None
+) -> DataFrame:
+    """The latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
+
+    Args:
+        backend: where the target is.
+        batches: the target's. Those that hold no sought key are left out, and so are files and pages of the others; no version
+            of a sought key is ever missing, so that the latest that is found is the latest there is.
+        keys: columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`.
+        once: where they come from: how many there are decides between broadcast and shuffle, and their range
+            (:mod:`trinitymerge.rows.key_ranges`) what is read at all.
+        listed: the keys, or more, as they were evaluated once; None where ``keys`` are.
+    """
+    sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
+    found, near = _near(backend, batches, once)
+    rows = sum(b.rows for b in batches.batches)
+    within = found.filter(batches.definition, rows)
+    if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
+        within = key_ranges.one_of(batches.definition, keys if listed is None else listed)
+    return reader.latest(backend, near, sought, within)
+
+
+def _near(backend: Backend, batches: Batches, once: Materialised) -> tuple[KeyRange, Batches]:
+    """The range of the keys that are sought, and the batches that may hold one."""
+    found = KeyRange.of(once.observed, batches.definition)
+    close = reader.near(backend, batches.definition, batches.batches, [found])
+    return found, attrs.evolve(batches, batches=close)
+
+
+def spared_by(backend: Backend, batches: Batches, once: Materialised) -> list[str]:
+    """What a lookup of keys that have been evaluated is spared, in words.
+
+    Args:
+        backend: where the target is.
+        batches: the target's.
+        once: the source, evaluated.
+    """
+    _, near = _near(backend, batches, once)
+    here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
+    segments = sum(b.tiling is not None for b in skipped)
+    of_which = f", {segments:,} of them segments" if segments else ""
+    sent = (
+        "sent to every task"
+        if once.rows <= BROADCAST_ROWS
+        else "too many to be sent to every task: the rows are shuffled"
+    )
+    size, left_out = (sum(b.bytes for b in some) for some in (near.batches, skipped))
+    return [
+        f"source: {counted(once.rows)}, evaluated for this; keys are {sent}",
+        f"skips {counted(len(skipped), 'batch', 'batches')}{of_which}, {sized(left_out)}, which can hold none of them; reads "
+        f"{counted(len(here), 'batch', 'batches')}, {sized(size)}, and of these only files and pages that may",
+    ]
+
+
+def spared(equalities: Equalities, batches: Batches) -> str:
+    """What a lookup is spared, in words, as far as that is known before its keys are.
+
+    Args:
+        equalities: on the key columns that are looked up; at least one.
+        batches: the target's.
+    """
+    definition = batches.definition
+    sought = _sought(equalities, definition)
+    if any(key_ranges.metrics(definition, {k: asked}) for k, asked in sought.items()):
+        outside = "outside of the range of these keys are skipped"
+        if len(batches.batches) <= reader.ASKED_BATCHES:
+            return f"batches and files {outside}"
+        return f"files {outside}, no batch is: there are more than {reader.ASKED_BATCHES}"
+    for k, (_, theirs) in sought.items():
+        mine = physical_type(definition.field(k))
+        if theirs != mine:
+            return f"no batch is skipped: {k} is {sql_type(theirs)} in the source and {sql_type(mine)} in the table"
+    return "no batch is skipped: no range is kept of keys of these types"
+
+
+def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Backend, batches: Batches) -> Keyed:
+    """Each source row beside the latest row of its key, read from those keys alone."""
+    target = analysis.target
+    names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
+    frame = evaluated.source.frame
+    sought = frame.selectExpr(*names)
+    found = look_up(backend, batches, sought, evaluated.once, evaluated.keys)
+    latest = target.frame(found, _is_live(batches))
+    if evaluated.few:
+        latest = F.broadcast(latest)  # at most as many rows as the source
+    # The user's own key is null beside a tombstone, so the join goes by a copy of it.
+    same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
+    return Keyed(frame.join(latest, F.expr(same_key), "left"), sought)
+
+
+def _is_live(batches: Batches) -> Sql:
+    """SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
+    return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
+
+
+def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFrame:
+    """Every live row of the target."""
+    return analysis.target.frame(reader.live(backend, batches, with_hidden=True), TRUE)
+
+
+@attrs.frozen(eq=False)
+class Pairing:
+    """The live rows of the target beside the source rows that the condition pairs them with (S17, S18).
+
+    Few source rows are sent to where the target is read, so that it is read where it lies, whatever the condition is. Spark
+    cannot send the rows of that side which is to be shown whole: source rows without a pair are told by those with one.
+
+    Attributes:
+        analysis: the merge.
+        equalities: what the condition implies of key columns: other rows are left out before the target is resolved (S14).
+        evaluated: the source.
+        backend: where the target is.
+        batches: the target's.
+    """
+
+    analysis: Analysis
+    equalities: Equalities
+    evaluated: Evaluated
+    backend: Backend
+    batches: Batches
+
+    def rows(self, records: bool) -> DataFrame:
+        """The pairs, and rows of either side without one if a clause may fire on them.
+
+        Args:
+            records: deletes of absent keys are recorded, so that source rows without a pair count.
+        """
+        kind = join_type(self.analysis, records)
+        if not self.evaluated.few:
+            return self._all().join(self._source, self._condition, kind)
+        shown = {
+            "inner": self._pairs,
+            "left_outer": self._with_all_of_the_target,
+            "right_outer": self._with_all_of_the_source,
+            "full_outer": self._with_all_of_both,
+        }
+        return shown[kind]()
+
+    @property
+    def _source(self) -> DataFrame:
+        return self.evaluated.source.frame
+
+    @property
+    def _condition(self) -> Column:
+        condition = self.analysis.condition if self.equalities.over_keys is None else self.equalities.over_keys
+        assert condition is not None
+        return as_column(condition)
+
+    def _all(self) -> DataFrame:
+        return all_rows(self.analysis, self.backend, self.batches)
+
+    def _which_may_pair(self) -> DataFrame:
+        """The live target rows without those that differ from every source row in a key column they must be equal in."""
+        if not self.equalities.keys:
+            return self._all()
+        found = look_up(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
+        live = _is_live(self.batches)
+        return self.analysis.target.frame(found if live == TRUE else found.filter(live), TRUE)
+
+    def _pairs(self) -> DataFrame:
+        return self._which_may_pair().join(F.broadcast(self._source), self._condition)
+
+    def _with_all_of_the_target(self) -> DataFrame:
+        return self._all().join(F.broadcast(self._source), self._condition, "left_outer")
+
+    def _with_all_of_the_source(self) -> DataFrame:
+        paired = self._pairs().selectExpr(*self.analysis.target.columns, f"{SOURCE_ROW} AS {PAIRED_ROW}")
+        return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")
+
+    def _with_all_of_both(self) -> DataFrame:
+        alone = self._source.join(
+            self._pairs().selectExpr(f"{SOURCE_ROW} AS {PAIRED_ROW}"),
+            F.expr(equals(SOURCE_ROW, PAIRED_ROW)),
+            "left_anti",
+        )
+        beside_nothing = self.analysis.target.empty.join(alone, F.lit(False), "right_outer")
+        return self._with_all_of_the_target().union(beside_nothing)
+
+
+def join_type(analysis: Analysis, records: bool) -> str:
+    """The narrowest join that still shows every row some clause may fire on."""
+    from_target = bool(analysis.of_clause(WhenOnlyOnTarget))
+    from_source = bool(analysis.of_clause(WhenNotMatched) or records)
+    return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
+        (from_target, from_source), "inner"
+    )

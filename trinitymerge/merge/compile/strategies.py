@@ -1,0 +1,593 @@
+"""The strategies to read the target: when each is sound, what it reads, what it costs (S31)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, ClassVar
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch, keeps_key, key_equalities
+from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes, is_certain, outcomes_of, recorded_deletes
+from trinitymerge.merge.analysis.result import Analysis, ClausePlan
+from trinitymerge.merge.analysis.row_kinds import Replaced
+from trinitymerge.merge.compile import join, pipeline
+from trinitymerge.merge.compile.fire import split_undecided
+from trinitymerge.merge.compile.join import Evaluated, Keyed
+from trinitymerge.merge.compile.lookup import asked_keys, nothing_found, probe
+from trinitymerge.merge.compile.program import Program, blind, paired_program
+from trinitymerge.merge.compile.resolve_effects import without_effect
+from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
+from trinitymerge.rows import key_ranges
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import physical_type
+from trinitymerge.spark.sql_text import as_sql
+from trinitymerge.spark.system_columns import IN_SOURCE
+from trinitymerge.stores.base import Backend, Batches
+
+
+def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:
+    """The one reason why every row depends on what the target holds; None if some do not."""
+    if KEYED in verdict.why_not:
+        return verdict.why_not[KEYED]
+    if verdict.key_match is None or not verdict.key_match.exact:
+        return "the merge condition is more than equality on the primary key"
+    if verdict.needs_counts:
+        return verdict.needs_counts
+    for position, plan in enumerate(analysis.clauses):
+        if any(row.is_compared for row in plan.rows):
+            return f"clause {position + 1} compares its row with the target's (onlyIfChanged)"
+    for position, plan in enumerate(analysis.clauses):
+        if plan.reads_target:
+            return f"the condition of clause {position + 1} reads the target"
+    if not verdict.outcomes.tombstones and not verdict.outcomes.inserts:
+        return _why_no_outcome(analysis)
+    return None
+
+
+def why_undecided(analysis: Analysis, outcomes: Outcomes) -> str | None:
+    """Why every row that one clause fires on depends on the target; None if there is no such clause.
+
+    An append without a look at the target would be thrown away as soon as the clause fires, which is what it is there for.
+    """
+    alike = {position for positions in outcomes.classes for side in positions for position in side}
+    deletes = {m for m, _ in outcomes.tombstones}
+    always = next((n + 1 for n, plan in analysis.of_clause(WhenNotMatched) if plan.condition is None), None)
+    for position, plan in analysis.of_clause(WhenMatched):
+        if position in alike or (position in deletes and always is None):
+            continue
+        if position in deletes:
+            return f"clause {position + 1} deletes keys that exist, and clause {always} inserts the others"
+        return _why_no_outcome_of(position, plan) or f"clause {position + 1} changes only keys that exist"
+    inserts = (n for n, _ in analysis.of_clause(WhenNotMatched) if n not in alike)
+    return next((f"clause {n + 1} inserts only keys that do not exist" for n in inserts), None)
+
+
+def _why_no_outcome(analysis: Analysis) -> str:
+    reasons = (_why_no_outcome_of(position, plan) for position, plan in enumerate(analysis.clauses))
+    return next(filter(None, reasons), "what a source row means depends on whether its key exists")
+
+
+def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
+    for row in plan.rows:
+        lacking = [n for n, v in row.values.items() if isinstance(v, Replaced)]
+        if lacking:
+            return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
+        if not row.is_tombstone and row.reads_target:
+            return f"clause {position + 1} writes values of the target row"
+    return ""
+
+
+@attrs.frozen(eq=False)
+class Verdict:
+    """What is known about a merge that decides which paths are sound.
+
+    Attributes:
+        equalities: on key columns, that the condition implies.
+        key_match: None when the condition is not known to imply key equality.
+        outcomes: what source rows lead to whatever the target holds.
+        certain: no source row can have another outcome.
+        recorded_deletes: per whenMatched clause that can be tried without the target.
+        needs_counts: why the merge must know what its rows replace, or None.
+        why_not: the one reason against each path that is not sound.
+        in_vain: why a path that is sound is bound to be given up when the merge runs, as far as that can be foretold.
+    """
+
+    equalities: Equalities
+    key_match: KeyMatch | None
+    outcomes: Outcomes
+    certain: bool
+    recorded_deletes: RecordedDeletes
+    needs_counts: str | None
+    why_not: Mapping[Path, str] = attrs.field(factory=dict)
+    in_vain: Mapping[Path, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Reads:
+    """What of the target a merge has looked at (S35).
+
+    Attributes:
+        keys: those of the source, if they were looked up (:data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`). Keys that a
+            probe looks up are in the batch, which is compared with concurrent commits itself.
+        everything: all live rows.
+    """
+
+    keys: DataFrame | None = None
+    everything: bool = False
+
+    @property
+    def nothing(self) -> bool:
+        """True if the merge is the same whatever the target holds."""
+        return self.keys is None and not self.everything
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """Rows that one program has made.
+
+    Attributes:
+        program: which.
+        rows: what :mod:`trinitymerge.merge.compile.pipeline` gives.
+    """
+
+    program: Program
+    rows: DataFrame
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """The rows that a path appends.
+
+    Attributes:
+        parts: one, or several that are written together.
+        rows: of all parts, without those of purged keys once :mod:`trinitymerge.merge.compile.pipeline` has seen them.
+        reads: what of the target was looked at.
+        knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
+        source_rows: rows of the source; None where the write job observes it, or there is no source.
+        observes_source: the write job sees each row of the source once.
+        may_be_undecided: the write job counts rows for which the target had to be read.
+        all_have_keys: every row is to be written, or was looked up by its key; others have none.
+        in_one_task: the rows are known to be few, and what of the target is read for them is read by stages before theirs.
+    """
+
+    parts: tuple[Part, ...]
+    rows: DataFrame
+    reads: Reads
+    knows_counts: bool = True
+    source_rows: int | None = None
+    observes_source: bool = False
+    may_be_undecided: bool = False
+    all_have_keys: bool = True
+    in_one_task: bool = False
+
+    @classmethod
+    def of(cls, *parts: Part, reads: Reads, **facts: Any) -> Compiled:
+        """Parts written together; ``facts`` are the other attributes."""
+        rows = reduce(DataFrame.unionByName, [part.rows for part in parts])
+        return cls(parts, rows, reads, **facts)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Those of the parts."""
+        return tuple(part.program for part in self.parts)
+
+    @property
+    def is_compared(self) -> bool:
+        """True if updates are not written where nothing changes (S22b)."""
+        return any(program.compared for program in self.programs)
+
+    @property
+    def is_checked(self) -> bool:
+        """True if a value may turn out not to fit its column."""
+        return any(program.is_checked for program in self.programs)
+
+
+@attrs.frozen(eq=False)
+class Merge:
+    """A merge about to be compiled, and the steps that paths share.
+
+    Attributes:
+        analysis: of its clauses.
+        verdict: on its paths.
+        backend: where the target is.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        holds: the column of the source that tells what its rows replace; see :class:`~trinitymerge.merge.compile.program.Program`.
+    """
+
+    analysis: Analysis
+    verdict: Verdict
+    backend: Backend
+    on_stale: str
+    holds: str = ""
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition."""
+        return self.analysis.definition
+
+    def evaluated(self, program: Program | None = None) -> Evaluated:
+        """The source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
+        assert self.analysis.source is not None
+        foretold = program.foretold if program is not None else ()
+        return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition, foretold)
+
+    def paired_program(self, by_key: bool, tombstones_possible: bool) -> Program:
+        """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
+        verdict = self.verdict
+        return paired_program(
+            self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
+        )
+
+    def part(self, program: Program, fired: DataFrame, batches: Batches, evaluated: Evaluated | None = None) -> Part:
+        """The rows of a program, from the rows on which its clauses fire.
+
+        Args:
+            program: what is to be done.
+            fired: on which rows.
+            batches: the target's.
+            evaluated: the source, if it was evaluated for this program.
+        """
+
+        def ask(rows: DataFrame) -> DataFrame:
+            if evaluated is not None and evaluated.are_free(len(program.foretold), self.backend, batches):
+                return nothing_found(rows, program)
+            # Used twice: for the keys to look up, and for what is found.
+            asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
+            types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
+            once = join.materialise(rows, key_ranges.metrics(self.definition, types))
+            return probe(once.frame, program, lambda keys: join.look_up(self.backend, batches, keys, once))
+
+        return Part(program, pipeline.settled(fired, program, ask))
+
+
+class Path(ABC):
+    """One way of reading the target. Has no state: there is one object of each class."""
+
+    name: ClassVar[str]
+    reads_for_source: ClassVar[str] = ""
+    """What is read where a source is computed from the table in this way, in words that follow "reads"."""
+    is_choice: ClassVar[bool] = True
+    """It may be chosen when a merge is built; otherwise another path may become it."""
+
+    @abstractmethod
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Why the path would not be sound, in words that follow "because"; None if it is.
+
+        Args:
+            analysis: of the merge.
+            verdict: on it so far: the reasons against the paths tried before are known.
+        """
+
+    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Why the path, though sound, would be given up when the merge runs, in the same words; None if that is not known.
+
+        Args:
+            analysis: of the merge.
+            verdict: on it so far.
+        """
+        return None
+
+    @abstractmethod
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """What is to be done, each program with the rows it begins with, in SQL's words.
+
+        Args:
+            merge: what to compile.
+            tombstones_possible: the target may hold tombstones.
+        """
+
+    @abstractmethod
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """The rows to append to a table of some batches. Evaluates the source at most once (S32)."""
+
+    @abstractmethod
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """How a target of some batches is read, in words that follow "reads"."""
+
+    def looks_up(self, merge: Merge) -> bool:
+        """True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
+        return False
+
+    def doubt(self, verdict: Verdict) -> str:
+        """What only the run will tell, in words that follow the path's name; empty if nothing."""
+        return ""
+
+    def in_preview(self, verdict: Verdict) -> Path:
+        """The path by which a preview shows what this one would write."""
+        return self
+
+    def if_undecided(self, verdict: Verdict) -> Path:
+        """The path to take instead, where rows have turned out to depend on the target."""
+        raise AssertionError(f"no row is undecided as {self.name}")
+
+
+class BlindAppend(Path):
+    """Reads nothing."""
+
+    name: ClassVar[str] = "blind append"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Something depends on what the target holds."""
+        return why_not_unread(analysis, verdict)
+
+    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """A clause is there for rows that depend on the target."""
+        return why_undecided(analysis, verdict.outcomes)
+
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """One, over the source alone."""
+        return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale, merge.holds)),)
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Makes the rows from the source alone; nothing runs."""
+        source = merge.analysis.source
+        assert source is not None
+        ((_, program),) = self.programs(merge, True)
+        part = merge.part(program, pipeline.fire(source.frame, program), batches)
+        return Compiled.of(
+            part,
+            reads=Reads(),
+            knows_counts=bool(merge.holds),
+            observes_source=True,
+            may_be_undecided=True,
+            all_have_keys=merge.verdict.certain,
+            in_one_task=join.fits_one_task(source.df),
+        )
+
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """Nothing, unless rows turn out to need it."""
+        return (
+            "nothing of the target"
+            if merge.verdict.certain
+            else "nothing of the target, or the keys of such rows alone"
+        )
+
+    def doubt(self, verdict: Verdict) -> str:
+        """There may be rows that have to be looked up."""
+        return "" if verdict.certain else " where no row depends on whether its key exists"
+
+    def in_preview(self, verdict: Verdict) -> Path:
+        """A preview does not wait to be told that the target must be read."""
+        return self if verdict.certain else KEYED
+
+    def if_undecided(self, verdict: Verdict) -> Path:
+        """Looks up those rows alone, if that is sound."""
+        return KEYED if MIXED in verdict.why_not else MIXED
+
+
+BLIND = BlindAppend()
+
+
+class KeyedLookup(Path):
+    """Reads the keys of the source."""
+
+    name: ClassVar[str] = "keyed lookup"
+    reads_for_source: ClassVar[str] = "what is stored under the source's keys"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """The clauses or the condition need more of the target than the source's keys."""
+        match = verdict.key_match
+        if analysis.source is None:
+            return "without a source every live row of the target is looked at"
+        target_only = analysis.of_clause(WhenOnlyOnTarget)
+        if target_only:
+            return f"clause {target_only[0][0] + 1} looks for rows that exist only on the target"
+        if match is None:
+            return "the merge condition is not known to imply equality on the whole primary key"
+        return None
+
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """One, over the source's rows beside the latest rows of their keys."""
+        text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
+        return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
+
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """By key."""
+        return f"the rows under the source's keys, in one scan; {join.spared(merge.verdict.equalities, batches)}"
+
+    def looks_up(self, merge: Merge) -> bool:
+        """Always."""
+        return True
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Joins each source row with the latest row of its key."""
+        ((_, program),) = self.programs(merge, True)
+        evaluated = merge.evaluated(program)
+        part, joined = rows_by_key(merge, program, evaluated, batches)
+        return Compiled.of(
+            part,
+            reads=Reads(joined.keys),
+            source_rows=evaluated.once.rows,
+            in_one_task=join.fit_one_task(evaluated, batches),
+        )
+
+
+def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:
+    """The rows that come of source rows beside the latest rows of their keys."""
+    assert program.match is not None
+    joined = join.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
+    return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
+
+
+KEYED = KeyedLookup()
+
+
+class FullScan(Path):
+    """Reads all of the target, or what can have a pair."""
+
+    name: ClassVar[str] = "full scan"
+    reads_for_source: ClassVar[str] = "every live row"
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """Nothing is against it but its cost."""
+        return None
+
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """One, over all pairs, and the rows without one that a clause may fire on."""
+        kind = _join_of(merge).replace("_", " ").upper()
+        condition = merge.analysis.condition
+        on = as_sql(condition) if isinstance(condition, str) else "the_merge_condition"
+        text = f"SELECT * FROM live_target {kind} JOIN source ON {on}"
+        text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
+        return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
+
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """Once; twice where all rows of both sides count."""
+        if merge.analysis.source is None:
+            return "every live row, in one scan"
+        equalities = merge.verdict.equalities
+        if _join_of(merge) == "full_outer":
+            rows = "every live row, in two scans, the second for source rows without a pair"
+        elif not self.looks_up(merge):
+            rows = "every live row, in one scan"
+        else:
+            columns = " and ".join(equalities.keys)
+            rows = f"the rows that equal a source row in {columns}, in one scan; {join.spared(equalities, batches)}"
+        return f"{rows}; a source of more than {join.BROADCAST_ROWS:,} rows is sorted together with every live row"
+
+    def looks_up(self, merge: Merge) -> bool:
+        """Where target rows without a pair do not count, and pairs are equal in a key column."""
+        is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
+        return is_paired and bool(merge.verdict.equalities.keys)
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Joins the live rows with the source by the merge condition."""
+        ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
+        if merge.analysis.source is None:
+            target = join.all_rows(merge.analysis, merge.backend, batches)
+            joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), None
+            evaluated = None
+        else:
+            evaluated = merge.evaluated(program)
+            pairing = join.Pairing(merge.analysis, merge.verdict.equalities, evaluated, merge.backend, batches)
+            joined = pairing.rows(bool(program.recorded))
+            source_rows = evaluated.once.rows
+        part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
+        return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)
+
+
+def _join_of(merge: Merge) -> str:
+    return join.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
+
+
+FULL = FullScan()
+
+
+class Mixed(Path):
+    """Reads the keys of some rows of the source."""
+
+    name: ClassVar[str] = "blind append with keyed lookup"
+    is_choice: ClassVar[bool] = False
+
+    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+        """The rows that are looked up, and those that are not, may have to do with each other."""
+        why = why_not_unread(analysis, verdict)
+        if why is not None:
+            return why
+        if any(_may_arrive(analysis, verdict, position) for position in range(len(analysis.clauses))):
+            return "a row may come to a key that another row frees"
+        return None
+
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+        """Two: one over the source rows whose outcome is known, one over the others beside the latest rows of their keys."""
+        paired = merge.paired_program(by_key=True, tombstones_possible=True)
+        found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
+        return (
+            ("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),
+            (found, paired),
+        )
+
+    def reads(self, merge: Merge, batches: Batches) -> str:
+        """By key, as many rows as need it."""
+        passed_over = join.spared(merge.verdict.equalities, batches)
+        return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
+
+    def compile(self, merge: Merge, batches: Batches) -> Compiled:
+        """Appends blindly what can be, and looks up the keys of the other source rows."""
+        evaluated = merge.evaluated()
+        source = evaluated.source
+        (_, alone), (_, beside) = self.programs(merge, True)
+        decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
+        found, joined = rows_by_key(
+            merge, beside, attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided)), batches
+        )
+        return Compiled.of(
+            *(
+                attrs.evolve(p, rows=without_effect(p.rows, p.program))
+                for p in (merge.part(alone, decided, batches), found)
+            ),
+            reads=Reads(joined.keys),
+            knows_counts=False,
+            source_rows=evaluated.once.rows,
+            all_have_keys=merge.verdict.certain,
+            in_one_task=join.fit_one_task(evaluated, batches),
+        )
+
+
+def _may_arrive(analysis: Analysis, verdict: Verdict, position: int) -> bool:
+    plan, match = analysis.clauses[position], verdict.key_match
+    is_unpaired = isinstance(plan.clause, WhenNotMatched) and match is not None and match.exact
+    return any(row.may_arrive(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
+
+
+MIXED = Mixed()
+
+
+PATHS: tuple[Path, ...] = (BLIND, MIXED, KEYED, FULL)
+"""All there are, cheapest first."""
+
+_JUDGED: tuple[Path, ...] = (FULL, KEYED, BLIND, MIXED)
+"""The same, in the order in which they are judged: each may build on what was found before it."""
+
+assert set(_JUDGED) == set(PATHS), "a path that is not judged would count as sound"
+
+
+def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
+    """Decides which paths are sound, and which of these would be tried in vain.
+
+    Args:
+        analysis: the merge.
+        needs_counts: why the merge must know what its rows replace, or None.
+    """
+    equalities = key_equalities(analysis)
+    match = equalities.match(analysis.definition)
+    outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
+    certain = is_certain(analysis, outcomes)
+    verdict = Verdict(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
+    for path in _JUDGED:
+        why = path.why_not(analysis, verdict)
+        if why is not None:
+            verdict = attrs.evolve(verdict, why_not={**verdict.why_not, path: why})
+        elif (vain := path.why_in_vain(analysis, verdict)) is not None:
+            verdict = attrs.evolve(verdict, in_vain={**verdict.in_vain, path: vain})
+    return verdict
+
+
+def cheapest(verdict: Verdict) -> Path:
+    """The cheapest sound path that is a choice of its own, and not bound to be given up."""
+    return next(p for p in PATHS if p.is_choice and p not in verdict.why_not and p not in verdict.in_vain)
+
+
+def cheaper(path: Path) -> tuple[Path, ...]:
+    """The paths that would have been chosen before one, had there been nothing against them."""
+    return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
+
+
+def dearer(path: Path, other: Path | None) -> Path:
+    """The one of two paths that reads more; None is none."""
+    return path if other is None else max(path, other, key=PATHS.index)
+
+
+def check_forced(path: Path, verdict: Verdict) -> None:
+    """Refuses to take a path that is not sound.
+
+    Raises:
+        InvalidMergeError: with the reason.
+    """
+    if path in verdict.why_not:
+        raise InvalidMergeError(f"This merge cannot run as {path.name}: {verdict.why_not[path]}.")

@@ -1,0 +1,1 @@
+"""Planning, running, checking and committing a merge."""

@@ -1,0 +1,104 @@
+"""What the log records of a merge, without its values (S36b)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import Column
+
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.strategies import Path
+from trinitymerge.merge.execute.plan import MergePlan
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.stores.base import Batches
+
+_TOKEN = re.compile(
+    r"""(?P<name>`(?:[^`]|``)*`|[^\W\d]\w*)|(?P<comment>--[^\r\n]*|/\*.*\*/)|(?P<value>'[^']*'|"[^"]*"|\d[\w.]*)|.""",
+    re.DOTALL,
+)
+
+
+_OPERATIONS = {
+    "upsert": "UPSERT",
+    "insert": "INSERT",
+    "update": "UPDATE",
+    "updateWhere": "UPDATE",
+    "delete": "DELETE",
+    "deleteWhere": "DELETE",
+    "applyChanges": "APPLY CHANGES",
+    "snapshot": "SNAPSHOT",
+    "fromIntervals": "FROM INTERVALS",
+}
+"""By the name of the call that a merge is: what ``history()`` calls it. All others are ``MERGE``."""
+
+
+def operation_of(plan: MergePlan) -> str:
+    """What ``history()`` calls a merge: the call that its clauses stand for, or ``MERGE`` if the user has given some."""
+    return _OPERATIONS.get(_call_of(plan).partition("(")[0], "MERGE")
+
+
+def _call_of(plan: MergePlan) -> str:
+    """The one call that all clauses stand for, without values; empty if there is none."""
+    if plan.options.call:
+        return plan.options.call
+    calls = {c.call for c in plan.clauses}
+    call = (calls.pop() if len(calls) == 1 else None) or ""
+    condition = plan.clauses[0].condition
+    return call if condition is None or not call else f"{call.partition('(')[0]}({without_values(condition)})"
+
+
+def parameters_of(plan: MergePlan) -> dict[str, Any]:
+    """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
+    options, analysis, call = plan.options, plan.analysis, _call_of(plan)
+    asked: dict[str, Any] = {"call": call}
+    if not call:
+        asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.clauses, 1)]}
+    if analysis.source is not None and not options.call:
+        is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
+        asked |= {"condition": without_values(analysis.condition)} if is_own else {}
+        asked["sourceColumns"] = analysis.source.schema.names
+    return {**asked, **({"comment": options.comment} if options.comment else {})}
+
+
+_DOING = {
+    "source": "evaluates its source",
+    "write": "writes its batch",
+    "validate": "checks its batch",
+    "history": "writes rows for other tables",
+    "commit": "commits",
+}
+"""The phases of an attempt, in words."""
+
+
+def doing(plan: MergePlan, path: Path, snapshot: Snapshot, phase: str) -> str:
+    """What a merge is at, for Python's log."""
+    reads = plan.reads_on(path, Batches.of(snapshot))
+    return f"a merge into version {snapshot.version} {_DOING[phase]} ({path.name}; it reads {reads})"
+
+
+def _heading(clause: Clause) -> str:
+    return f"{clause.name}({'' if clause.condition is None else without_values(clause.condition)})"
+
+
+def without_values(condition: str | Column | None) -> str:
+    r"""A condition with ``?`` for each literal, as messages quote it; comments are left out.
+
+    A Column does not say which of its words are values, and is not shown. Nor is text with a backslash in it: what that makes of
+    a quote is a setting of the session.
+
+    Example:
+        >>> print(without_values("A.id = B.id AND B.`key 1` <> 'Ann' AND A.x2 > 1.5e3 -- not Bob"))
+        "A.id = B.id AND B.`key 1` <> ? AND A.x2 > ? "
+        >>> print(without_values(r"name = 'O\'Neill'"))
+        "?"
+    """
+    if not isinstance(condition, str):
+        return "a Column"
+    if "\\" in condition:
+        return '"?"'
+    return f'"{"".join(_shown(m) for m in _TOKEN.finditer(condition))}"'
+
+
+def _shown(token: re.Match[str]) -> str:
+    return {"comment": "", "value": "?"}.get(token.lastgroup or "", token.group())

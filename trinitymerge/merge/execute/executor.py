@@ -1,0 +1,396 @@
+"""One attempt of a merge: stage, check, commit; repeated on conflicts (S32-S37)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import attrs
+
+from trinitymerge import reader
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TooManyDeletesError, counted
+from trinitymerge.fs import faults
+from trinitymerge.log import reporting
+from trinitymerge.log.commit import Attempts, OutcomeUnknown, check_continues, publish
+from trinitymerge.log.model import Batch, Snapshot, current_user
+from trinitymerge.merge.analysis import ignored_columns
+from trinitymerge.merge.compile.strategies import Compiled, Path
+from trinitymerge.merge.execute import outbox, validate
+from trinitymerge.merge.execute.commit_info import doing, operation_of, parameters_of
+from trinitymerge.merge.execute.conflicts import Dependence, require_unchanged, requirements
+from trinitymerge.merge.execute.metrics import (
+    HAS_STALE_EFFECT,
+    KeyCounts,
+    Observed,
+    count_keys,
+    observed_metrics,
+    with_key_counts,
+)
+from trinitymerge.merge.execute.outbox import StagedOwed
+from trinitymerge.merge.execute.plan import MergePlan, Options
+from trinitymerge.merge.execute.schema_changes import planned_again
+from trinitymerge.merge.execute.validate import merge_errors
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.rows import key_ranges
+from trinitymerge.rows.watermarks import is_above, is_below
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import count_where, is_tombstone, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED
+from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.staging import batch_of, stage
+
+FAULT_POINTS = ("validate.before", "validate.done")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+
+class _Undecided(Exception):  # noqa: N818 - an answer, not an error
+    """Some source rows mean different things depending on whether their key exists: blind append is not sound."""
+
+
+def execute(plan: MergePlan) -> MergeResult:
+    """Runs a plan against the newest version of its table.
+
+    Raises:
+        ConcurrentCommitError: other writers committed first, each time, or changed the definition.
+        TrinityMergeError: the batch was refused; nothing was written.
+    """
+    ignored_columns.warn(plan.backend.path, plan.analysis.ignored)
+    with held(plan.backend.spark, LITERAL_NAMES):
+        return _execute(plan)
+
+
+def _execute(plan: MergePlan) -> MergeResult:
+    path, attempts = plan.chosen, Attempts()
+    while True:
+        snapshot = plan.options.before_attempt(plan.backend)
+        if snapshot.definition != plan.batches.definition:
+            plan = planned_again(plan, snapshot)
+            path = plan.chosen
+            continue
+        done = already_done(plan.options, snapshot, plan.backend.path)
+        if done is not None:
+            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored)
+        if plan.options.based_on is not None:
+            require_unchanged(plan.backend, plan.options.based_on)
+        try:
+            attempt = _Attempt(plan, path, snapshot, plan.seen(snapshot))
+            with naming_vacuums(plan.backend):
+                result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
+            return plan.afterwards(result, attempt.after)
+        except _Undecided:
+            path = path.if_undecided(plan.verdict)
+        except (ConcurrentCommitError, FilesVacuumedError) as error:
+            if isinstance(error, FilesVacuumedError) and plan.options.based_on is not None:
+                raise  # what is merged has been computed from the table, and must be once more
+            attempts.give_way(error, snapshot)
+
+
+def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
+    """The result of a merge whose transaction has been committed before (S36); None if there is something to do.
+
+    Raises:
+        InvalidMergeError: it is of a stream that has started over (S36a).
+    """
+    if options.transaction is None:
+        return None
+    if options.stream is not None:
+        check_continues(options.stream, snapshot, table)
+    application, version = options.transaction
+    last = snapshot.transactions.get(application)
+    if last is None or last < version:
+        return None
+    why = f"transaction {version} of '{application}' was committed before (last is {last})"
+    return MergeResult(version=snapshot.version, skipped=why, batches=len(snapshot.batches))
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """One evaluation of a merge against one snapshot.
+
+    Attributes:
+        plan: the merge.
+        path: how it reads its target.
+        snapshot: the newest, which is committed upon.
+        seen: the same, with the columns that the merge adds.
+        seconds: time per phase.
+        staged_owed: the rows for other tables.
+        phase: the one that goes on.
+        committing: the commit may have taken place.
+        after: the table with the merge's rows, once they are committed.
+    """
+
+    plan: MergePlan
+    path: Path
+    snapshot: Snapshot
+    seen: Snapshot
+    seconds: dict[str, float] = attrs.field(factory=dict)
+    staged_owed: list[StagedOwed] = attrs.field(factory=list)
+    phase: str = "source"
+    committing: bool = False
+    after: Snapshot | None = None
+
+    def run(self) -> MergeResult:
+        with reporting.if_slow(self.plan.backend.path, lambda: doing(self.plan, self.path, self.seen, self.phase)):
+            return self._run()
+
+    def _run(self) -> MergeResult:
+        with self._timed("source"), merge_errors(self.plan.backend):
+            compiled = outbox.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.seen))
+        if compiled.source_rows == 0:
+            return self._nothing(self.plan.options.if_empty, compiled.source_rows)
+        with self._timed("write"), merge_errors(self.plan.backend, self.plan.definition.checks):
+            staged, observed = self._stage(compiled)
+        try:
+            return self._check_and_commit(compiled, staged, observed)
+        except OutcomeUnknown:
+            raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
+        except Exception:
+            self._discard(staged)
+            raise
+        except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
+            if not self.committing:
+                self._discard(staged)
+            raise
+
+    def _discard(self, staged: Staged) -> None:
+        for one in (staged, *(b.staged for b in self.staged_owed)):
+            self.plan.backend.discard(one)
+
+    # Stage ----------------------------------------------------------------------------------------------------------
+
+    def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
+        """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
+        definition, clauses = self.plan.definition, len(self.plan.clauses)
+        metrics = observed_metrics(compiled, definition, clauses, self.plan.options.is_sequenced)
+        ranges = key_ranges.metrics_of_rows(definition, KEEP)
+        gathering = Gathering({**metrics, **self._metrics_of_maintenance(), **ranges})
+        rows = compiled.rows
+        if compiled.in_one_task:
+            rows = rows.coalesce(1)  # then the keys need no shuffle to meet
+        rows = with_key_counts(compiled, rows, definition)
+        rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
+        staged, observed = stage(self.plan.backend, rows, definition, gathering)
+        return staged, Observed(observed)
+
+    def _metrics_of_maintenance(self) -> dict[str, str]:
+        """What earlier compactions and purges make worth counting."""
+        metrics = {}
+        if self.seen.purged is not None:
+            metrics["purged"] = count_where(PURGED)
+        horizon = self.seen.horizon
+        below = is_below(self.plan.definition, horizon) if horizon else None
+        if below is not None:
+            metrics["below_horizon"] = count_where(f"{KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below}")
+        return metrics
+
+    # Validate -------------------------------------------------------------------------------------------------------
+
+    def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
+        if not compiled.reads.nothing:
+            self.plan.backend.require_still_whole(self.seen.current)
+        source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
+        if observed["undecided"]:
+            raise _Undecided
+        if source_rows == 0:
+            self.plan.backend.discard(staged)
+            return self._nothing(self.plan.options.if_empty, 0)
+        if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
+            self.plan.backend.discard(staged)
+            return self._nothing(
+                _why_nothing(observed), source_rows, observed, self._dependence(compiled, staged, None)
+            )
+        faults.fault("validate.before")
+        with self._timed("validate"):
+            counts = self._validate(staged, observed)
+        faults.fault("validate.done")
+        if self.plan.analysis.owing is not None:
+            with self._timed("history"), merge_errors(self.plan.backend):
+                for one in outbox.staged_owed(self.plan, compiled):
+                    self.staged_owed.append(one)
+        with self._timed("commit"):
+            result = self._result(compiled, source_rows, observed, counts)
+            batch = self._batch(staged, observed, counts)
+            after = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
+        self.after = after
+        return attrs.evolve(
+            result,
+            version=after.version,
+            rowsBelowHorizon=self._below_horizon(observed, batch, after),
+            batches=len(after.batches),
+            seconds=self.seconds,
+        )
+
+    def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> Dependence:
+        """What this attempt has looked at, should others be faster."""
+        moves = any(program.moves for program in compiled.programs)
+        only_keys = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
+        return Dependence(self.plan.backend, compiled.reads, only_keys, batch, staged)
+
+    def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
+        """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
+        if after.horizon is None:
+            return 0
+        if after.horizon == self.seen.horizon:
+            return observed["below_horizon"] if "below_horizon" in observed.values else None
+        return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
+
+    def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
+        """Refuses what must not be committed: single rows (S34), then keys that are taken (S25) or contradict (S12), and so on."""
+        definition, clauses = self.plan.definition, self.plan.clauses
+        rows = cache(partial(self.plan.backend.read_staged, staged))
+        validate.check_observed(definition, observed, rows, clauses)
+        if observed["duplicates"]:
+            validate.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
+        counts = count_keys(definition, rows, observed)
+        if not counts.unique:
+            validate.check_unambiguous(definition, rows(), clauses, self.plan.options.ambiguous)
+        if observed["torn"]:
+            validate.raise_torn(definition, rows(), clauses)
+        if observed["stale"] and self.plan.options.on_stale == "error":
+            stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
+            latest = reader.latest(self.plan.backend, Batches.of(self.seen), stale)
+            validate.raise_stale(definition, rows(), latest, observed)
+        self._check_deletes(counts)
+        return counts
+
+    def _check_deletes(self, counts: KeyCounts) -> None:
+        allowed = self.plan.options.max_delete_fraction
+        if allowed is None or not counts.deleted:
+            return
+        live = reader.live(self.plan.backend, Batches.of(self.seen)).count()
+        if counts.deleted / live > allowed:  # a product may be a little less: 0.29 * 100 < 29
+            raise TooManyDeletesError(
+                f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
+                f"of {allowed}. Nothing was written. Check the source, or raise maxDeleteFraction.",
+                deletes=counts.deleted,
+                live=live,
+            )
+
+    # Commit ---------------------------------------------------------------------------------------------------------
+
+    def _result(
+        self, compiled: Compiled, source_rows: int | None, observed: Observed, counts: KeyCounts
+    ) -> MergeResult:
+        blind = not compiled.knows_counts
+        return MergeResult(
+            version=self.seen.version,
+            rowsInserted=None if blind else counts.inserted,
+            rowsUpdated=None if blind else counts.updated,
+            rowsDeleted=None if blind else counts.deleted,
+            rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
+            rowsAppended=observed["rows"],
+            rowsSource=source_rows,
+            perClause=self._per_clause(None if blind else observed),
+            path=self.plan.strategy(self.path).name,
+            rowsPurged=observed["purged"],
+            rowsUnchanged=observed["unchanged"],
+            columnsAdded=self.plan.columns_added,
+            rowsHistory=sum(b.redo.rows for b in self.staged_owed),
+        )
+
+    def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
+        """How often each clause of the user's fired; None if it is not known. A feed has none."""
+        clauses = 0 if self.plan.options.call else len(self.plan.clauses)
+        return (None,) * clauses if observed is None else observed.per_clause(clauses)
+
+    def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
+        is_base = counts.unique and not self.seen.batches
+        return batch_of(staged, observed.values, self.plan.definition, unique_keys=counts.unique, base=is_base)
+
+    def _nothing(
+        self,
+        why: str,
+        source_rows: int | None,
+        observed: Observed | None = None,
+        dependence: Dependence | None = None,
+    ) -> MergeResult:
+        """The result of a merge without a batch; a transaction marker and the moment of an extract are kept all the same."""
+        version, kept = self.seen, self._kept_without_rows()
+        if kept:
+            version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
+        return MergeResult(
+            version=version.version,
+            rowsStale=observed.stale if observed else 0,
+            rowsSource=source_rows,
+            perClause=self._per_clause(observed or Observed({})),
+            path=self.plan.strategy(self.path).name,
+            skipped=why,
+            kept=kept,
+            rowsPurged=observed["purged"] if observed else 0,
+            rowsUnchanged=observed["unchanged"] if observed else 0,
+            seconds=self.seconds,
+            batches=len(version.batches),
+        )
+
+    def _kept_without_rows(self) -> str:
+        """What the table has to keep of a merge although no row is written (S36, H11), in words; empty if nothing."""
+        options, kept = self.plan.options, []
+        if options.transaction is not None:
+            application, number = options.transaction
+            kept.append(f"transaction {number} of '{application}'")
+        if options.extract is not None and options.extract not in self.seen.extracts:
+            kept.append("the moment of the extract")
+        return " and ".join(kept)
+
+    def _publish_commit(
+        self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: Dependence | None
+    ) -> Snapshot:
+        """Commits, on top of whatever landed meanwhile unless the merge depends on that (S35).
+
+        Args:
+            batches: what is added.
+            metrics: for the log.
+            dependence: what the merge was computed from; None if there was no source row.
+
+        Raises:
+            ConcurrentCommitError: it must be evaluated again.
+        """
+        commit = self.snapshot.next_commit(
+            operation_of(self.plan),
+            parameters=parameters_of(self.plan),
+            added=batches,
+            definition=self.plan.definition if self.plan.columns_added and batches else None,
+            transaction=self.plan.options.transaction,
+            extract=self.plan.options.extract,
+            redo=[b.redo for b in self.staged_owed],
+            stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
+            metrics=metrics,
+            user=current_user(),
+            duration_ms=int(sum(self.seconds.values()) * 1000),
+        )
+        self.committing = True
+        return publish(self.plan.backend, commit, self.snapshot, requirements(self.plan.options, dependence))
+
+    # Around ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start, self.phase = time.perf_counter(), phase
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+
+def _metrics(result: MergeResult) -> dict[str, Any]:
+    names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "path")
+    return {n: getattr(result, n) for n in (*names, *(("rowsHistory",) if result.rowsHistory else ()))}
+
+
+def _why_nothing(observed: Observed) -> str:
+    if observed["purged"]:
+        return "every row is of a purged key"
+    if observed["unchanged"]:
+        return "no row would change"
+    return "every row was stale" if observed.stale else "no clause applied to any row"
+
+
+def _stored_columns(definition: TableDefinition) -> list[str]:
+    """The columns of a staged batch, as SQL."""
+    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT]

@@ -1,0 +1,179 @@
+"""What the write job of a merge counts, and the counts made of it (S30a)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.merge.analysis.row_kinds import COUNTS, DUPLICATE, EFFECTS, TORN, UNCHANGED, WITHHELD
+from trinitymerge.merge.compile.pipeline import scattered
+from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.strategies import Compiled
+from trinitymerge.rows.watermarks import watermark_metrics
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote, text_literal
+from trinitymerge.spark.predicates import holds_null, violation
+from trinitymerge.spark.system_columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
+
+StagedRows: TypeAlias = Callable[[], DataFrame]
+"""Opens the staged batch, for what must be looked up there; a clean merge never does."""
+
+HAS_STALE_EFFECT = f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
+"""SQL that is true if a settled or staged row is older than what it would replace; null where that is not known."""
+
+# Observed in the write job --------------------------------------------------------------------------------------------
+
+
+def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefinition) -> DataFrame:
+    """Gathers the rows of each key in one place and counts them, so that the write job itself finds keys that are not unique.
+
+    This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
+    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
+
+    Args:
+        compiled: what the rows are; those without a key that are not written must not all meet in one place.
+        rows: its rows, arranged.
+        definition: of the table.
+    """
+    keys = [quote(k) for k in definition.primaryKey]
+    if not compiled.all_have_keys:
+        if SCATTER not in rows.columns:
+            rows = rows.selectExpr("*", scattered())
+        keys = [*keys, SCATTER]
+    return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
+
+
+def observed_metrics(
+    compiled: Compiled, definition: TableDefinition, clauses: int, is_sequenced: bool = False
+) -> dict[str, str]:
+    """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
+
+    Only those that the merge can need: each costs a little for every row.
+
+    Args:
+        compiled: the rows.
+        definition: of the table.
+        clauses: how many the merge has.
+        is_sequenced: no watermark may be null.
+    """
+    required = definition.watermarkKey if is_sequenced else ()
+    return {
+        "source": "count(1)",
+        "rows": count_where(KEEP),
+        "contested": count_where(f"{KEEP} AND {KEY_ROWS} > 1"),
+        "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
+        **_fit_metrics(compiled, definition, required),
+        **watermark_metrics(definition, KEEP),
+        **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
+        **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
+        **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
+    }
+
+
+def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
+    """Nulls where none may be, values that do not fit their column, and rows that break a constraint."""
+    fields, keys = definition.fields, definition.primaryKey
+    fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
+    metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
+    for i, field in enumerate(fields):
+        wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))
+        if wrong != FALSE and field.name not in keys:
+            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
+    for i, check in enumerate(definition.checks):
+        metrics[f"check_{i}"] = count_where(f"{fits} AND {violation(definition, check)}")
+    if compiled.is_checked:
+        metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
+    return metrics
+
+
+def _effect_metrics(programs: Sequence[Program], clauses: int) -> dict[str, str]:
+    """How often each clause fired, and what the rows of keys that have just one mean to readers."""
+    metrics = {
+        "stale": count_where(HAS_STALE_EFFECT),
+        **({"withheld": count_where(f"{EFFECT} = '{WITHHELD}'")} if any(p.beside_changes for p in programs) else {}),
+        "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
+    }
+    if any(p.moves for p in programs):
+        metrics["torn"] = count_where(f"{EFFECT} = '{TORN}'")
+    for position in range(clauses):
+        metrics[f"clause_{position}"] = count_where(f"{STANDS_FOR} = {position + 1}")
+    return metrics | {name: _sum_of(name, f"{KEEP} AND {KEY_ROWS} = 1") for name in COUNTS}
+
+
+def any_null(names: Iterable[str]) -> str:
+    """SQL that is true if one of these columns is null."""
+    return f"({any_of(is_null(quote(n)) for n in names)})"
+
+
+@attrs.frozen
+class Observed:
+    """The metrics of the write job."""
+
+    values: Mapping[str, Any] = attrs.field(eq=False)
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.values.get(name) or 0)
+
+    @property
+    def stale(self) -> int:
+        """The rows without effect on readers because what they would replace is fresher, written or not (S11, S21a)."""
+        return self["stale"] + self["withheld"]
+
+    def per_clause(self, clauses: int) -> tuple[int, ...]:
+        """How often each clause fired."""
+        return tuple(self[f"clause_{i}"] for i in range(clauses))
+
+
+# Keys with several rows -----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class KeyCounts:
+    """What the keys of a batch say.
+
+    Attributes:
+        unique: every key has one row.
+        inserted, updated, deleted: S30a, by the freshest row of each key.
+    """
+
+    unique: bool
+    inserted: int
+    updated: int
+    deleted: int
+
+
+def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observed) -> KeyCounts:
+    """The counts the write job has observed and, only if some key has several rows, a look at those in the staged batch."""
+    counts = KeyCounts(not observed["contested"], *(observed[n] for n in COUNTS))
+    return counts if counts.unique else _with_contested(definition, staged(), counts)
+
+
+def _sum_of(count: str, where: str) -> str:
+    """What the effects of some rows add up to, as SQL; ``count`` is one of :data:`COUNTS`."""
+    whens = " ".join(f"WHEN '{effect}' THEN {n}" for effect in EFFECTS if (n := getattr(effect, count)))
+    return f"sum(CASE WHEN {where} THEN CASE {EFFECT} {whens} ELSE 0 END ELSE 0 END)"
+
+
+def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
+    """Adds the keys with several rows: the freshest row that is not stale says what readers see (S12, S30a)."""
+    key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
+    moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
+    freshest = [
+        f"coalesce({HAS_STALE_EFFECT}, false)",
+        *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
+        f"coalesce({EFFECT} IN ({moves}), false) DESC",
+    ]
+    ranked = staged.selectExpr(
+        EFFECT,
+        f"count(1) OVER ({key}) AS {KEY_ROWS}",
+        f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {RANK}",
+    )
+    sums = {name: _sum_of(name, f"{RANK} = 1") for name in COUNTS}
+    sums["deleted"] += f" + count_if({RANK} > 1 AND {EFFECT} IN ({moves}))"  # nowhere to be seen any more
+    columns = [F.expr(f"{total} AS {name}") for name, total in sums.items()]
+    more = ranked.filter(f"{KEY_ROWS} > 1").agg(*columns).collect()[0]
+    return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in COUNTS})

@@ -1,0 +1,249 @@
+"""Stage and check the rows of a merge for other tables (S27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField
+
+from trinitymerge.errors import (
+    InvalidDefinitionError,
+    InvalidMergeError,
+    SchemaMismatchError,
+    TrinityMergeError,
+    counted,
+)
+from trinitymerge.fs import faults
+from trinitymerge.log.model import Redo
+from trinitymerge.merge.analysis.outbox import Destination, OwedRow
+from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile.outbox_rows import owed_rows, rows_with_owed
+from trinitymerge.merge.compile.strategies import Compiled
+from trinitymerge.merge.execute import validate
+from trinitymerge.merge.execute.metrics import Observed, any_null
+from trinitymerge.merge.execute.plan import MergePlan
+from trinitymerge.merge.model.clauses import Clause, OtherTable
+from trinitymerge.rows.tombstones import alive
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import handing_over
+from trinitymerge.spark.errors import spark_text
+from trinitymerge.spark.expressions import FALSE, count_where, quote
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.predicates import holds_null, require_harmless, violation
+from trinitymerge.spark.system_columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
+from trinitymerge.stores.base import Backend, Staged
+from trinitymerge.stores.file_format import check_storable
+from trinitymerge.stores.registry import lending, store_of
+
+FAULT_POINTS = ("owed.staged",)
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+_ROWS_OF_ONE_TASK = 20_000
+"""Up to so many rows a single task is no slower than several and their shuffle."""
+
+# Where they go --------------------------------------------------------------------------------------------------------
+
+
+def opened(backend: Backend, definition: TableDefinition, table: OtherTable, where: str) -> Destination:
+    """What another table is, when a merge is built.
+
+    Args:
+        backend: where the merging table is.
+        definition: of it: its files keep the rows meanwhile.
+        table: the other one.
+        where: how a message begins.
+
+    Raises:
+        InvalidMergeError: it is the merging table itself, is not there, or cannot be inserted into.
+        UnsupportedStorageError: the merging table cannot keep the rows meanwhile.
+    """
+    lending(backend, where)
+    found = _opened_here(backend, table, where) if table.path else _opened_in_catalog(backend.spark, table, where)
+    try:
+        check_storable(attrs.evolve(definition, fields=found.fields))
+    except InvalidDefinitionError as error:
+        raise InvalidMergeError(
+            f"{where}: the rows lie in files of {backend.path} until they are there, which cannot keep them. {error}"
+        ) from None
+    return found
+
+
+def _opened_here(backend: Backend, table: OtherTable, where: str) -> Destination:
+    other = store_of(backend.spark, str(table.path))
+    if other.path == backend.path:
+        raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
+    definition = other.snapshot().definition
+    require_harmless(backend.spark, definition)
+    return Destination(table, definition.fields, definition)
+
+
+def _opened_in_catalog(spark: SparkSession, table: OtherTable, where: str) -> Destination:
+    name = str(table.name)
+    try:
+        schema = spark.table(name).schema
+        kind = spark.catalog.getTable(name).tableType
+    except AnalysisException as error:
+        raise InvalidMergeError(
+            f"{where}: there is no such table: {spark_text(error)} A table of this library is given as an object: "
+            "TrinityTable.forPath(spark, path)."
+        ) from None
+    if kind in ("VIEW", "TEMPORARY"):
+        raise InvalidMergeError(f"{where}: that is a view, and rows cannot be inserted into it. Give a table.")
+    return Destination(table, tuple(_field(f) for f in schema.fields))
+
+
+def _field(column: StructField) -> Field:
+    """A column of a Spark table; what is char or varchar there shows as a string."""
+    declared = (column.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING")
+    default = (column.metadata or {}).get("CURRENT_DEFAULT")
+    return Field(column.name, declared or column.jsonValue()["type"], column.nullable, default=default)
+
+
+# Staging --------------------------------------------------------------------------------------------------------------
+
+
+def with_owed_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
+    """A merge's rows with what they have for other tables, evaluated once: both are written from the same (S32)."""
+    owing = plan.analysis.owing
+    if owing is None or compiled.source_rows == 0:
+        return compiled
+    once = join.materialise(rows_with_owed(compiled.rows, owing))
+    return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= _ROWS_OF_ONE_TASK)
+
+
+@attrs.frozen
+class StagedOwed:
+    """Rows for another table: staged, and as the merge's commit will say them."""
+
+    staged: Staged
+    redo: Redo
+
+
+def staged_owed(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOwed]:
+    """Stages and checks the rows for each other table that has any.
+
+    Raises:
+        NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
+        InvalidMergeError: it is not what it was when the merge was built.
+    """
+    owing = plan.analysis.owing
+    for destination, to_one in owing.by_destination if owing is not None else ():
+        _check_unchanged(plan.backend, destination)
+        found = _staged(plan, compiled, destination, to_one)
+        faults.fault("owed.staged")
+        if found is not None:
+            yield found
+
+
+def _check_unchanged(backend: Backend, destination: Destination) -> None:
+    if destination.definition is None:
+        return
+    now = store_of(backend.spark, str(destination.table.path)).snapshot().definition
+    if now != destination.definition:
+        raise InvalidMergeError(
+            f"The definition of {destination.table} has changed since the merge into {backend.path} was built. Nothing was "
+            "written; build it again."
+        )
+
+
+def _staged(
+    plan: MergePlan, compiled: Compiled, destination: Destination, to_one: Iterable[OwedRow]
+) -> StagedOwed | None:
+    """The rows for one table; None if there are none."""
+    gathering = Gathering(_metrics(destination))
+    rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
+    values = ", ".join(quote(f.name) for f in destination.fields)
+    keys = [f"{ABOUT}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
+    found = gathering.over(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
+    store = lending(plan.backend, f"A merge with rows for {destination.table}")
+    with handing_over(store.spark):
+        staged = store.stage_owed(found, plan.definition)
+    try:
+        observed = Observed(gathering.result())
+        if observed["rows"]:
+            _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)
+            return StagedOwed(staged, _redo(staged, observed["rows"], destination))
+    except BaseException:
+        plan.backend.discard(staged)
+        raise
+    plan.backend.discard(staged)
+    return None
+
+
+def _redo(staged: Staged, rows: int, destination: Destination) -> Redo:
+    return Redo(
+        id=staged.id,
+        rows=rows,
+        files=staged.files,
+        bytes=staged.size_bytes,
+        path=destination.table.path,
+        name=destination.table.name,
+        fields=destination.fields,
+        keys=destination.keys,
+        watermarks=destination.watermarks,
+    )
+
+
+# Checking -------------------------------------------------------------------------------------------------------------
+
+
+def _metrics(destination: Destination) -> dict[str, str]:
+    """What is observed of the rows for one table."""
+    fits = f"{MISFIT} IS NULL"
+    metrics = {"rows": "count(1)", "misfits": f"count({MISFIT})"}
+    metrics |= {"misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
+    if destination.keys:
+        metrics["null_keys"] = count_where(f"{fits} AND {any_null(destination.keys)}")
+    for i, field in enumerate(destination.fields):
+        wrong = holds_null(field)
+        if wrong != FALSE and field.name not in destination.keys:
+            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
+    own = destination.definition
+    for i, check in enumerate(own.checks if own is not None else ()):
+        assert own is not None
+        broken = violation(own, check, is_never_dead=own.tombstoneKey is None)
+        metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")
+    return metrics
+
+
+def _check(destination: Destination, staged: DataFrame, observed: Observed, clauses: tuple[Clause, ...]) -> None:
+    """Refuses rows that the other table could not take (S2, S12, S29).
+
+    Raises:
+        NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.
+    """
+    own = destination.definition
+    rows = staged.selectExpr(f"{OWED}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
+    if own is None:
+        _check_plain(destination, rows, observed)
+        return
+    if own.tombstoneKey is None:
+        rows = rows.selectExpr("*", f"{alive(own)} AS {quote(own.tombstone_column)}")
+    where = tuple(attrs.evolve(clause, actions=()) for clause in clauses)
+    try:
+        validate.check_observed(own, observed, lambda: rows, where)
+        validate.check_unambiguous(own, rows, where)
+    except TrinityMergeError as error:
+        raise type(error)(f"insertHistoryExpr into {destination.table}: {error}", **error.facts) from None
+
+
+def _check_plain(destination: Destination, rows: DataFrame, observed: Observed) -> None:
+    """Refuses what could not be stored in the columns of a Spark table."""
+    examples = dict.fromkeys(observed.values[name] for name in ("misfit_min", "misfit_max"))
+    if observed["misfits"]:
+        shown = ", ".join("{} = {!r}".format(*e.split("\t", 1)) for e in examples)
+        raise SchemaMismatchError(
+            f"insertHistoryExpr into {destination.table}: values of {counted(observed['misfits'])} do not fit, e.g. {shown}. "
+            "Nothing was written. Correct the values, cast them explicitly, or filter the rows out."
+        )
+    for i, field in enumerate(destination.fields):
+        if observed[f"null_{i}"]:
+            raise SchemaMismatchError(
+                f"insertHistoryExpr into {destination.table}: column '{validate.where_null(rows, field)}' must not be null, but is "
+                f"in {counted(observed[f'null_{i}'])}. Nothing was written. Give it a value in the map.",
+                column=validate.where_null(rows, field),
+            )

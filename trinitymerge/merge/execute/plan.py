@@ -1,0 +1,290 @@
+"""A merge that is ready to run: explain(), preview(), sql(), execute()."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge import _format
+from trinitymerge.errors import counted, sized
+from trinitymerge.log.commit import MicroBatch
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.compile import join, pipeline
+from trinitymerge.merge.compile.pipeline import without_purged, without_unchanged
+from trinitymerge.merge.compile.strategies import Compiled, Merge, Path, Verdict, cheaper, cheapest, dearer
+from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import differences_of_columns
+from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
+from trinitymerge.stores.base import Backend, Batches
+
+Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
+"""What is done once a merge has been committed, from its result and the table with its rows; None if there are none."""
+
+
+def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
+    """Leaves it at that."""
+    return result
+
+
+def newest_of(store: Backend) -> Snapshot:
+    """The newest version as it is."""
+    return store.snapshot()
+
+
+@attrs.frozen
+class Options:
+    """What a merge is besides its clauses: what its user sets, what a feed says, and what the call that began it gives.
+
+    Attributes:
+        on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        transaction: ``(appId, version)`` or None (S36).
+        max_delete_fraction: share of live rows, or None (S37).
+        at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        follows_source: the table gets what columns the source has and it has not (S44).
+        counts: every count of the result is to be known (S30b).
+        comment: for ``history()`` (S36b).
+        path: a sound path to take instead of the cheapest, or None.
+        stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
+        based_on: the version that the source was computed from, where that is the table itself; else None.
+        extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
+        ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
+        computed_by: how the table was read for the source, as a path would; None if it was not.
+        holds: the column of the source that tells what its rows replace; empty if it has none.
+        call: that stands for the clauses in ``history()``; empty where they stand for themselves.
+        if_empty: what to say if the source has no rows.
+        is_sequenced: each row that is written must say when.
+        ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
+        rows_left_out: which rows of the source have been, in words; empty if none (S12a).
+        before_attempt: given by the call that begins the chain (``table.py``): does what earlier merges have left to be done
+            (S27), and gives the version that an attempt is made on.
+    """
+
+    on_stale: str = "skip"
+    transaction: tuple[str, int] | None = None
+    stream: MicroBatch | None = None
+    max_delete_fraction: float | None = None
+    path: Path | None = None
+    based_on: Snapshot | None = None
+    extract: tuple[Any, ...] | None = None
+    ignored: tuple[str, ...] = ()
+    computed_by: Path | None = None
+    holds: str = ""
+    call: str = ""
+    if_empty: str = "the source is empty"
+    is_sequenced: bool = False
+    at: tuple[Any, ...] = ()
+    follows_source: bool = False
+    before_attempt: Callable[[Backend], Snapshot] = newest_of
+    counts: bool = False
+    comment: str = ""
+    ambiguous: str = ""
+    rows_left_out: str = ""
+
+
+@attrs.frozen(eq=False)
+class MergePlan:
+    """A merge, validated and ready to run; made by ``MergeBuilder.build()``.
+
+    Attributes:
+        path: the path that will be tried first.
+        batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
+        _execute: what runs it. ``merge/execute/executor.py``, which knows plans, is not imported here, but handed over.
+        again: the same merge, planned upon another version of the table.
+
+    Example:
+        >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
+        >>> plan.path
+        'blind append'
+    """
+
+    backend: Backend
+    analysis: Analysis
+    verdict: Verdict
+    options: Options
+    clauses: tuple[Clause, ...]
+    batches: Batches
+    _execute: Callable[[MergePlan], MergeResult]
+    afterwards: Afterwards
+    again: Callable[[Snapshot], MergePlan]
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The target's definition, with what the merge adds to it (S44)."""
+        return self.analysis.definition
+
+    @property
+    def columns_added(self) -> tuple[str, ...]:
+        """What the merge adds to the table, in words (S44)."""
+        return tuple(differences_of_columns(self.batches.definition, self.definition))
+
+    @property
+    def chosen(self) -> Path:
+        """The path that is tried first."""
+        return self.options.path or cheapest(self.verdict)
+
+    @property
+    def path(self) -> str:
+        """The name of the path that is tried first."""
+        return self.strategy(self.chosen).name
+
+    def strategy(self, path: Path) -> Path:
+        """How the table is read in all, if a path is taken: for the merge, or for its source before, whichever reads more."""
+        return dearer(path, self.options.computed_by)
+
+    def execute(self) -> MergeResult:
+        """Runs the merge; see ``MergeBuilder.execute``."""
+        return self._execute(self)
+
+    def preview(self) -> DataFrame:
+        """The rows the merge would append, without writing anything (S31): rows of purged keys are left out.
+
+        Returns:
+            The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
+            target is not read) and ``_tm_clause`` (from 1). Where the target must be read, the source is evaluated now, once;
+            the target is read when the rows are used, but for merges that look up where their rows come to, which read it now.
+            Where only the run will tell whether it must be read, the preview reads it.
+
+        Example:
+            >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
+            >>> [(r["order_id"], r["_tm_action"], r["_tm_clause"]) for r in plan.preview().collect()]
+            [('1', 'delete', 1)]
+        """
+        path = self.chosen.in_preview(self.verdict)
+        with held(self.backend.spark, LITERAL_NAMES):
+            compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
+            stored = [quote(f.name) for f in self.definition.stored_fields]
+            rows = compiled.rows.filter(KEEP)
+            return rows.selectExpr(*stored, ACTION, CLAUSE)
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
+        return attrs.evolve(snapshot, definition=self.definition)
+
+    def rows_on(self, path: Path, snapshot: Snapshot) -> Compiled:
+        """The rows a path appends to a snapshot.
+
+        Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
+        """
+        compiled = path.compile(self._merge, Batches.of(snapshot))
+        if compiled.is_compared:
+            rows = without_unchanged(compiled.rows, self.definition, compiled.all_have_keys)
+            compiled = attrs.evolve(compiled, rows=rows)
+        return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
+
+    def sql(self) -> _format.Text:
+        """The merge as SQL, step by step: for reading, not for running elsewhere.
+
+        Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
+        in words, and so are conditions and values given as Columns. What is left out after the last step (updates that change
+        nothing, S22b; rows of purged keys, S39a) is not in it.
+
+        Returns:
+            The text; where the merge has two parts, both, one after the other.
+
+        Example:
+            >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
+            >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
+            ['-- fire: which clause applies to each row: the first whose condition is true']
+        """
+        tombstones = any(b.tombstones for b in self.backend.snapshot().current)
+        parts = self.chosen.programs(self._merge, tombstones)
+        return _format.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
+
+    def explain(self, evaluate: bool = False) -> _format.Text:
+        """What will happen to which rows, in words and in order, and which path was chosen and why.
+
+        Args:
+            evaluate: also evaluates the source, once, and says which batches and how many bytes hold none of its keys and so
+                will not be read. Nothing runs otherwise.
+
+        Returns:
+            The text. It prints nothing; a notebook or an interactive session shows the value of its last line.
+
+        Example:
+            >>> orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
+            Merge into 'target' (orders), one append batch
+              1. whenMatched(): delete the target row
+            Path: keyed lookup
+              target: 1 batch, ... KB
+              reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped
+              not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
+        """
+        looked_into = self._evaluated_lines() if evaluate else []
+        lines = [self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines(), *looked_into]
+        return _format.Text("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        clauses, source = self._clause_lines(), self._source_lines()
+        lines = [("merge", self._headline()), ("clauses", clauses), ("source", source), ("path", self._path_lines())]
+        return _format.pairs((name, told) for name, told in lines if told)
+
+    def _headline(self) -> str:
+        name = self.backend.path.rstrip("/").rsplit("/", 1)[-1]
+        return f"Merge into '{self.analysis.target.alias}' ({name}), one append batch"
+
+    def _clause_lines(self) -> list[str]:
+        lines = []
+        for position, plan in enumerate(self.analysis.clauses):
+            head = heading(self.clauses[position])
+            does = "; ".join(action.explained for action in plan.clause.actions)
+            lines.append(f"  {position + 1}. {head}: {does}")
+        kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
+        for kind, words in kinds.items():
+            clauses = [p for _, p in self.analysis.of_clause(kind)]
+            if clauses and all(p.condition is not None for p in clauses):
+                lines.append(f"     {words} for which no condition is true: nothing")
+        return lines
+
+    def _source_lines(self) -> list[str]:
+        columns = ", ".join(self.analysis.ignored)
+        computed = (
+            "Source: computed from the table, which is read for it" if self.options.computed_by is not None else ""
+        )
+        left_out = (
+            f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
+        )
+        rows = self.options.rows_left_out
+        firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
+        altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
+        return [line for line in (altered, computed, firsts, left_out) if line]
+
+    def reads_on(self, path: Path, batches: Batches) -> str:
+        """How a path reads a target of some batches, in words that follow "reads"."""
+        return path.reads(self._merge, batches)
+
+    @property
+    def _merge(self) -> Merge:
+        return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale, self.options.holds)
+
+    def _evaluated_lines(self) -> list[str]:
+        """What the keys of the source, once they are known, say of the batches to read."""
+        if not self.chosen.looks_up(self._merge):
+            return []
+        with held(self.backend.spark, LITERAL_NAMES):
+            once = self._merge.evaluated().once
+            return [f"  {line}" for line in join.spared_by(self.backend, self.batches, once)]
+
+    def _path_lines(self) -> list[str]:
+        chosen, batches = self.chosen, self.batches.batches
+        against = {**self.verdict.in_vain, **self.verdict.why_not}
+        way, computed = self.strategy(chosen), self.options.computed_by
+        why = "another path was asked for" if computed is None else "the source is computed from the table"
+        reasons = [(path, against.get(path, why)) for path in cheaper(way)]
+        reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
+        merge = self._merge
+        probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
+        again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
+        return [
+            f"Path: {way.name}{chosen.doubt(self.verdict) if way is chosen else ''}",
+            f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
+            f"  reads {reads}{again}",
+            *(f"  not {path.name}: {reason}" for path, reason in reasons),
+        ]

@@ -1,0 +1,142 @@
+"""From the clauses of a chain to a plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import attrs
+from pyspark.sql import Column, DataFrame
+
+from trinitymerge.errors import InvalidMergeError, counted
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.analyze import analyse, texts_of
+from trinitymerge.merge.analysis.outbox import Owing, owing_of
+from trinitymerge.merge.analysis.relations import Source, Target
+from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.analysis.row_kinds import Replaced
+from trinitymerge.merge.compile.strategies import check_forced, judge
+from trinitymerge.merge.execute import executor, outbox
+from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options
+from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.model.clauses import Clause, describe
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.predicates import require_harmless
+from trinitymerge.stores.base import Backend, Batches
+
+
+@attrs.frozen(eq=False)
+class Upon:
+    """What a merge is planned upon.
+
+    Attributes:
+        snapshot: a version of the table.
+        definition: that version's, with what the merge adds to it (S44), if the source has been made for it.
+    """
+
+    snapshot: Snapshot
+    definition: TableDefinition | None = None
+
+
+def plan_of(
+    backend: Backend,
+    alias: str,
+    source: DataFrame | None,
+    condition: str | Column | None,
+    clauses: tuple[Clause, ...],
+    options: Options,
+    afterwards: Afterwards,
+    upon: Upon | None = None,
+) -> MergePlan:
+    """The plan of a merge.
+
+    Args:
+        backend: where the target is.
+        alias: the target's.
+        source: the user's DataFrame; None for merges without one.
+        condition: of the merge; None for equality on the primary key, by name.
+        clauses: in order.
+        options: its settings.
+        afterwards: what is done once it has been committed.
+        upon: a version of the table; None for the newest.
+
+    Raises:
+        InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
+        SchemaMismatchError: a value whose type cannot be stored in its column.
+    """
+    upon = Upon(backend.snapshot()) if upon is None else upon
+    batches = Batches.of(upon.snapshot)
+    texts = texts_of(condition, clauses, options.at)
+    plan = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
+    definition = upon.definition or batches.definition
+    require_harmless(backend.spark, definition)
+    if options.follows_source and upon.definition is None:
+        definition = followed(definition, source, condition, clauses, options)
+    target = Target(backend.spark, definition, alias)
+    source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
+    at = _checked(options.at, definition)
+    analysis = analyse(target, source_side, condition, clauses, at, options.follows_source)
+    destination = partial(outbox.opened, backend, definition)
+    owing = owing_of(target, source_side, analysis.joined, clauses, destination)
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), owing=owing)
+    if options.call and options.on_stale == "force":
+        raise InvalidMergeError(
+            f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
+            "a merge with clauses to correct rows."
+        )
+    if definition.history and options.on_stale != "force":
+        _require_watermarks(analysis)
+    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
+    if options.path is not None:
+        check_forced(options.path, verdict)
+    # merge/execute/plan.py does not import merge/execute/executor.py, which knows plans: so what runs a plan is handed to it.
+    return MergePlan(
+        backend, analysis, verdict, options, clauses, batches, executor.execute, afterwards, lambda s: plan(Upon(s))
+    )
+
+
+def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
+    """What was given to ``at()``, if the table has a use for it.
+
+    Raises:
+        InvalidMergeError: it declares no watermark, or one of another number of columns.
+    """
+    names = definition.watermarkKey
+    if at and len(at) != len(names):
+        declared = f"the watermark is ({', '.join(names)})" if names else "the table declares no watermark"
+        raise InvalidMergeError(f"at() was given {counted(len(at), 'value')}, and {declared}.")
+    return at
+
+
+def _require_watermarks(analysis: Analysis) -> None:
+    """Checks that no change of a row would take the place of the version it ends (H2a).
+
+    Raises:
+        InvalidMergeError: naming the clause and the remedies.
+    """
+    for position, plan in enumerate(analysis.clauses):
+        for row in plan.rows:
+            unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], Replaced)]
+            if unassigned and row.changes_pre_image:
+                clauses = tuple(c.clause for c in analysis.clauses)
+                raise InvalidMergeError(
+                    f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "
+                    "the watermark of the version that it ends it would take its place in the history. Assign the watermark in "
+                    "the map, let the source have the column, or add .at(value). To correct a version on purpose: "
+                    '.onStale("force").',
+                    clause=position + 1,
+                    columns=unassigned,
+                )
+
+
+def _needs_counts(options: Options, has_watermark: bool, owing: Owing | None) -> str | None:
+    """Why the merge must find out what its rows replace, or None."""
+    if options.holds:
+        return None
+    if owing is not None:
+        return "insertHistoryExpr writes what is replaced into another table"
+    if options.on_stale != "skip" and has_watermark:
+        return f'onStale("{options.on_stale}") compares watermarks with the target\'s'
+    if options.max_delete_fraction is not None:
+        return "maxDeleteFraction counts the rows that are deleted"
+    return "withCounts() asks for all counts" if options.counts else None

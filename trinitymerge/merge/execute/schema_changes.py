@@ -1,0 +1,104 @@
+"""Columns that a merge adds to the table, and plans made again after alterations (S35, S44)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.analyze import texts_of
+from trinitymerge.merge.analysis.ignored_columns import ignored_columns, mentions
+from trinitymerge.merge.execute.conflicts import Unchanged
+from trinitymerge.merge.execute.plan import MergePlan, Options
+from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.merge.model.names import key_text
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.evolution import following, not_the_same
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import find_name, is_case_sensitive, without_collations
+from trinitymerge.stores.file_format import check_storable
+
+
+def followed(
+    own: TableDefinition, source: DataFrame | None, condition: Any, clauses: tuple[Clause, ...], options: Options
+) -> TableDefinition:
+    """The table's definition with room for what the source brings (S44).
+
+    Columns are new that ``updateAll`` and ``insertAll`` would leave out and nothing mentions (S22a), and those that a map assigns.
+
+    Args:
+        own: the table's definition.
+        source: of the merge.
+        condition: likewise.
+        clauses: likewise.
+        options: likewise.
+
+    Raises:
+        InvalidMergeError: the merge has no source.
+        InvalidDefinitionError: a column cannot be stored.
+    """
+    if source is None:
+        raise InvalidMergeError(
+            "A merge without a source cannot be given withSchemaEvolution(): add the columns with alter().addColumn(...) first."
+        )
+    case_sensitive = is_case_sensitive(source.sparkSession)
+    brought = [
+        Field.from_json({**f.jsonValue(), "type": without_collations(f.dataType).jsonValue()})
+        for f in source.schema.fields
+    ]
+    new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
+    assigned = {key_text(key).casefold() for c in clauses for a in c.changes for key, _ in a.assignments}
+    listed = [a.from_source.columns for c in clauses for a in c.changes if a.from_source and a.from_source.columns]
+    assigned |= {name.casefold() for names in listed for name in names}
+    named = [
+        f.name
+        for f in brought
+        if f.name.casefold() in assigned and find_name(f.name, own.names, case_sensitive=False) is None
+    ]
+    taken = brought if any(a.from_source is not None for c in clauses for a in c.changes) else []
+    excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}
+    wanted = [f for f in taken if f.name.casefold() not in excepted]
+    wanted += [f for f in brought if f.name in named and f not in wanted]
+    definition = following(own, wanted, {*new, *named})
+    if definition == own:
+        return own
+    definition = TableDefinition.from_json(definition.to_json())
+    check_storable(definition)
+    return definition
+
+
+def planned_again(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
+    """The merge for a table that has been altered since it was planned, if it means the same there (S35).
+
+    Raises:
+        ConcurrentCommitError: it does not, or its source was made for the table as it was (with the requirement
+            :class:`~trinitymerge.merge.execute.conflicts.Unchanged`: that is done again).
+    """
+    before, after = plan.batches.definition, snapshot.definition
+    why, requirement = "; ".join(_why_not_the_same(plan, before, after)), None
+    is_other = (before.fields, before.history) != (after.fields, after.history)
+    if plan.options.call and not why and (is_other or plan.options.follows_source):
+        why, requirement = f"{plan.options.call} was computed for the table as it was", Unchanged()
+    if why:
+        raise ConcurrentCommitError(
+            f"{plan.backend.path} has been altered since the merge was built, and the merge does not mean the same any more: "
+            f"{why}. Nothing was written; open the table again, and build the merge again.",
+            path=plan.backend.path,
+            version=snapshot.version,
+            requirement=requirement,
+        )
+    return plan.again(snapshot)
+
+
+def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:
+    changed = not_the_same(before, after)
+    if any(a.from_source is not None for c in plan.clauses for a in c.changes):
+        return list(changed.values())
+    keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}
+    texts = [
+        *texts_of(plan.analysis.condition, plan.clauses, plan.options.at),
+        *(key_text(key) for c in plan.clauses for a in c.changes for key, _ in a.assignments),
+    ]
+    return [why for name, why in changed.items() if name in keys or any(mentions(text, name) for text in texts)]

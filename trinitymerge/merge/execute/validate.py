@@ -1,0 +1,338 @@
+"""Why a batch is refused, with the rows to name; Spark's errors in words of merges (S12, S34)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import PythonException
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import (
+    AmbiguousMergeError,
+    ConstraintError,
+    DuplicateKeyError,
+    InvalidMergeError,
+    JobFailedError,
+    NullKeyError,
+    SchemaMismatchError,
+    StaleRowsError,
+    StorageError,
+    TrinityMergeError,
+    counted,
+)
+from trinitymerge.merge.analysis.row_kinds import DUPLICATE, STALE_MOVE, TORN
+from trinitymerge.merge.execute.metrics import HAS_STALE_EFFECT, Observed, StagedRows, any_null
+from trinitymerge.merge.model.clauses import Clause, describe_all
+from trinitymerge.merge.model.names import key_text, name_parts
+from trinitymerge.rows.tie_breaking import comparable
+from trinitymerge.schema.constraints import Check
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.nullability import dotted, never_null
+from trinitymerge.spark.errors import failure_of, is_sparks, spark_text
+from trinitymerge.spark.expressions import all_of, count_where, equals, is_null, is_tombstone, physical_type, quote
+from trinitymerge.spark.predicates import forbidden_nulls, holds_null, violation
+from trinitymerge.spark.system_columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
+from trinitymerge.stores.base import Backend
+from trinitymerge.stores.removed_files import naming_vacuums
+
+MISFIT = "A value does not fit into column"
+"""What begins the errors that a feed raises within Spark (S29)."""
+
+_FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
+    StorageError: (
+        "A file could not be read or written in a merge into {path}",
+        "Free disk space, grant the missing permission, or see health(), and run it again.",
+    ),
+    JobFailedError: (
+        "A Spark job of a merge into {path} did not finish",
+        "Run it again; if memory was short, with more of it, or with fewer rows at a time.",
+    ),
+}
+"""What has happened, and what to do."""
+
+
+@contextmanager
+def merge_errors(backend: Backend, checks: Iterable[Check] = ()) -> Iterator[None]:
+    """Spark's errors about a user's expression become errors of the merge, with Spark's text.
+
+    Args:
+        backend: where the table is.
+        checks: of the table, where they are computed as well.
+    """
+    path = backend.path
+    try:
+        with naming_vacuums(backend):
+            yield
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        # Where a Python function failed, its traceback is the news; all others are the JVM's.
+        cause = error if isinstance(error, PythonException) else None
+        text, failed = spark_text(error), failure_of(error)
+        if failed is not None:
+            what, remedy = _FAILED[failed]
+            raise failed(f"{what.format(path=path)}: {text} Nothing was written. {remedy}", path=path) from None
+        if MISFIT in text:
+            raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
+        listed = "; ".join(map(str, checks))
+        besides = f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
+        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{besides}") from cause
+
+
+_SHOWN = 5
+
+
+def check_observed(
+    definition: TableDefinition, observed: Observed, staged: StagedRows, clauses: tuple[Clause, ...]
+) -> None:
+    """Refuses null keys, values that do not fit, nulls where none may be, and rows that break a constraint (S2, S29, S34, S45).
+
+    Raises:
+        NullKeyError, SchemaMismatchError, ConstraintError: naming column or constraint, clause and rows.
+    """
+    if observed["null_keys"]:
+        _raise_null_key(definition, observed["null_keys"], staged(), clauses)
+    if observed["misfits"]:
+        _raise_misfit(definition, observed)
+    for i, field in enumerate(definition.fields):
+        if observed[f"null_{i}"]:
+            if field.name in definition.watermarkKey and field.nullable:
+                shown = _shown(staged().filter(is_null(quote(field.name))), definition)
+                raise NullKeyError(
+                    f"{counted(observed[f'null_{i}'], 'event')} of the merge have no place in the sequence, for '{field.name}' is "
+                    f"null: {shown}. Nothing was written. Filter them out, or give them one.",
+                    columns=[field.name],
+                    rows=observed[f"null_{i}"],
+                )
+            _raise_null(definition, field, observed[f"null_{i}"], staged(), clauses)
+
+    for i, check in enumerate(definition.checks):
+        if observed[f"check_{i}"]:
+            _raise_broken(definition, check, observed[f"check_{i}"], staged(), clauses)
+
+
+def _raise_null(
+    definition: TableDefinition, field: Field, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
+) -> None:
+    rows, name = staged.filter(holds_null(field)), where_null(staged, field)
+    is_inside = name != field.name
+    allow = f", or allow nulls there: alter().setNullable('{name}')" if is_inside else ""
+    raise SchemaMismatchError(
+        f"Column '{name}' must not be null, but is in {counted(count)} of the merge: "
+        f"{_shown(rows, definition, [field.name] if is_inside else ())}. Nothing was written. Give the column a value in "
+        f"{_clauses_of(rows, clauses)}{allow}.",
+        column=name,
+    )
+
+
+def where_null(rows: DataFrame, field: Field) -> str:
+    """The first place in a column that holds a null in some row and must not, as users name it.
+
+    Args:
+        rows: of which some hold one.
+        field: the column.
+    """
+    places = forbidden_nulls(field)
+    if not never_null(field.type):
+        return dotted(field)
+    found = rows.selectExpr(*[f"{count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]).collect()[0]
+    return dotted(field, next((path for path, count in zip(places, found, strict=True) if count), ()))
+
+
+def _raise_broken(
+    definition: TableDefinition, check: Check, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
+) -> None:
+    rows = staged.filter(violation(definition, check))
+    keys = _keys(rows, definition)
+    raise ConstraintError(
+        f"{counted(count)} of the merge {'breaks' if count == 1 else 'break'} the constraint '{check.name}' ({check.condition}): "
+        f"{_shown(rows, definition, check.columns)}, from {_clauses_of(rows, clauses)}. Nothing was written. Correct the rows, or "
+        "filter them out; dropCheck() takes the constraint away.",
+        constraint=check.name,
+        rows=count,
+        keys=keys,
+    )
+
+
+def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+    rows = staged.filter(any_null(definition.primaryKey))
+    nulls = [k for k in definition.primaryKey if rows.filter(f"{quote(k)} IS NULL").limit(1).collect()]
+    raise NullKeyError(
+        f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
+        f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Nothing was written. Filter such rows out of "
+        "the source, or add a clause condition that leaves them out.",
+        columns=nulls,
+        rows=count,
+    )
+
+
+def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
+    examples = [observed.values["misfit_min"], observed.values["misfit_max"]]
+    name = examples[0].split("\t", 1)[0]
+    values = dict.fromkeys(e.split("\t", 1)[1] for e in examples if e.startswith(name + "\t"))
+    field = definition.field(name)
+    raise SchemaMismatchError(
+        f"Column '{name}' is {field.text}, and values of {counted(observed['misfits'])} of the merge do not fit, e.g. "
+        f"{', '.join(repr(v) for v in values)}. Nothing was written. Correct the values, cast them explicitly, or filter "
+        "the rows out.",
+        column=name,
+        values=tuple(values),
+    )
+
+
+def check_unambiguous(
+    definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], advice: str = ""
+) -> None:
+    """Refuses two different rows for one key with equal watermarks (S12). Only asked when some key has several rows.
+
+    Args:
+        definition: of the table.
+        staged: the batch.
+        clauses: of the merge.
+        advice: what to do about it, if the call knows better.
+
+    Raises:
+        AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
+    """
+    own = [*definition.primaryKey, *definition.watermarkKey]
+    content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
+    written = staged.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
+    groups = written.groupBy(*_columns(own)).agg(
+        F.expr(f"count(1) AS {KEY_ROWS}"),
+        F.expr(f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}"),
+        F.expr(f"count(DISTINCT struct({content})) AS {DIFFERENT}"),
+        F.expr(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}"),
+    )
+    bad = groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT} > 1")
+    found = bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
+    if not found:
+        return
+    keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
+    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
+    listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[KEY_ROWS])})" for k, r in zip(keys, found, strict=True))
+    same = f"equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "no watermark to tell them apart"
+    raise AmbiguousMergeError(
+        f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) with {same}: "
+        f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. "
+        f"{advice or _history_advice(definition, clauses) or _ONE_ROW_EACH}",
+        keys=keys,
+        columns=definition.primaryKey,
+    )
+
+
+_UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."
+_ONE_ROW_EACH = "Keep one row per key in the source, or give the table a watermark key that tells which one is fresher."
+
+
+def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+    """Raises the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
+    rows = staged.filter(f"{EFFECT} = '{TORN}'")
+    keys = _keys(rows, definition)
+    raise AmbiguousMergeError(
+        f"The merge moves rows to other primary keys ({', '.join(definition.primaryKey)}) and also changes them otherwise, or "
+        f"moves them to several: written would be {'; '.join(_key_text(definition, k) for k in keys)}, from "
+        f"{_clauses_of(rows, clauses)}. Nothing was written, for such a row would live on twice. Keep one source row for each "
+        "row that moves.",
+        keys=keys,
+        columns=definition.primaryKey,
+    )
+
+
+def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], count: int) -> None:
+    """Raises the error for rows that come to a live key which the merge does not free (S25)."""
+    rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
+    keys = _keys(rows, definition)
+    raise DuplicateKeyError(
+        f"{counted(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
+        f"nor moves away: {'; '.join(_key_text(definition, k) for k in keys)}, from {_clauses_of(rows, clauses)}. "
+        f"Nothing was written. {_history_advice(definition, clauses) or _UPDATE_INSTEAD}",
+        keys=keys,
+    )
+
+
+def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
+    """Raises the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
+    count, withheld = observed["stale"], observed["withheld"]
+    beside = f" The inserts beside them ({counted(withheld)}) would not be written either." if withheld else ""
+    names = definition.watermarkKey
+    theirs = latest.selectExpr(
+        *[f"{quote(k)} AS {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
+        *[f"{quote(w)} AS {THEIR_WATERMARK(i)}" for i, w in enumerate(names)],
+    )
+    same = all_of(equals(quote(k), THEIR_KEY(i)) for i, k in enumerate(definition.primaryKey))
+    stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
+    found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
+    listed = [
+        f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
+        f"{', '.join(str(r[THEIR_WATERMARK(i)]) for i in range(len(names)))}"
+        for r in found
+    ]
+    raise StaleRowsError(
+        f"The merge has {counted(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}.{beside} "
+        'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
+        "let them win.",
+        keys=[tuple(r[k] for k in definition.primaryKey) for r in found],
+        rows=count,
+    )
+
+
+def _columns(names: Iterable[str]) -> list[Column]:
+    return [F.col(quote(n)) for n in names]
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:
+    names = _columns(definition.primaryKey)
+    return [tuple(r) for r in rows.select(*names).distinct().orderBy(*names).limit(_SHOWN).collect()]
+
+
+def _key_text(definition: TableDefinition, key: tuple[Any, ...]) -> str:
+    return ", ".join(
+        f"{n}={v!r}" if isinstance(v, str) else f"{n}={v}" for n, v in zip(definition.primaryKey, key, strict=True)
+    )
+
+
+def _values(row: Row, names: tuple[str, ...]) -> str:
+    return ", ".join(str(row[n]) for n in names)
+
+
+def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = ()) -> str:
+    """Some rows: the columns that they are refused for, and as many others as are easily read."""
+    first = tuple(dict.fromkeys([*definition.primaryKey, *about]))
+    names = first if about else definition.names[:6]
+    found = rows.select(*_columns(names)).limit(3).collect()
+    return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
+
+
+def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
+    positions = sorted(r[0] for r in rows.select(CLAUSE).distinct().collect())
+    return describe_all(clauses, (p - 1 for p in positions))
+
+
+def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:
+    """What to do if a merge closes rows by changing their key: the shape of a type 2 dimension with a flag in its key."""
+    assigned = [
+        (name_parts(key_text(key)) or ("",))[-1].lower()
+        for clause in clauses
+        for action in clause.actions
+        if action.replaces_target
+        for key, _ in action.assignments
+    ]
+    changed = [k for k in definition.primaryKey if k.lower() in assigned]
+    return (
+        f"The merge changes {_listed(changed)}, a part of the primary key, and two rows come to share one. In a table that keeps "
+        "the history of its rows, a flag is no part of the key, for all closed rows of one thing have it in common: use what "
+        "tells them apart, such as the date from which a row holds (valid_from)."
+        if changed
+        else ""
+    )
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"'{n}'" for n in names)

@@ -1,0 +1,1 @@
+"""A merge as it is written down: clauses, arguments, results."""

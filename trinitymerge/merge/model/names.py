@@ -1,0 +1,189 @@
+"""Names in SQL text: the parts of a condition, the text of a Column. Guesses, verified by Spark's analyzer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import Column
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)|(?P<comment>--[^\r\n]*|/\*.*?\*/)|(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<word>[\w.]+)|(?P<other>.)""",
+    re.DOTALL,
+)
+_BEFORE_STAR, _AFTER_STAR = ("", "(", ","), ("", ")", ",", "EXCEPT", "REPLACE")
+_PLAIN_EQUALITY = re.compile(r"\s*[A-Za-z_][\w.]*\s*=\s*[A-Za-z_][\w.]*\s*\Z", re.ASCII)
+_FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
+
+
+def with_stars(text: str, star: str) -> str:
+    """SQL text with something else for each ``*`` that stands for columns and has no alias.
+
+    Example:
+        >>> with_stars("hash(*, A.*, 2 * 3, '(*)')", "A.*, B.*")
+        "hash(A.*, B.*, A.*, 2 * 3, '(*)')"
+    """
+    tokens = list(_TOKEN.finditer(text))
+    words = [t for t in tokens if t.lastgroup not in ("space", "comment")]
+    around = zip(["", *(t[0] for t in words)], words, [*(t[0] for t in words[1:]), ""], strict=False)
+    bare = {
+        t.start()
+        for before, t, after in around
+        if t[0] == "*" and before in _BEFORE_STAR and after.upper() in _AFTER_STAR
+    }
+    return "".join(star if t.start() in bare else t[0] for t in tokens)
+
+
+def has_bare_star(text: str) -> bool:
+    """True if a ``*`` without an alias stands for columns in SQL text, or in what Spark prints for a Column."""
+    return "*" in text and with_stars(text, "") != text
+
+
+def column_text(value: Column) -> str:
+    """The text Spark prints for a Column: SQL, or ``function(arguments)`` form on Spark 4."""
+    shown = repr(value)
+    if "unresolvedstar()" in shown and hasattr(value, "_jc"):  # Spark 3.5 prints no alias there
+        return str(getattr(value, "_jc").expr().toString())  # noqa: B009 - a Column has any attribute: its fields
+    return shown[len("Column<'") : -len("'>")] if shown.startswith("Column<'") else shown
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """The parts of a dotted name, backticks removed.
+
+    Example:
+        >>> name_parts("A.`x.y`.z")
+        ('A', 'x.y', 'z')
+    """
+    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", text.strip())
+    return tuple(quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in parts)
+
+
+def key_text(key: Any) -> str:
+    """The text of a map key, which may be a name or a Column."""
+    return column_text(key) if isinstance(key, Column) else str(key)
+
+
+def conjuncts(condition: str | Column) -> list[str]:
+    """The top-level AND parts of a condition, as SQL text.
+
+    Example:
+        >>> conjuncts("A.id = B.id AND (A.x > 1 OR B.y BETWEEN 1 AND 2)")
+        ['A.id = B.id', 'A.x > 1 OR B.y BETWEEN 1 AND 2']
+    """
+    text = condition if isinstance(condition, str) else _infix(column_text(condition))
+    parts = _split(_unwrapped(text), lambda depth, word: depth == 0 and word == "AND", _skips_and)
+    if len(parts) == 1:
+        return [parts[0].strip()]
+    return [c for part in parts for c in conjuncts(part)]
+
+
+def mentions_alias(text: str, alias: str) -> bool:
+    """True if a text certainly names something of an alias. What is hard to read does not: it must be asked about.
+
+    Example:
+        >>> mentions_alias("A.x + B.x", "a"), mentions_alias("concat(B.x, 'A.x')", "A")
+        (True, False)
+    """
+    if "->" in text:  # a lambda's variable may be called so
+        return False
+    return any(token.lower().startswith(f"{alias.lower()}.") for token in _tokens(text))
+
+
+def sides(conjunct: str) -> tuple[str, str] | None:
+    """The two sides of an equality, without parentheses around them, or None.
+
+    ``<=>`` is one too, for a key is never null: a null on the source's side equals none, as with ``=`` (S20).
+
+    Example:
+        >>> sides("A.id = upper(B.id)")
+        ('A.id', 'upper(B.id)')
+    """
+    found = _equality(conjunct)
+    return None if found is None else (found[0], found[2])
+
+
+def in_parentheses(conjunct: str) -> str:
+    """An equality with each of its sides in parentheses, which says the same if :func:`sides` has read it as Spark does.
+
+    Example:
+        >>> in_parentheses("A.flag = B.flag OR B.x")
+        '(A.flag) = (B.flag OR B.x)'
+    """
+    found = _equality(conjunct)
+    return conjunct if found is None else f"({found[0]}) {found[1]} ({found[2]})"
+
+
+def _equality(conjunct: str) -> tuple[str, str, str] | None:
+    text = _unwrapped(conjunct)
+    parts = _split(text, lambda depth, word: depth == 0 and word in ("=", "==", "<=>"), lambda word: False)
+    if len(parts) != 2:
+        return None
+    left, right = parts
+    return _unwrapped(left), text[len(left) : len(text) - len(right)], _unwrapped(right)
+
+
+def is_plain_equality(condition: str | Column) -> bool:
+    """True if a condition is one equality of two bare names, and can be read as nothing else.
+
+    Example:
+        >>> is_plain_equality("A.id = B.id"), is_plain_equality("A.flag = B.flag OR B.x")
+        (True, False)
+    """
+    return isinstance(condition, str) and _PLAIN_EQUALITY.match(condition) is not None
+
+
+def _skips_and(word: str) -> bool:
+    return word == "BETWEEN"
+
+
+def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
+    """Splits at separators outside parentheses, quotes and CASE ... END."""
+    parts, current, depth, skip = [], "", 0, 0
+    for token in _tokens(text):
+        word = token.upper()
+        depth += {"(": 1, "CASE": 1, ")": -1, "END": -1}.get(word, 0)
+        skip += skips_next(word) and depth == 0
+        if separates(depth, word) and skip == 0:
+            parts.append(current)
+            current = ""
+            continue
+        skip -= skip > 0 and word == "AND" and depth == 0
+        current += token
+    return [*parts, current]
+
+
+def _tokens(text: str) -> list[str]:
+    """Tokens of SQL text, comments left out; operators stay whole, so that ``<=`` is not an equality."""
+    text_tokens = [" " if m.lastgroup == "comment" else m.group(0) for m in _TOKEN.finditer(text)]
+    merged: list[str] = []
+    for token in text_tokens:
+        if merged and token in "=>" and merged[-1] in ("<", ">", "!", "=", "<="):
+            merged[-1] += token
+        else:
+            merged.append(token)
+    return merged
+
+
+def _unwrapped(text: str) -> str:
+    """The text without parentheses that enclose all of it."""
+    text = "".join(_tokens(text)).strip()
+    while text.startswith("(") and text.endswith(")"):
+        depth = 0
+        tokens = _tokens(text)
+        for i, token in enumerate(tokens):
+            depth += {"(": 1, ")": -1}.get(token, 0)
+            if depth == 0 and i < len(tokens) - 1:
+                return text
+        text = text[1:-1].strip()
+    return text
+
+
+def _infix(text: str) -> str:
+    """Spark 4's ``and(=(A.id, B.id), ...)`` as SQL; anything else as it is."""
+    match = _FUNCTION.match(text.strip())
+    if match is None:
+        return text
+    arguments = _split(match.group(2), lambda depth, word: depth == 0 and word == ",", lambda word: False)
+    if len(arguments) != 2:
+        return text
+    return f"({_infix(arguments[0])} {match.group(1).upper()} {_infix(arguments[1])})"

@@ -1,0 +1,127 @@
+"""The result of a merge: version, counts, times, hints (S30a, S30b)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from trinitymerge import _format
+from trinitymerge.errors import counted
+
+
+def _mapping(value: Mapping[str, float]) -> dict[str, float]:
+    return dict(value)
+
+
+def _names(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _counts(values: Iterable[int | None]) -> tuple[int | None, ...]:
+    return tuple(values)
+
+
+_FOR_GOOD = "purge() is for good, but a new table takes such keys: TrinityTable.convert(spark, table.toDF(), path, primaryKey=...)"
+
+
+@attrs.frozen
+class MergeResult:
+    """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
+
+    Attributes:
+        version: the version that the merge has made; the unchanged one if it has made none. A fold or compaction after it
+            makes another.
+        rowsInserted: keys that became live.
+        rowsUpdated: live keys whose row was replaced; a moved key is one update.
+        rowsDeleted: keys that ceased to be live.
+        rowsStale: rows that are older than what they would replace (S11), and the inserts left out with them (S21a).
+        rowsAppended: rows of the appended batch, tombstones included.
+        rowsSource: rows of the source; None for merges without one.
+        perClause: for each clause in order, the number of rows on which it fired; empty for feeds, which have clauses of their own.
+        path: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
+            nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
+        rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
+            brought a deleted key back. None if that cannot be told.
+        rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
+        rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
+        rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
+        columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
+            mentions (S22a).
+        columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
+        skipped: why no row was committed, or an empty string.
+        kept: what a version without rows keeps of the merge: the number of a transaction (S36), the moment of an extract (H11);
+            otherwise empty.
+        hint: what was done besides, and that ``compact()`` would pay, once in a process for a table and its base; usually empty.
+        seconds: time per phase.
+        batches: batches a reader now resolves.
+
+    Example:
+        >>> print(MergeResult(version=3, rowsInserted=1, rowsUpdated=2, rowsDeleted=0, rowsStale=0, rowsAppended=3,
+        ...                   rowsSource=3, perClause=(2, 1), path="keyed lookup"))
+        version 3: 1 inserted, 2 updated, 0 deleted, 0 stale (3 rows appended from 3 source rows; keyed lookup)
+    """
+
+    version: int
+    rowsInserted: int | None = 0
+    rowsUpdated: int | None = 0
+    rowsDeleted: int | None = 0
+    rowsStale: int | None = 0
+    rowsAppended: int = 0
+    rowsSource: int | None = 0
+    perClause: tuple[int | None, ...] = attrs.field(default=(), converter=_counts)
+    path: str = "none"
+    rowsBelowHorizon: int | None = 0
+    rowsPurged: int = 0
+    rowsUnchanged: int = 0
+    rowsHistory: int = 0
+    columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    skipped: str = ""
+    kept: str = ""
+    hint: str = attrs.field(default="", eq=False)
+    seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
+    batches: int = attrs.field(default=0, eq=False)
+
+    def __str__(self) -> str:
+        ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
+        purged = f"{counted(self.rowsPurged)} of purged keys left out; {_FOR_GOOD}" if self.rowsPurged else ""
+        if self.skipped:
+            what = f"nothing committed, {self.skipped}"
+            if self.kept:
+                what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
+            return "\n  ".join(filter(None, (f"version {self.version}: {what}", purged, ignored)))
+        known = [
+            f"{count:,} {word}"
+            for count, word in (
+                (self.rowsInserted, "inserted"),
+                (self.rowsUpdated, "updated"),
+                (self.rowsDeleted, "deleted"),
+                (self.rowsStale, "stale"),
+            )
+            if count is not None
+        ]
+        source = "" if self.rowsSource is None else f" from {counted(self.rowsSource, 'source row')}"
+        appended = f"{counted(self.rowsAppended)} appended{source}"
+        time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
+        head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
+        notes = [
+            "; ".join(self.columnsAdded),
+            f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"
+            if self.rowsBelowHorizon
+            else "",
+            purged,
+            f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
+            f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
+            ignored,
+            self.hint,
+        ]
+        return "\n  ".join([f"version {self.version}: {head}", *(n for n in notes if n)])
+
+    def _repr_html_(self) -> str:
+        shown = attrs.asdict(self)
+        shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
+        shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
+        shown["columnsAdded"] = "; ".join(self.columnsAdded)
+        shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
+        return _format.pairs((name, value) for name, value in shown.items() if value != "")

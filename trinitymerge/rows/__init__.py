@@ -1,0 +1,1 @@
+"""What a stored row means: keys, watermarks, tombstones, ties."""

@@ -1,0 +1,159 @@
+"""Primary keys as users give them, and joins by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql.types import DataType, IntegralType
+
+from trinitymerge.errors import (
+    NullKeyError,
+    SchemaMismatchError,
+    counted,
+    how_to_convert,
+    is_foreign_frame,
+    kind_of,
+    missing,
+)
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import (
+    all_of,
+    declared_length,
+    equals,
+    find_name,
+    is_case_sensitive,
+    physical_schema,
+    physical_type,
+    quote,
+    sql_type,
+)
+from trinitymerge.spark.session import is_dataframe
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND
+
+
+def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
+    """True if two keys are equal, as SQL.
+
+    Args:
+        keys: the columns of one.
+        others: those of the other, in the same order and of the same types.
+        kinds: their types.
+    """
+    if not _by_hash(kinds):
+        return all_of(map(equals, keys, others))
+    # Of an equality Spark would make one more column to look up by.
+    return all_of(
+        [_same_hash(keys, others), *(Sql(f"{k} >= {o} AND {k} <= {o}") for k, o in zip(keys, others, strict=True))]
+    )
+
+
+def may_be_same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
+    """True if two keys are equal; in very rare cases also if they are not. As :func:`same_key`, for who compares them again."""
+    return _same_hash(keys, others) if _by_hash(kinds) else all_of(map(equals, keys, others))
+
+
+def _by_hash(kinds: Sequence[DataType]) -> bool:
+    return len(kinds) > 1 or not isinstance(kinds[0], IntegralType)
+
+
+def _same_hash(keys: Iterable[Sql], others: Iterable[Sql]) -> Sql:
+    return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")
+
+
+def as_columns(
+    spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any], call: str
+) -> DataFrame:
+    """The keys as columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`; not evaluated.
+
+    Args:
+        spark: the session.
+        definition: of the table.
+        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows where the key has several columns).
+        call: what they were given to, for messages.
+
+    Raises:
+        SchemaMismatchError: a key column is missing, or a value is not of its type.
+    """
+    given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys), call)
+    names = enumerate(definition.primaryKey)
+    return given.selectExpr(*[_as_stored(definition, k, _column_of(given, k, call), i) for i, k in names])
+
+
+@contextmanager
+def naming_misfits(call: str) -> Iterator[None]:
+    """While keys are evaluated: a value that cannot be cast is an error that says so.
+
+    Raises:
+        SchemaMismatchError: a value is not of the key's type.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        raise _misfit(call, error) from None
+
+
+def require_no_null(found: DataFrame, call: str) -> None:
+    """Evaluates keys to see that none has a null.
+
+    Raises:
+        NullKeyError: saying how many have.
+    """
+    nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
+    if nulls:
+        raise NullKeyError(
+            f"{call} was given {counted(nulls, 'key')} with a null or a value that is not of the key's type."
+        )
+
+
+def _misfit(call: str, error: BaseException) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"The keys given to {call} are not of the key's type: {str(error).strip().splitlines()[0]}"
+    )
+
+
+def _column_of(given: DataFrame, key: str, call: str) -> str:
+    name = find_name(key, given.columns, is_case_sensitive(given.sparkSession))
+    if name is None:
+        raise SchemaMismatchError(f"{call}: {missing([key], 'the DataFrame of keys', given.columns)}", column=key)
+    return quote(name)
+
+
+def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str:
+    field = definition.field(key)
+    stored = f"CAST({value} AS {sql_type(physical_type(field))})"
+    length = declared_length(field)
+    if length and length[0] == "char":
+        stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
+    return f"{stored} AS {KEY_TO_FIND(i)}"
+
+
+def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any], call: str) -> DataFrame:
+    unusable = isinstance(keys, (str, bytes, Mapping, Column)) or not isinstance(keys, Iterable)
+    if unusable or is_foreign_frame(keys):
+        remedy = how_to_convert(keys) if is_foreign_frame(keys) else ""
+        raise SchemaMismatchError(f"{call} takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
+    names = definition.primaryKey
+    rows = [_row_of(key, names, call) for key in keys]
+    try:
+        return spark.createDataFrame(rows, physical_schema(definition.field(n) for n in names))
+    except (PySparkException, TypeError, ValueError) as error:
+        raise _misfit(call, error) from None
+
+
+def _row_of(key: Any, names: Sequence[str], call: str) -> tuple[Any, ...]:
+    if isinstance(key, Row):
+        key = key.asDict()
+    if isinstance(key, Mapping):
+        lacking = [n for n in names if n not in key]
+        if lacking:
+            raise SchemaMismatchError(f"{call}: {missing(lacking, 'a key', key)}")
+        return tuple(key[n] for n in names)
+    values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+    if len(values) != len(names):
+        raise SchemaMismatchError(f"A key given to {call} has {len(values)} values; a key is ({', '.join(names)}).")
+    return values

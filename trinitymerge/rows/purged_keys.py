@@ -1,0 +1,48 @@
+"""The salted hashes by which purged keys are recognized (S39a)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DecimalType, TimestampType
+
+from trinitymerge.log.model import Purged
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import physical_type, quote
+
+
+def hash_of_key(definition: TableDefinition, salt: str) -> str:
+    """The marker of a row's primary key, as SQL over stored columns: whatever Spark's version and settings, the same."""
+    parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
+    return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
+
+
+def _text_of(definition: TableDefinition, key: str) -> str:
+    kind = physical_type(definition.field(key))
+    if isinstance(kind, BinaryType):
+        return quote(key)
+    value = f"unix_micros({quote(key)})" if isinstance(kind, TimestampType) else quote(key)
+    text = f"CAST({value} AS STRING)"
+    return _plain(value, text, kind.scale) if isinstance(kind, DecimalType) else text
+
+
+def _plain(value: str, text: str, scale: int) -> str:
+    """The text of a decimal without exponent: where ANSI mode is off Spark writes small ones as ``1E-9``."""
+    digits = f"lpad(translate(substring_index({text}, 'E', 1), '-.', ''), {scale}, '0')"
+    return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
+
+
+def mark_purged(rows: DataFrame, definition: TableDefinition, purged: Purged, marker: str) -> DataFrame:
+    """Adds a column that is true on rows whose key was purged, and null on others.
+
+    Args:
+        rows: stored columns, and any others.
+        definition: of the table.
+        purged: the table's markers.
+        marker: name of the column.
+    """
+    listed = rows.sparkSession.range(1).selectExpr(
+        f"explode(split('{','.join(purged.hashes)}', ',')) AS {marker}_hash", f"true AS {marker}"
+    )
+    same = f"{hash_of_key(definition, purged.salt)} = {marker}_hash"
+    return rows.join(F.broadcast(listed), F.expr(same), "left").drop(f"{marker}_hash")

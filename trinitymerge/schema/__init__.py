@@ -1,0 +1,1 @@
+"""What a table is: columns, keys, types, constraints, properties, and how they change. Imports no Spark."""

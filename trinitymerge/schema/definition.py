@@ -1,0 +1,402 @@
+"""The definition of a table: keys, columns, properties and constraints (S1-S5, S7)."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trinitymerge import _format
+from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, missing
+from trinitymerge.schema.constraints import Check, checks_of
+from trinitymerge.schema.field import Field as Field
+from trinitymerge.schema.field import check_name, check_type
+from trinitymerge.schema.properties import check_values
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+HIDDEN_PREFIX = "_tm_"
+"""Columns that start with this belong to the library (S5)."""
+
+HIDDEN_TOMBSTONE = "_tm_deleted"
+"""The boolean tombstone of tables that declare none (S5)."""
+
+_HEADS = ("column", "type", "nullable", "key", "default", "comment")
+
+_NOT_A_KEY = re.compile(r"^(float|double)\Z")
+
+
+class TombstoneForm(enum.Enum):
+    """The three ways a column can say "deleted" (S4)."""
+
+    BOOLEAN = "boolean"
+    STRING_VALUE = "string value"
+    NOT_NULL = "not null"
+
+
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@attrs.frozen
+class TableDefinition:
+    """The frozen definition of a table (S1-S7).
+
+    Built and validated by :meth:`of`; attribute names are the public API's.
+
+    Attributes:
+        fields: the user's columns, in order.
+        primaryKey: one or more column names, spelled as in ``fields``.
+        watermarkKey: zero or more column names, most significant first.
+        tombstoneKey: a column name, or None for the hidden one.
+        tombstoneStringValue: what a string tombstone key holds on deleted rows.
+        fileFormat: ``"parquet"`` or ``"orc"``.
+        properties: free text settings; those of the library start with ``trinitymerge.``.
+        comment: for people.
+        history: whether rows that were replaced remain, as versions (H1).
+        layout: how often the type of a column has become wider: files say by it which columns they have (S43).
+        retired: names in files of columns that are no more: no other column may be stored under them.
+        checks: conditions that every live row fulfils (S45).
+
+    Example:
+        >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
+        >>> d.primaryKey, d.watermarkKey, d.tombstone_column
+        (('id',), (), '_tm_deleted')
+        >>> print(d)
+          column  type    nullable  key          default  comment
+          id      bigint  no        primary key
+          v       string  yes
+        <BLANKLINE>
+        primary key: id
+        files: parquet
+    """
+
+    fields: tuple[Field, ...]
+    primaryKey: tuple[str, ...]
+    watermarkKey: tuple[str, ...] = ()
+    tombstoneKey: str | None = None
+    tombstoneStringValue: str | None = None
+    fileFormat: str = "parquet"
+    properties: Mapping[str, str] = attrs.field(factory=dict, eq=lambda p: tuple(sorted(p.items())))
+    comment: str | None = None
+    history: bool = False
+    layout: int = 0
+    retired: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        fields: Iterable[Field],
+        primaryKey: str | Iterable[str],
+        watermarkKey: str | Iterable[str] | None = None,
+        tombstoneKey: str | None = None,
+        tombstoneStringValue: str | None = None,
+        fileFormat: str = "parquet",
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        history: bool = False,
+        layout: int = 0,
+        retired: Iterable[str] = (),
+        checks: Iterable[Check | Mapping[str, Any]] = (),
+    ) -> TableDefinition:
+        """Validates and returns a definition (S1-S5).
+
+        Args:
+            fields: the columns.
+            primaryKey: a name or names; any case.
+            watermarkKey: None, a name or names.
+            tombstoneKey: None or a name.
+            tombstoneStringValue: only with a string tombstone key.
+            fileFormat: ``"parquet"`` or ``"orc"``.
+            properties: string to string.
+            comment: for people.
+            history: keep the rows that were replaced.
+            layout: see :class:`TableDefinition`.
+            retired: likewise.
+            checks: likewise.
+
+        Returns:
+            The definition, with key names spelled as the columns are.
+
+        Raises:
+            InvalidDefinitionError: naming the column and the rule it breaks.
+        """
+        fields = tuple(fields)
+        _check_columns(fields)
+        find = _Finder(fields)
+        primary = tuple(find("primaryKey", n) for n in _names(primaryKey))
+        watermark = tuple(find("watermarkKey", n) for n in _names(watermarkKey))
+        tombstone = find("tombstoneKey", tombstoneKey) if tombstoneKey is not None else None
+        definition = cls(
+            fields=tuple(attrs.evolve(f, nullable=False) if f.name in primary else f for f in fields),
+            primaryKey=primary,
+            watermarkKey=watermark,
+            tombstoneKey=tombstone,
+            tombstoneStringValue=tombstoneStringValue,
+            fileFormat=str(fileFormat).lower(),
+            properties={str(k): str(v) for k, v in (properties or {}).items()},
+            comment=comment,
+            history=bool(history),
+            layout=int(layout),
+            retired=tuple(retired),
+            checks=checks_of(checks),
+        )
+        definition._check_keys()
+        definition._check_texts()
+        return definition
+
+    def _check_texts(self) -> None:
+        texts = [self.comment, self.tombstoneStringValue, *self.retired]
+        texts += [text for c in self.checks for text in (c.name, c.condition, *c.columns)]
+        for text in texts:
+            if text is not None and not isinstance(text, str):
+                raise InvalidDefinitionError(f"{text!r} is no text, where a table's definition needs one.")
+        try:
+            json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, TypeError) as error:
+            raise InvalidDefinitionError(
+                f"The table's definition holds what its log cannot keep: {error}. Leave it out of names, comments, metadata "
+                "and properties."
+            ) from None
+
+    def _check_keys(self) -> None:
+        roles = {"primaryKey": self.primaryKey, "watermarkKey": self.watermarkKey}
+        if not self.primaryKey:
+            raise InvalidDefinitionError("A table needs a primary key: pass primaryKey= with at least one column.")
+        for role, names in roles.items():
+            twice = sorted({n for n in names if names.count(n) > 1})
+            if twice:
+                raise InvalidDefinitionError(f"{role} names {', '.join(twice)} twice; name each column once.")
+        for name in self.primaryKey:
+            field = self.field(name)
+            if not field.is_atomic or _NOT_A_KEY.match(str(field.type)) or "__COLLATIONS" in field.metadata:
+                raise InvalidDefinitionError(
+                    f"Column '{name}' ({field.text}) cannot be part of the primary key: key columns must be atomic and "
+                    "compare exactly, so float, double, map, array, struct, variant and collated strings are refused. "
+                    "Use a decimal, integer, string, binary, date or timestamp column.",
+                    column=name,
+                )
+        for name in self.watermarkKey:
+            if not self.field(name).is_atomic:
+                raise InvalidDefinitionError(
+                    f"Column '{name}' ({self.field(name).text}) cannot be a watermark: it has no single order. "
+                    "Use an atomic column such as a timestamp or a sequence number.",
+                    column=name,
+                )
+        clash = [n for n in (*self.watermarkKey, *_names(self.tombstoneKey)) if n in self.primaryKey]
+        clash += [n for n in _names(self.tombstoneKey) if n in self.watermarkKey]
+        if clash:
+            raise InvalidDefinitionError(
+                f"Column '{clash[0]}' has two roles; primary key, watermark key and tombstone key must be different columns.",
+                column=clash[0],
+            )
+        self._check_tombstone()
+        with_default = next((f for f in self.fields if f.default is not None and self.role_of(f.name)), None)
+        if with_default is not None:
+            raise InvalidDefinitionError(
+                f"Column '{with_default.name}' is {self.role_of(with_default.name)}, and cannot have a default: who writes a row "
+                "says what its keys are. Leave DEFAULT out, and put the value into what is merged.",
+                column=with_default.name,
+            )
+        if self.fileFormat not in ("parquet", "orc"):
+            raise InvalidDefinitionError(f"fileFormat '{self.fileFormat}' is not supported; use 'parquet' or 'orc'.")
+
+    def _check_tombstone(self) -> None:
+        if self.tombstoneKey is None:
+            if self.tombstoneStringValue is not None:
+                raise InvalidDefinitionError(
+                    "tombstoneStringValue is given without a tombstoneKey; name the column too."
+                )
+            return
+        field = self.field(self.tombstoneKey)
+        if not field.is_atomic:
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' ({field.text}) cannot be the tombstone key: it must be of an atomic type.",
+                column=field.name,
+            )
+        if self.tombstoneStringValue is not None and not field.is_string:
+            raise InvalidDefinitionError(
+                f"tombstoneStringValue is only for string tombstone keys, and '{field.name}' is {field.text}. "
+                "Leave it out, or use a string column.",
+                column=field.name,
+            )
+        length = re.search(r"\d+", str(field.type)) if field.is_string else None
+        if self.tombstoneStringValue is not None and length and len(self.tombstoneStringValue) > int(length[0]):
+            raise InvalidDefinitionError(
+                f"tombstoneStringValue {self.tombstoneStringValue!r} does not fit into column '{field.name}', which is "
+                f"{field.text}. Use a shorter value or a longer column.",
+                column=field.name,
+            )
+        if not field.nullable and self.tombstone_form is TombstoneForm.NOT_NULL:
+            raise InvalidDefinitionError(
+                f"Tombstone column '{field.name}' ({field.text}) means 'deleted' whenever it is not null, so it must be "
+                "nullable; as it is, every row would be deleted.",
+                column=field.name,
+            )
+
+    # What the rest of the library asks ------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> StructType:
+        """The user's columns as a Spark ``StructType``, char and varchar included."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson({"type": "struct", "fields": [f.to_spark() for f in self.fields]})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The user's column names, in order."""
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def tombstone_column(self) -> str:
+        """The declared tombstone column, or the hidden one (S5)."""
+        return self.tombstoneKey or HIDDEN_TOMBSTONE
+
+    @property
+    def tombstone_form(self) -> TombstoneForm:
+        """How the tombstone column says "deleted" (S4)."""
+        if self.tombstoneKey is None or self.field(self.tombstoneKey).type == "boolean":
+            return TombstoneForm.BOOLEAN
+        if self.tombstoneStringValue is not None:
+            return TombstoneForm.STRING_VALUE
+        return TombstoneForm.NOT_NULL
+
+    @property
+    def stored_fields(self) -> tuple[Field, ...]:
+        """The user's columns and, in tables without a tombstone key, the hidden one."""
+        hidden = () if self.tombstoneKey else (Field(HIDDEN_TOMBSTONE, "boolean"),)
+        return (*self.fields, *hidden)
+
+    def role_of(self, name: str) -> str:
+        """What a column is to the table, in words; empty if nothing more than a column."""
+        if name in self.primaryKey:
+            return "part of the primary key"
+        if name in self.watermarkKey:
+            return "part of the watermark"
+        return "the tombstone key" if name == self.tombstoneKey else ""
+
+    @property
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """The key columns, by what they are to the table; a role that no column has is left out."""
+        keys = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
+        return {role: names for role, names in keys.items() if names}
+
+    @property
+    def is_rearranged(self) -> bool:
+        """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
+        return bool(self.retired) or any(f.physical is not None or f.earlier for f in self.fields)
+
+    @property
+    def has_rules(self) -> bool:
+        """True if writers must know of checks or defaults: not every one does (S45, S46)."""
+        return bool(self.checks) or any(f.default is not None for f in self.fields)
+
+    def field(self, name: str) -> Field:
+        """The stored field called ``name``, exactly as spelled in the definition."""
+        return next(f for f in self.stored_fields if f.name == name)
+
+    def __str__(self) -> str:
+        """The columns, one a line; below them what else the table is."""
+        facts = "\n".join(f"{name}: {text}" for name, text in self.facts())
+        return f"{in_columns(_HEADS, self._columns())}\n\n{facts}"
+
+    def _repr_html_(self) -> str:
+        return _format.grid(_HEADS, self._columns()) + _format.pairs(self.facts())
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        key_of = {name: role for role, names in self.roles.items() for name in names}
+        return [
+            (
+                f.name,
+                f.text,
+                "yes" if f.nullable else "no",
+                key_of.get(f.name, ""),
+                f.default or "",
+                " ".join((f.comment or "").split()),
+            )
+            for f in self.fields
+        ]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a table is besides its columns, as name and text; what it has not is left out."""
+        deleted = self.tombstoneStringValue
+        return [
+            *((role, ", ".join(names)) for role, names in self.roles.items()),
+            *([("comment", self.comment)] if self.comment else []),
+            *([("tombstone value", deleted)] if deleted is not None else []),
+            *([("history", "every version of a row is kept")] if self.history else []),
+            *((f"check {check.name}", check.condition) for check in self.checks),
+            ("files", self.fileFormat),
+            *sorted(self.properties.items()),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The definition as the log stores it (S7)."""
+        return {
+            "fields": [f.to_json() for f in self.fields],
+            "primaryKey": list(self.primaryKey),
+            "watermarkKey": list(self.watermarkKey),
+            "tombstoneKey": self.tombstoneKey,
+            "tombstoneStringValue": self.tombstoneStringValue,
+            "fileFormat": self.fileFormat,
+            "properties": dict(self.properties),
+            "comment": self.comment,
+            **({"history": True} if self.history else {}),
+            **({"layout": self.layout} if self.layout else {}),
+            **({"retired": list(self.retired)} if self.retired else {}),
+            **({"checks": [check.to_json() for check in self.checks]} if self.checks else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TableDefinition:
+        """Reads and validates again what :meth:`to_json` wrote (S7)."""
+        definition = cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
+        check_values(definition.properties)
+        return definition
+
+
+def _check_columns(fields: tuple[Field, ...]) -> None:
+    if not fields:
+        raise InvalidDefinitionError("A table needs columns: the schema is empty.")
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower().startswith(HIDDEN_PREFIX):
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' starts with '{HIDDEN_PREFIX}', which is reserved for hidden columns; rename it.",
+                column=field.name,
+            )
+        if field.name.lower() in seen:
+            raise InvalidDefinitionError(
+                f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
+                column=field.name,
+            )
+        check_name(field.name, field.name)
+        check_type(field.name, field.type)
+        seen.add(field.name.lower())
+
+
+class _Finder:
+    """Finds declared columns by name without case, or says which exist."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self._by_name = {f.name.lower(): f.name for f in fields}
+
+    def __call__(self, role: str, name: str) -> str:
+        found = self._by_name.get(str(name).lower())
+        if found is None:
+            raise InvalidDefinitionError(
+                f"{role}: {missing([str(name)], 'the schema', self._by_name.values())}"
+                + closest(str(name), self._by_name.values()),
+                column=name,
+            )
+        return found

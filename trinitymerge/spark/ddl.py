@@ -1,0 +1,164 @@
+"""Columns and types as users write them: DDL text, StructType, or JSON (S7a)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import attrs
+from pyspark.sql import types
+from pyspark.sql.types import DataType, StructType
+
+from trinitymerge.errors import InvalidDefinitionError
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.sql_text import COMMENT, QUOTED, bare
+
+# PySpark 3.5 has the parser of DDL text under its private name only.
+_parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
+
+_COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)\w+", re.IGNORECASE)
+"""Spark's parser drops these collations without a word."""
+
+_COMPUTED = re.compile(
+    r"\bgenerated\s+(?:always|by\s+default)\s+as(?:\s+identity)?\b|(?<=[\w)>])\s+(?:identity|auto_?increment)\b",
+    re.IGNORECASE,
+)
+"""Values that other systems compute when a row is written."""
+
+
+def fields_of(schema: str | StructType) -> list[Field]:
+    """The columns of a schema.
+
+    Args:
+        schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``.
+
+    Raises:
+        InvalidDefinitionError: it is neither, or cannot be parsed.
+    """
+    defaults: dict[int, str] = {}
+    if isinstance(schema, str):
+        _refuse_computed(schema)
+        schema, defaults = _without_defaults(schema)
+        schema = _parsed(schema)
+    if not isinstance(schema, StructType):
+        raise InvalidDefinitionError(f"schema takes DDL text or a StructType, got {type(schema).__name__}.")
+    fields = [_of_catalog(Field.from_json(f)) for f in schema.jsonValue()["fields"]]
+    return [attrs.evolve(f, default=defaults.get(i, f.default)) for i, f in enumerate(fields)]
+
+
+def column_of(name: Any, kind: str | DataType) -> Field:
+    """A column of a name and a type, whatever characters the name holds; it may hold nulls unless the type says NOT NULL.
+
+    Args:
+        name: of the column.
+        kind: as in DDL text, such as ``"DECIMAL(10,2)"``, or one of Spark's types.
+
+    Raises:
+        InvalidDefinitionError: it is neither, or cannot be parsed.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidDefinitionError(f"A column needs a name, got {name!r}.")
+    if isinstance(kind, DataType):
+        return fields_of(StructType().add(name, kind))[0]
+    if not isinstance(kind, str) or not kind.strip():
+        raise InvalidDefinitionError(
+            f"The type of column '{name}' must be text such as 'BIGINT', or one of Spark's types, got {kind!r}.",
+            column=name,
+        )
+    found = fields_of(f"{quote(name)} {kind}")
+    if len(found) != 1:
+        raise InvalidDefinitionError(f"Column '{name}': {kind!r} is more than one type.", column=name)
+    return found[0]
+
+
+def _of_catalog(field: Field) -> Field:
+    """A column as declared: defaults of Spark's own tables stand in metadata, which a reader of files would go by."""
+    default = field.metadata.get("CURRENT_DEFAULT")
+    kept = {n: v for n, v in field.metadata.items() if n not in ("CURRENT_DEFAULT", "EXISTS_DEFAULT")}
+    return attrs.evolve(field, metadata=kept, default=field.default if default is None else str(default))
+
+
+# Defaults, which Spark's parser of DDL text does not know ----------------------------------------------------------------
+
+_TOKEN = re.compile(rf"{COMMENT}|{QUOTED}|\w+|\s+|.", re.DOTALL)
+
+
+def _tokens(schema: str) -> list[str]:
+    """Words, blanks, quoted text and single characters; comments are blanks."""
+    return [" " if token.startswith(("--", "/*")) else token for token in _TOKEN.findall(schema)]
+
+
+def _without_defaults(schema: str) -> tuple[str, dict[int, str]]:
+    """DDL text without its ``DEFAULT`` clauses, and these by the places of their columns."""
+    kept, defaults, column, depth = "", dict[int, str](), 0, 0
+    tokens, first, inside = _tokens(schema), True, False
+    for i, token in enumerate(tokens):
+        word = token.upper()
+        # The comparison of a default is no bracket.
+        depth += (token in "(" or (token == "<" and not inside)) - (token in ")" or (token == ">" and not inside))
+        if depth <= 0 and token == ",":
+            column, first, inside = column + 1, True, False
+        elif depth <= 0 and word == "DEFAULT" and not first and column not in defaults:
+            inside, defaults[column] = True, ""
+            continue
+        elif inside and depth <= 0 and _ends_default(tokens, i):
+            inside = False
+        if inside:
+            defaults[column] += token
+        else:
+            kept += token
+            first = first and (token.isspace() or token == ",")
+    return kept, {place: text.strip() for place, text in defaults.items()}
+
+
+def _ends_default(tokens: list[str], place: int) -> bool:
+    words = [t.upper() for t in tokens[place:] if not t.isspace()][:2]
+    before = [t.upper() for t in tokens[:place] if not t.isspace()][-1]
+    return before not in ("DEFAULT", "IS") and bool(words) and (words[0] == "COMMENT" or words == ["NOT", "NULL"])
+
+
+def _parsed(schema: str) -> StructType:
+    collated = _COLLATED_CHAR.search(bare(schema))
+    if collated:
+        raise InvalidDefinitionError(
+            f"The schema declares a collated column ({collated.group()}), and a table compares text exactly. Leave the "
+            "collation out, and compare lower(column), or column COLLATE ..., where you query it."
+        )
+    try:
+        return cast(StructType, _parse_ddl(schema))
+    except AssertionError:  # earlier releases of PySpark 3.5, when the JVM names a type it has no class for
+        raise _unknown_type() from None
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; it is Python's word, the JVM has another
+            raise _unknown_type() from None
+        raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+
+
+def _unknown_type() -> InvalidDefinitionError:
+    return InvalidDefinitionError(
+        "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
+        "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
+    )
+
+
+def _refuse_computed(schema: str) -> None:
+    computed = _COMPUTED.search(bare(schema))
+    if computed:
+        raise _not_computed(computed.group().strip())
+
+
+def _not_computed(words: str) -> InvalidDefinitionError:
+    if "ident" in words.lower() or "increment" in words.lower():
+        return InvalidDefinitionError(
+            f"The schema declares a column of numbers that the table would give out ({words}), and a merge that appends without "
+            "reading the table cannot know which are taken. Let the source bring the key: one that the business has, uuid(), or "
+            "a hash such as xxhash64(...) of what tells rows apart."
+        )
+    return InvalidDefinitionError(
+        f"The schema declares a computed column ({words}), and a table stores what is merged into it and computes nothing. "
+        "Assign the value in the merge, or in its source, or compute it where you query the table: a view can."
+    )

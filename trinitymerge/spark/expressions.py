@@ -1,0 +1,275 @@
+"""Small SQL expressions that reader, compiler and stores share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
+
+from trinitymerge.schema.definition import TableDefinition, TombstoneForm
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.nullability import with_never_null
+from trinitymerge.spark.sql_text import Sql
+
+MADE = {"trinitymerge.made": True}
+"""The metadata of columns that a call adds to its user's source."""
+
+TRUE, FALSE, NULL = Sql("true"), Sql("false"), Sql("NULL")
+
+_FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)\Z")
+_PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
+
+
+# Names and text -------------------------------------------------------------------------------------------------------
+
+
+def quote(name: str) -> Sql:
+    """A name as Spark SQL reads it literally, whatever characters it holds.
+
+    Example:
+        >>> quote("a`b.c")
+        '`a``b.c`'
+    """
+    return Sql("`" + name.replace("`", "``") + "`")
+
+
+def column(name: str) -> Column:
+    """The column called exactly ``name``: dots and backticks in it are part of the name."""
+    return F.col(quote(name))
+
+
+def text_literal(value: str) -> Sql:
+    """A string as a SQL literal that no value can break out of, whatever the session's escaping rules are.
+
+    Example:
+        >>> text_literal("D"), text_literal("it's")
+        ("'D'", "decode(X'69742773', 'UTF-8')")
+    """
+    return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
+
+
+def number(value: int) -> Sql:
+    """A whole number as SQL."""
+    return Sql(str(value))
+
+
+def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | None:
+    """The one of ``names`` that ``name`` means, or None (S30)."""
+    if case_sensitive:
+        return next((n for n in names if n == name), None)
+    return next((n for n in names if n.lower() == name.lower()), None)
+
+
+def not_made(schema: StructType) -> list[str]:
+    """The names of a source's columns but for those that a call has added (:data:`MADE`)."""
+    return [f.name for f in schema.fields if not MADE.keys() & f.metadata.keys()]
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """True if the session tells names apart by case (S30)."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+# Logic ----------------------------------------------------------------------------------------------------------------
+
+
+def all_of(conditions: Iterable[Sql]) -> Sql:
+    """The conjunction of conditions; true when there are none."""
+    return Sql(" AND ".join(f"({c})" for c in conditions) or TRUE)
+
+
+def any_of(conditions: Iterable[Sql]) -> Sql:
+    """The disjunction of conditions; false when there are none."""
+    return Sql(" OR ".join(f"({c})" for c in conditions) or FALSE)
+
+
+def not_(condition: Sql) -> Sql:
+    """The negation of a condition; null stays null."""
+    return Sql(f"NOT ({condition})")
+
+
+def is_null(value: Sql) -> Sql:
+    """True if a value is null, as SQL."""
+    return Sql(f"{value} IS NULL")
+
+
+def is_not_null(value: Sql) -> Sql:
+    """True if a value is not null, as SQL."""
+    return Sql(f"{value} IS NOT NULL")
+
+
+def equals(left: Sql, right: Sql) -> Sql:
+    """True if two values are equal, null if one is null, as SQL."""
+    return Sql(f"{left} = {right}")
+
+
+def same(left: Sql, right: Sql) -> Sql:
+    """True if two values are equal, or both null, as SQL. Never null."""
+    return Sql(f"{left} <=> {right}")
+
+
+def or_else(value: Sql, otherwise: Sql) -> Sql:
+    """A value, or another one where it is null."""
+    return Sql(f"coalesce({value}, {otherwise})")
+
+
+def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> Sql:
+    """The value of the first branch whose condition is true, else ``otherwise``, or null.
+
+    Example:
+        >>> case([(equals(quote("op"), text_literal("D")), TRUE)], FALSE)
+        "CASE WHEN `op` = 'D' THEN true ELSE false END"
+    """
+    whens = "".join(f" WHEN {condition} THEN {value}" for condition, value in branches)
+    last = NULL if otherwise is None else otherwise
+    if not whens:
+        return last
+    return Sql(f"CASE{whens} END" if otherwise is None else f"CASE{whens} ELSE {last} END")
+
+
+def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
+    """What a number stands for; null if nothing."""
+    whens = "".join(f" WHEN {n} THEN {meaning}" for n, meaning in meanings.items())
+    return Sql(f"CASE {value}{whens} END") if whens else Sql("CAST(NULL AS INT)")
+
+
+def any_row(condition: Sql) -> Sql:
+    """True if a condition is true in any of several rows, as an aggregate."""
+    return Sql(f"max({condition})")
+
+
+def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
+    """A window function over the rows that have the same keys.
+
+    Example:
+        >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], quote("ts"))
+        ('max(x) OVER (PARTITION BY `id`)', 'row_number() OVER (PARTITION BY `id` ORDER BY `ts`)')
+    """
+    ordered = "" if order is None else f" ORDER BY {order}"
+    return Sql(f"{aggregate} OVER (PARTITION BY {', '.join(keys)}{ordered})")
+
+
+def opaque(value: Sql) -> Sql:
+    """The value, where the optimizer neither looks into it nor computes it elsewhere, as SQL.
+
+    Of each column of a projection Spark infers what else must be true, going through all it has inferred before, and doubling
+    whatever mentions a column that is merely renamed: quadratic, and at worst exponential in the number of columns. It also
+    repeats what a column is made of wherever the column is used, when it thinks that cheap or is told to. Neither is done to
+    values that could be different each time; this one only looks like one of those.
+    """
+    return Sql(f"CASE WHEN spark_partition_id() >= 0 THEN {value} END")
+
+
+def count_where(condition: str) -> str:
+    """The number of rows for which a condition is true, as SQL.
+
+    Not ``count_if``: Spark 4 computes the condition of each of those as a column of its own below the aggregate.
+    """
+    return f"count(CASE WHEN {condition} THEN 1 END)"
+
+
+def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
+    """SQL that is true if a row with this tombstone column value is a tombstone (S4). Never null.
+
+    Args:
+        definition: says which of the three forms applies.
+        value: the tombstone column as SQL; by default the column of that name.
+    """
+    value = quote(definition.tombstone_column) if value is None else value
+    if definition.tombstone_form is TombstoneForm.BOOLEAN:
+        return or_else(value, FALSE)
+    if definition.tombstone_form is TombstoneForm.STRING_VALUE:
+        return or_else(equals(value, text_literal(tombstone_value(definition))), FALSE)
+    return is_not_null(value)
+
+
+def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
+    """SQL that is true if the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
+
+    Example:
+        >>> is_older([Sql("a")], [Sql("b")])
+        'coalesce(a < b, a IS NULL AND b IS NOT NULL)'
+    """
+    if not left:
+        return FALSE
+    (a, *more_left), (b, *more_right) = left, right
+    smaller = Sql(f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)")
+    return Sql(f"({smaller} OR ({same(a, b)} AND {is_older(more_left, more_right)}))") if more_left else smaller
+
+
+# Types ----------------------------------------------------------------------------------------------------------------
+
+
+def physical_type(field: Field) -> DataType:
+    """The type a column has in files and DataFrames: char and varchar are strings there, and null is allowed everywhere."""
+    kind = "string" if isinstance(field.type, str) and _FIXED_STRING.match(field.type) else field.type
+    kind = with_never_null(kind, ())
+    data = {"type": "struct", "fields": [{"name": "c", "type": kind, "nullable": True, "metadata": {}}]}
+    return StructType.fromJson(data).fields[0].dataType
+
+
+def physical_schema(fields: Iterable[Field]) -> StructType:
+    """The schema of stored fields as Spark reads and writes it: everything nullable, no char or varchar."""
+    schema = StructType()
+    for field in fields:
+        schema = schema.add(field.name, physical_type(field), True)
+    return schema
+
+
+def without_collations(kind: DataType) -> DataType:
+    """A type with plain strings in place of collated ones, which Spark 4 has."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(without_collations(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(without_collations(kind.keyType), without_collations(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(f.name, without_collations(f.dataType), f.nullable, f.metadata) for f in kind.fields]
+        )
+    return StringType() if type(kind) is StringType else kind
+
+
+def declared_length(field: Field) -> tuple[str, int] | None:
+    """``("char", n)`` or ``("varchar", n)`` for such columns, else None."""
+    match = _FIXED_STRING.match(field.type) if isinstance(field.type, str) else None
+    return (field.type.split("(")[0], int(match.group(1))) if match else None
+
+
+def sql_type(kind: DataType) -> Sql:
+    """A type as SQL, field names quoted; it means the same whatever ``spark.sql.timestampType`` says."""
+    if isinstance(kind, ArrayType):
+        return Sql(f"ARRAY<{sql_type(kind.elementType)}>")
+    if isinstance(kind, MapType):
+        return Sql(f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>")
+    if isinstance(kind, StructType):
+        return Sql(f"STRUCT<{', '.join(f'{quote(f.name)}: {sql_type(f.dataType)}' for f in kind.fields)}>")
+    return Sql("TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString())
+
+
+def cast(value: Sql, kind: DataType) -> Sql:
+    """A value cast to a type."""
+    return Sql(f"CAST({value} AS {sql_type(kind)})")
+
+
+def null_of(field: Field) -> Sql:
+    """A null of a column's type."""
+    return cast(NULL, physical_type(field))
+
+
+def tombstone_value(definition: TableDefinition) -> str:
+    """What a string tombstone column holds on deleted rows, padded as char columns are."""
+    return fitting(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
+
+
+def fitting(value: str, field: Field) -> str:
+    """Text as a string column holds it: cut to its length, padded if it is char."""
+    kind, length = declared_length(field) or ("", len(value))
+    return value[:length].ljust(length) if kind == "char" else value[:length]
+
+
+def empty_frame(spark: SparkSession, fields: Iterable[Field]) -> DataFrame:
+    """A DataFrame without rows, made without a job or a Python worker."""
+    return spark.range(0).selectExpr(*[f"{null_of(f)} AS {quote(f.name)}" for f in fields])

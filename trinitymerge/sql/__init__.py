@@ -1,0 +1,1 @@
+"""SQL statements over tables of this library."""

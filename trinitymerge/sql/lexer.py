@@ -1,0 +1,440 @@
+"""Tokens of SQL text, and a cursor over them. SQLGlot is asked here only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import attrs
+
+from trinitymerge.errors import MissingPackageError, SqlError
+from trinitymerge.sql.statements import sql_error
+
+DIALECT = "spark"
+
+_TEXT = {"STRING", "RAW_STRING"}
+
+
+@attrs.frozen
+class Lexeme:
+    """A token: where it is in the text, and what SQLGlot takes it for.
+
+    Attributes:
+        start: offset of its first character.
+        end: offset behind its last.
+        kind: ``"word"``, ``"name"`` (in backticks), ``"string"``, ``"number"``, or ``"symbol"`` for all others.
+        value: of a name or string what it stands for, of others the text.
+    """
+
+    start: int
+    end: int
+    kind: str
+    value: str
+
+
+@attrs.frozen
+class NamedTable:
+    """A name in a query that stands for a table, and for no common table expression.
+
+    Attributes:
+        parts: of the name, without backticks.
+        start: offset of the name.
+        end: offset behind it.
+        alias: an empty string if the query gives it none.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    alias: str
+
+
+@attrs.frozen
+class QueryOutline:
+    """What there is to know of a query.
+
+    Attributes:
+        tables: those it names, in the order of the text.
+        first: the name by which the first relation after FROM goes; an empty string if it has none.
+        joins: whether there is more than that relation.
+    """
+
+    tables: tuple[NamedTable, ...]
+    first: str
+    joins: bool
+
+
+def lexemes(text: str) -> list[Lexeme]:
+    """The tokens of a text, comments left out; those that SQLGlot makes up or runs together are as they were written.
+
+    Raises:
+        SqlError: a quote or comment is not closed.
+        MissingPackageError: SQLGlot is not installed.
+    """
+    glot = _glot()
+    try:
+        tokens = glot.tokenize(text, read=DIALECT)
+    except glot.errors.TokenError as error:
+        raise sql_error(text, _unclosed(text, error), "This quote or comment is never closed.") from None
+    found: dict[int, Lexeme] = {}
+    for token in tokens:
+        for lexeme in _written(text, token):
+            found.setdefault(lexeme.start, lexeme)  # 1L comes as three tokens in one place
+    return [found[start] for start in sorted(found)]
+
+
+def outline(text: str, statement: str) -> QueryOutline:
+    """Which tables a query names.
+
+    Args:
+        text: the query, each part of it where the statement has it.
+        statement: what errors are about.
+
+    Raises:
+        SqlError: SQLGlot cannot read the query, or it is none.
+    """
+    glot = _glot()
+    try:
+        trees = glot.parse(text, read=DIALECT)
+    except glot.errors.ParseError as error:
+        raise sql_error(statement, *_stopped(text, error)) from None
+    if len(trees) != 1 or not isinstance(trees[0], (glot.exp.Query, glot.exp.Values)):
+        raise sql_error(statement, len(text) - len(text.lstrip()), "This is not one query.")
+    tree = trees[0]
+    tables = sorted(_tables(glot.exp, tree), key=lambda t: t.start)
+    first = tree.find(glot.exp.From)
+    alias = "" if first is None else first.this.alias_or_name
+    return QueryOutline(tuple(tables), alias, bool(tree.args.get("joins") or tree.args.get("laterals")))
+
+
+def misread(expression: str) -> int | None:
+    """Where in an expression SQLGlot stops, if it cannot read it."""
+    glot, before = _glot(), "SELECT * FROM t WHERE "  # where no alias could follow
+    try:
+        glot.parse(f"{before}{expression}", read=DIALECT)
+    except glot.errors.ParseError as error:
+        stopped, _, _ = _stopped(f"{before}{expression}", error)
+        return min(max(stopped - len(before), 0), len(expression))
+    return None
+
+
+def _glot() -> Any:
+    try:
+        return import_module("sqlglot")
+    except ImportError:
+        raise MissingPackageError(
+            "trinitymerge.sql reads statements with SQLGlot, which is not installed: pip install 'trinitymerge[sql]'. "
+            "The calls of TrinityTable do the same without it."
+        ) from None
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def _written(text: str, token: Any) -> Iterator[Lexeme]:
+    start, end, kind = token.start, token.end + 1, token.token_type.name
+    written = text[start:end]
+    if kind == "IDENTIFIER":
+        yield Lexeme(start, end, "name", token.text)
+    elif kind in _TEXT and written[-1:] in ("'", '"'):
+        yield Lexeme(start, end, "string", token.text)
+    elif kind == "NUMBER":
+        yield Lexeme(start, end, "number", written)
+    elif kind not in _TEXT and re.match(r"\w+(\s+\w+)*\Z", written):  # ORDER BY comes as one token
+        for word in re.finditer(r"\w+", written):
+            yield Lexeme(start + word.start(), start + word.end(), "word", word.group())
+    elif kind not in _TEXT:  # what is left of _TEXT is the rest of a command, which comes as one token in no place
+        yield Lexeme(start, end, "symbol", written)
+
+
+def _unclosed(text: str, error: BaseException) -> int:
+    """Where something opens that is not closed, which SQLGlot says of quotes only."""
+    said = re.search(r"from \d+:(\d+)", str(error.__cause__))
+    return min(int(said[1]), len(text)) if said else max(text.rfind("/*"), 0)
+
+
+# Queries --------------------------------------------------------------------------------------------------------------
+
+
+def _stopped(text: str, error: Any) -> tuple[int, str, str]:
+    """Where SQLGlot stopped, what to tell the user, and what stands there."""
+    found = error.errors[0] if error.errors else {}
+    near = found.get("highlight") or ""
+    lines = text.splitlines(keepends=True)
+    end = sum(map(len, lines[: (found.get("line") or 1) - 1])) + (found.get("col") or 0)
+    advice = (
+        "If Spark could and SQLGlot, which looks for the tables in it, cannot: table.toDF().createOrReplaceTempView(name), and "
+        "spark.sql."
+    )
+    return max(end - len(near), 0), f"This query cannot be read. {advice}", near
+
+
+def _tables(exp: Any, tree: Any) -> Iterator[NamedTable]:
+    for table in tree.find_all(exp.Table):
+        parts = table.parts
+        if not all(isinstance(part, exp.Identifier) for part in parts):
+            continue  # a function
+        name = tuple(part.name for part in parts)
+        if table.find_ancestor(exp.Hint) is None and not (len(name) == 1 and _is_common(exp, table, name[0])):
+            yield NamedTable(name, parts[0].meta["start"], parts[-1].meta["end"] + 1, table.alias)
+
+
+def _is_common(exp: Any, table: Any, name: str) -> bool:
+    """True if a common table expression of that name is in sight where the table is named."""
+    below, node = table, table.parent
+    while node is not None:
+        if isinstance(node, exp.With):  # below is one of them: it sees those before it, and itself if it is recursive
+            place = next(i for i, e in enumerate(node.expressions) if e is below)
+            seen = node.expressions[: place + bool(node.args.get("recursive"))]
+        else:
+            own = next((v for v in node.args.values() if isinstance(v, exp.With) and v is not below), None)
+            seen = own.expressions if own is not None else []
+        if any(e.alias.lower() == name.lower() for e in seen):
+            return True
+        below, node = node, node.parent
+    return False
+
+
+Ends: TypeAlias = "Callable[[Cursor], bool]"
+"""Says whether an expression ends where the cursor is, outside of all parentheses."""
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_COMPARED = {".", ",", ")", "=", "==", "<", ">", "<=", ">=", "<>", "!=", "<=>", ""}
+"""Behind the word CASE these say that it is a column's name."""
+
+_JOINING = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "RLIKE", "BETWEEN", "IS", "DIV", "ELSE", "ESCAPE", "BY"}
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
+
+
+@attrs.define
+class Cursor:
+    """A text, its tokens, and how far it has been read; the only thing here that changes.
+
+    Attributes:
+        text: the statement.
+        tokens: of the text.
+        at: the number of the token that comes next.
+        expressions: where those are that have been read.
+        queries: likewise queries inside of them.
+    """
+
+    text: str
+    tokens: tuple[Lexeme, ...]
+    at: int = 0
+    expressions: list[tuple[int, int]] = attrs.field(factory=list)
+    queries: list[tuple[int, int]] = attrs.field(factory=list)
+
+    @classmethod
+    def of(cls, text: str) -> Cursor:
+        """At the beginning of a text; a semicolon at the end is left out.
+
+        Raises:
+            SqlError: a quote or comment is not closed.
+        """
+        tokens = lexemes(text)
+        while tokens and tokens[-1].value == ";":
+            tokens.pop()
+        return cls(text, tuple(tokens))
+
+    # Looking --------------------------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """True if nothing is left."""
+        return self.at >= len(self.tokens)
+
+    def token(self, ahead: int = 0) -> Lexeme:
+        """A token from here on; behind the last one, and before the first, an empty one."""
+        place = self.at + ahead
+        if 0 <= place < len(self.tokens):
+            return self.tokens[place]
+        end = self.tokens[-1].end if self.tokens else 0
+        return Lexeme(end, end, "end", "")
+
+    def word(self, ahead: int = 0) -> str:
+        """The word that stands there in capitals, or an empty string if none does."""
+        token = self.token(ahead)
+        return token.value.upper() if token.kind == "word" else ""
+
+    def symbol(self, ahead: int = 0) -> str:
+        """Likewise a symbol."""
+        token = self.token(ahead)
+        return token.value if token.kind == "symbol" else ""
+
+    def sees(self, words: str) -> bool:
+        """True if these words come next, symbols among them."""
+        return all(w in (self.word(i), self.symbol(i)) for i, w in enumerate(words.split()))
+
+    def since(self, first: int) -> str:
+        """What the user wrote from a token up to here."""
+        return self.text[self.tokens[first].start : self.tokens[self.at - 1].end]
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """Where all is that is left."""
+        return self.token().start, max(self.tokens[-1].end if self.tokens else 0, self.token().start)
+
+    # Taking ---------------------------------------------------------------------------------------------------------
+
+    def accept(self, words: str) -> bool:
+        """Goes past these words if they come next."""
+        found = self.sees(words)
+        if found:
+            self.at += len(words.split())
+        return found
+
+    def expect(self, words: str, why: str = "") -> None:
+        """Goes past these words, which must come next.
+
+        Raises:
+            SqlError: they do not.
+        """
+        if not self.accept(words):
+            raise self.error(f"{words} is expected here.{why and ' ' + why}")
+
+    def take(self) -> Lexeme:
+        """Goes past a token, whatever it is."""
+        token = self.token()
+        self.at += 1
+        return token
+
+    def name(self, what: str) -> Lexeme:
+        """A name, in backticks or not.
+
+        Raises:
+            SqlError: something else stands here.
+        """
+        if self.token().kind not in ("word", "name"):
+            raise self.error(f"{what} is expected here.")
+        return self.take()
+
+    def dotted(self, what: str) -> tuple[Lexeme, ...]:
+        """A name that may have several parts."""
+        parts = [self.name(what)]
+        while self.symbol() == ".":
+            self.at += 1
+            parts.append(self.name(what))
+        return tuple(parts)
+
+    def string(self, what: str) -> str:
+        """What a string literal stands for; two quotes inside of it are one.
+
+        Raises:
+            SqlError: something else stands here.
+        """
+        if self.token().kind != "string":
+            raise self.error(f"{what} is expected here, in quotes.")
+        first = self.take()
+        found, end, mark = first.value, first.end, self.text[first.end - 1]
+        while self.token().kind == "string" and self.token().start == end:  # SQLGlot takes 'it''s' for two strings
+            found, end = found + mark + self.token().value, self.take().end
+        return found
+
+    def listed(self, what: str, taken: Callable[[], Lexeme]) -> list[Lexeme]:
+        """Names in parentheses."""
+        self.expect("(", f"{what} stand in parentheses.")
+        found = [taken()]
+        while self.accept(","):
+            found.append(taken())
+        self.expect(")")
+        return found
+
+    # Expressions ----------------------------------------------------------------------------------------------------
+
+    def expression(self, what: str, ends: Ends) -> str:
+        """The user's text of an expression, which ends where ``ends`` says, or where parentheses around it do.
+
+        Raises:
+            SqlError: there is none, or it is not closed.
+        """
+        first, opened, query = self.at, list[int](), -1
+        while not self.done and (opened or not (self.symbol() == ")" or ends(self))):
+            if self.symbol() in _CLOSING or (self.word() == "CASE" and self._is_case()):
+                query = self.at if query < 0 and self._opens_query() else query
+                opened.append(self.at)
+            elif opened and self._closes(opened[-1]):
+                if opened.pop() == query:
+                    self.queries.append((self.tokens[query].end, self.token().start))
+                    query = -1
+            elif self.symbol() in _CLOSING.values():
+                raise self.error("Nothing that this could close is open here.")
+            self.at += 1
+        if opened:
+            self.at = opened[-1]
+            raise self.error(
+                f"This is never closed.{' A column of that name must be in backticks.' if self.word() else ''}"
+            )
+        if self.at == first:
+            raise self.error(f"{what} is missing here.")
+        self.expressions.append((self.tokens[first].start, self.tokens[self.at - 1].end))
+        return self.since(first)
+
+    def _is_case(self) -> bool:
+        return self.symbol(-1) != "." and (self.token(1).kind != "symbol" or self.symbol(1) not in _COMPARED)
+
+    def _closes(self, opener: int) -> bool:
+        opening = self.tokens[opener]
+        if opening.kind == "word":
+            return self.word() == "END" and self.symbol(-1) != "."
+        return self.symbol() == _CLOSING[opening.value]
+
+    def _opens_query(self) -> bool:
+        return self.symbol() == "(" and (
+            self.word(1) in ("SELECT", "WITH") or (self.word(1) == "TABLE" and self.token(2).kind in ("word", "name"))
+        )
+
+    def after_operand(self) -> bool:
+        """True if what stands before is a value: a word after it is no part of an expression, but for operators."""
+        before = self.token(-1)
+        return before.value in (")", "]") or (
+            before.kind in ("word", "name", "string", "number") and self.word(-1) not in _JOINING
+        )
+
+    def begins_query(self) -> bool:
+        """True if a query begins here, in parentheses or not, and not a list of columns, one of which is called so."""
+        ahead = 0
+        while self.symbol(ahead) == "(":
+            ahead += 1
+        return self.word(ahead) in _QUERIES and self.symbol(ahead + 1) not in (",", ")")
+
+    def skip_parentheses(self) -> None:
+        """Goes past what stands in parentheses."""
+        opened = list[int]()
+        while not self.done:
+            if self.symbol() == "(":
+                opened.append(self.at)
+            elif self.symbol() == ")" and opened:
+                opened.pop()
+            self.at += 1
+            if not opened:
+                return
+        self.at = opened[-1] if opened else self.at
+        raise self.error("This is never closed.")
+
+    # Errors ---------------------------------------------------------------------------------------------------------
+
+    def error(self, message: str) -> SqlError:
+        """An error about what comes next."""
+        return self.error_at(self.token(), message)
+
+    def error_at(self, token: Lexeme, message: str) -> SqlError:
+        """An error about a token."""
+        return sql_error(self.text, token.start, message, self.text[token.start : token.end])
+
+
+def either(*ends: Ends) -> Ends:
+    """Any of several ends."""
+    return lambda cursor: any(end(cursor) for end in ends)
+
+
+def at_words(words: Iterable[str]) -> Ends:
+    """An expression ends before any of these words, and after a value."""
+    known = frozenset(words)
+    return lambda cursor: cursor.word() in known and cursor.after_operand()
+
+
+def at_comma(cursor: Cursor) -> bool:
+    """An expression ends before a comma."""
+    return cursor.symbol() == ","

@@ -1,0 +1,761 @@
+"""From SQL text to statements: MERGE, INSERT, UPDATE, DELETE, ALTER TABLE, DESCRIBE and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.merge.model.clauses import (
+    All,
+    Assignments,
+    Clause,
+    Delete,
+    Insert,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+    check_clauses,
+)
+from trinitymerge.sql.lexer import Cursor, Ends, at_comma, at_words, either, misread
+from trinitymerge.sql.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
+from trinitymerge.sql.statements import (
+    AlterCall,
+    AlterTable,
+    Column,
+    Ctes,
+    DeleteFrom,
+    Describe,
+    InsertInto,
+    MergeInto,
+    Select,
+    Statement,
+    UpdateTable,
+)
+
+STATEMENTS = {
+    "INSERT OVERWRITE": "it would drop rows nobody named. Delete them first, DELETE FROM t WHERE ..., or let a MERGE with WHEN "
+    "NOT MATCHED BY SOURCE THEN DELETE, or table.snapshot(...), find out what is gone.",
+    "TRUNCATE": 'say DELETE FROM t, or table.deleteWhere("true"): tombstones keep late rows from coming back.',
+    "REPLACE": "a MERGE inserts new rows and updates the others; TrinityTable.create makes a table.",
+    "UPSERT": "say MERGE INTO, or table.upsert(source).",
+    "CREATE": "a table needs keys, for which SQL has no words: TrinityTable.create(spark, path, schema, primaryKey=...).",
+    "DROP": "a table is a directory: remove it, and take it out of tables.",
+    "OPTIMIZE": "say table.compact().",
+    "VACUUM": "say table.vacuum().",
+    "RESTORE": "say table.restore(version).",
+    "EXPLAIN": "a merge is explained by the chain, build().explain(), and a query by the DataFrame that it gives, .explain().",
+    "DESCRIBE": "DESCRIBE [TABLE] [EXTENDED] t, DESCRIBE DETAIL t and DESCRIBE HISTORY t are what there is.",
+    "COMMENT": "COMMENT ON TABLE t IS '...' is what there is; ALTER TABLE t ALTER COLUMN c COMMENT '...' is for columns.",
+    "COPY": "read the files with spark.read, and INSERT INTO or MERGE what they hold.",
+    "BEGIN": "each statement is one atomic commit, and there are no transactions of several. One MERGE can do much.",
+    "CALL": "maintenance is done by methods of TrinityTable: compact, vacuum, restore, purge.",
+}
+STATEMENTS["DESC"] = STATEMENTS["DESCRIBE"]
+
+KNOWN = (
+    "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, ALTER TABLE, COMMENT ON TABLE, DESCRIBE, SELECT, WITH and VALUES are "
+    "known here; spark.sql runs what concerns no TrinityTable."
+)
+
+_REST = {
+    "RETURNING": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
+    "OUTPUT": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
+    "LIMIT": "which rows it would leave out is not certain. Say it with WHERE.",
+    "ORDER": "the rows of a table have no order. Say with WHERE which are meant.",
+    "FROM": "it sees one table. Write a MERGE with the other as its source.",
+    "JOIN": "it sees one table. Write a MERGE with the other as its source.",
+    "USING": "it sees one table. Write a MERGE with the other as its source: WHEN MATCHED THEN DELETE.",
+    "WHERE": "put it into the clause's condition: WHEN MATCHED AND ... THEN.",
+    "PARTITION": "tables have no partitions, and files are sorted by primary key.",
+}
+
+ENDS = ("RETURNING", "OUTPUT", "LIMIT", "ORDER")
+"""Words that end an expression although no statement here goes on with them."""
+
+
+def refuse_several(cursor: Cursor) -> None:
+    """Refuses a text of more than one statement: what has happened would be unclear if a later one failed.
+
+    Raises:
+        SqlError: it has several.
+    """
+    for number, token in enumerate(cursor.tokens):
+        if token.kind == "symbol" and token.value == ";":
+            cursor.at = min(number + 1, len(cursor.tokens) - 1)
+            raise cursor.error("This is another statement, and each call runs one.")
+
+
+def refuse_statement(cursor: Cursor) -> None:
+    """Refuses a statement by its first words.
+
+    Raises:
+        SqlError: always.
+    """
+    words = [cursor.word(), cursor.word(1)]
+    known = next((w for w in (" ".join(words), words[0]) if w in STATEMENTS), None)
+    if known is None:
+        raise cursor.error(f"This is no statement about a table. {KNOWN}")
+    raise cursor.error(f"{known} is not done here: {STATEMENTS[known]}")
+
+
+def refuse_rest(cursor: Cursor, statement: str) -> None:
+    """Refuses what stands behind a statement that is complete, if anything does.
+
+    Raises:
+        SqlError: something does.
+    """
+    if cursor.done:
+        return
+    reason = _REST.get(cursor.word())
+    if reason is not None:
+        raise cursor.error(f"{statement} takes no {cursor.word()}: {reason}")
+    raise cursor.error(f"{statement} is complete before this.")
+
+
+def _at_from(cursor: Cursor) -> bool:
+    """FROM, but not that of IS DISTINCT FROM."""
+    return cursor.word() == "FROM" and cursor.word(-1) != "DISTINCT"
+
+
+_NO_ALIAS = ("FROM", "JOIN", *ENDS)
+_at_end = at_words(ENDS)
+_update_value_ends = either(at_comma, _at_end, at_words(["WHERE"]), _at_from)
+
+
+def update_at(cursor: Cursor) -> UpdateTable:
+    """Reads an update.
+
+    Raises:
+        SqlError: it cannot be read, or asks for what no update can do.
+    """
+    cursor.expect("UPDATE")
+    target = reference_at(cursor)
+    alias = alias_at(cursor, "SET", *_NO_ALIAS)
+    if not cursor.sees("SET"):
+        refuse_rest(cursor, "UPDATE before SET")
+    cursor.expect("SET")
+    if cursor.sees("*"):
+        raise cursor.error("There is no source to take all columns from. Name them: SET column = value.")
+    values = assignments_at(cursor, _update_value_ends)
+    condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
+    refuse_rest(cursor, "UPDATE")
+    return UpdateTable(target, alias, values, condition, inner_tables(cursor))
+
+
+def delete_at(cursor: Cursor) -> DeleteFrom:
+    """Reads a delete.
+
+    Raises:
+        SqlError: it cannot be read, or asks for what no delete can do.
+    """
+    cursor.expect("DELETE")
+    cursor.expect("FROM")
+    target = reference_at(cursor)
+    alias = alias_at(cursor, "WHERE", "USING", *_NO_ALIAS)
+    condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
+    refuse_rest(cursor, "DELETE")
+    return DeleteFrom(target, alias, condition, inner_tables(cursor))
+
+
+def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
+    """Reads an insert.
+
+    Args:
+        cursor: at INSERT.
+        ctes: the common table expressions before it.
+
+    Raises:
+        SqlError: it cannot be read, or asks for what no insert can do.
+    """
+    if cursor.sees("INSERT OVERWRITE"):
+        refuse_statement(cursor)
+    cursor.expect("INSERT")
+    cursor.expect("INTO")
+    cursor.accept("TABLE")
+    target = reference_at(cursor)
+    by_name = cursor.accept("BY NAME")
+    columns = None
+    if cursor.symbol() == "(" and not cursor.begins_query():
+        named = cursor.listed("The columns", lambda: cursor.name("The name of a column"))
+        columns = [Column(token.value, token.start) for token in named]
+    if cursor.sees("REPLACE"):
+        raise cursor.error("Rows are not replaced by an INSERT. DELETE them first, or write a MERGE.")
+    if not cursor.begins_query():
+        refuse_rest(cursor, "INSERT INTO")
+        raise cursor.error("What is to be inserted is missing: VALUES (...), or a query.")
+    _refuse_in_rows(cursor)
+    return InsertInto(target, query_in(cursor.text, [(ctes.start, ctes.end), cursor.rest]), columns, by_name)
+
+
+def _refuse_in_rows(cursor: Cursor) -> None:
+    """Refuses what would be a bare word to Spark, or a clause that it does not know."""
+    rows, ahead = cursor.word() == "VALUES", 0
+    while cursor.token(ahead).kind != "end":
+        if cursor.word(ahead) == "ON" and cursor.word(ahead + 1) in ("CONFLICT", "DUPLICATE"):
+            cursor.at += ahead
+            raise cursor.error("What happens to keys that exist is said by a MERGE, or by table.upsert(source).")
+        if rows and cursor.word(ahead) == "DEFAULT" and cursor.symbol(ahead + 1) in (")", ","):
+            cursor.at += ahead
+            raise cursor.error(
+                "DEFAULT is no value here. Leave the column out of INSERT INTO t (column, ...): it gets what the table says."
+            )
+        ahead += 1
+
+
+_OTHERS = {
+    "RENAME TO": "a table is a path: move its directory.",
+    "SET LOCATION": "a table is a path: move its directory, and open it there.",
+    "SET SERDE": "files are Parquet or ORC, which is said when the table is created.",
+    "SET FILEFORMAT": "files are Parquet or ORC, which is said when the table is created.",
+    "ADD PARTITION": "tables have no partitions.",
+    "DROP PARTITION": "tables have no partitions.",
+    "RECOVER PARTITIONS": "tables have no partitions.",
+    "REPLACE COLUMNS": "it would drop columns nobody named. DROP COLUMN and ADD COLUMN say which are meant.",
+    "CLUSTER BY": "files are sorted by primary key.",
+}
+_NO_TABLES = ("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "CATALOG", "PROCEDURE")
+_BEHIND_TYPES = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "COLLATE")
+_AT_THE_END = (
+    "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
+)
+
+
+def alter_at(cursor: Cursor) -> AlterTable:
+    """Reads an alteration.
+
+    Raises:
+        SqlError: it cannot be read, or asks for what no alteration can do.
+    """
+    if not cursor.accept("ALTER TABLE"):
+        refuse_statement(cursor)
+    target = reference_at(cursor)
+    for words, reason in _OTHERS.items():
+        if cursor.sees(words):
+            raise cursor.error(f"ALTER TABLE ... {words} is not done here: {reason}")
+    for words, read in _KINDS.items():
+        if cursor.accept(words):
+            changes = read(cursor)
+            refuse_rest(cursor, "ALTER TABLE")
+            return AlterTable(target, tuple(changes))
+    raise cursor.error(f"An alteration is one of {', '.join(_KINDS)}.")
+
+
+def comment_at(cursor: Cursor) -> AlterTable:
+    """Reads the comment for a table.
+
+    Raises:
+        SqlError: it cannot be read, or is for something else.
+    """
+    if not cursor.accept("COMMENT ON TABLE"):
+        refuse_statement(cursor)
+    target = reference_at(cursor)
+    cursor.expect("IS")
+    place = cursor.token().start
+    comment = None if cursor.accept("NULL") else cursor.string("The comment, or NULL,")
+    refuse_rest(cursor, "COMMENT ON TABLE")
+    return AlterTable(target, (AlterCall("setComment", (comment,), at=place),))
+
+
+def describe_at(cursor: Cursor) -> Describe:
+    """Reads the question what a table is.
+
+    Raises:
+        SqlError: it cannot be read, or is about something else.
+    """
+    statement, what = cursor.take().value.upper(), ""
+    if cursor.word() in _NO_TABLES and _is_named_next(cursor):
+        cursor.at -= 1
+        refuse_statement(cursor)
+    if cursor.word() in ("HISTORY", "DETAIL") and _is_named_next(cursor):
+        what = cursor.take().value.upper()
+    else:
+        _ = _is_named_next(cursor) and cursor.accept("TABLE")
+        if cursor.word() in ("EXTENDED", "FORMATTED") and _is_named_next(cursor):
+            cursor.take()
+            what = "EXTENDED"
+    target = reference_at(cursor)
+    if cursor.sees("LIMIT"):
+        raise cursor.error(f"{statement} takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n).")
+    if cursor.word() or cursor.token().kind == "name":
+        raise cursor.error(f"{statement} is about a whole table. Filter what it gives: .filter(\"col_name = '...'\").")
+    refuse_rest(cursor, statement)
+    return Describe(target, what)
+
+
+def _is_named_next(cursor: Cursor) -> bool:
+    """True if a name follows the next word, which therefore is none."""
+    return cursor.token(1).kind in ("word", "name")
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def _added(cursor: Cursor) -> list[AlterCall]:
+    return _several(cursor, _added_one)
+
+
+def _added_one(cursor: Cursor) -> list[AlterCall]:
+    place, name = cursor.token().start, _column(cursor)
+    kind, comment, later = _type(cursor), None, list[AlterCall]()
+    while cursor.word():
+        if cursor.accept("COMMENT"):
+            comment = cursor.string("The comment")
+        elif cursor.sees("DEFAULT"):
+            later.append(_default(cursor, name))
+        elif cursor.sees("NOT NULL"):
+            raise cursor.error("Rows that are there have a null in a new column. Leave NOT NULL out.")
+        elif cursor.sees("GENERATED"):
+            raise cursor.error(
+                "Columns are not computed when rows are written. Compute them in queries, or in what is merged."
+            )
+        else:
+            _refuse_place(cursor)
+            break
+    return [AlterCall("addColumn", (name, kind), {} if comment is None else {"comment": comment}, place), *later]
+
+
+def _renamed(cursor: Cursor) -> list[AlterCall]:
+    place, name = cursor.token().start, _column(cursor)
+    cursor.expect("TO")
+    return [AlterCall("renameColumn", (name, _column(cursor)), at=place)]
+
+
+def _dropped(cursor: Cursor) -> list[AlterCall]:
+    if cursor.sees("IF EXISTS"):
+        raise cursor.error("Say which columns there are to drop; table.definition knows.")
+    return _several(cursor, lambda c: [AlterCall("dropColumn", at=c.token().start, arguments=(_column(c),))])
+
+
+def _changed(cursor: Cursor) -> list[AlterCall]:
+    found = _changed_one(cursor)
+    while cursor.accept(","):
+        found += _changed_one(cursor)
+    return found
+
+
+def _changed_one(cursor: Cursor) -> list[AlterCall]:
+    place, first = cursor.token().start, cursor.at
+    inside = ".".join(part.value for part in cursor.dotted("The name of a column"))
+    if cursor.accept("DROP NOT NULL"):
+        return [AlterCall("setNullable", (inside,), at=place)]
+    if cursor.accept("SET NOT NULL"):
+        return [AlterCall("setNotNull", (inside,), at=place)]
+    cursor.at = first
+    name = _column(cursor)
+    if cursor.accept("TYPE"):
+        return [AlterCall("widenColumn", (name, _type(cursor)), at=place)]
+    if cursor.accept("COMMENT"):
+        return [AlterCall("setColumnComment", (name, cursor.string("The comment")), at=place)]
+    if cursor.accept("DROP DEFAULT"):
+        return [AlterCall("dropDefault", (name,), at=place)]
+    if cursor.sees("SET DEFAULT"):
+        cursor.accept("SET")
+        return [_default(cursor, name)]
+    _refuse_place(cursor)
+    raise cursor.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT is expected here.")
+
+
+def _default(cursor: Cursor, name: str) -> AlterCall:
+    cursor.expect("DEFAULT")
+    place = cursor.token().start
+    ends = either(at_comma, lambda c: c.word() in ("COMMENT", "FIRST", "AFTER") and c.after_operand())
+    return AlterCall("setDefault", (name, cursor.expression("The default", ends)), at=place)
+
+
+def _constraint(cursor: Cursor) -> list[AlterCall]:
+    place, name = cursor.token().start, cursor.name("The name of the constraint").value
+    cursor.expect("CHECK", "A constraint is CHECK (condition).")
+    cursor.expect("(")
+    condition = cursor.expression("The condition", lambda c: False)
+    cursor.expect(")")
+    if cursor.sees("NOT ENFORCED"):
+        raise cursor.error(
+            "Every constraint is enforced: a row that breaks one is refused. Leave NOT ENFORCED out, or the constraint."
+        )
+    cursor.accept("ENFORCED")
+    return [AlterCall("addCheck", (name, condition), at=place)]
+
+
+def _nameless(cursor: Cursor) -> list[AlterCall]:
+    raise cursor.error_at(cursor.token(-1), "A constraint has a name: ADD CONSTRAINT name CHECK (condition).")
+
+
+def _no_constraint(cursor: Cursor) -> list[AlterCall]:
+    if cursor.sees("IF EXISTS"):
+        raise cursor.error("Say which constraints there are to drop; table.definition.checks knows.")
+    return [AlterCall("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
+
+
+def _several(cursor: Cursor, read: Callable[[Cursor], list[AlterCall]]) -> list[AlterCall]:
+    """One or more, in parentheses or not."""
+    enclosed = cursor.accept("(")
+    found = read(cursor)
+    while cursor.accept(","):
+        found += read(cursor)
+    if enclosed:
+        cursor.expect(")")
+    return found
+
+
+def _column(cursor: Cursor) -> str:
+    """The name of a column, without backticks."""
+    first = cursor.at
+    parts = cursor.dotted("The name of a column")
+    if len(parts) > 1:
+        cursor.at = first
+        raise cursor.error(
+            "Fields of structs are not altered one by one, but for NOT NULL. ALTER COLUMN ... TYPE STRUCT<...> can add fields to "
+            "a column and widen them. A column whose name has a dot in it must be in backticks."
+        )
+    return parts[0].value
+
+
+def _type(cursor: Cursor) -> str:
+    """A type as it is written."""
+    first, depth = cursor.at, 0
+    while not cursor.done:
+        symbol = cursor.symbol()
+        ends = symbol in (",", ")") or cursor.word() in _BEHIND_TYPES
+        if depth == 0 and cursor.at > first and ends:
+            break
+        depth += symbol.count("<") + symbol.count("(") - symbol.count(">") - symbol.count(")")
+        cursor.take()
+    if cursor.at == first or cursor.tokens[first].kind not in ("word", "name"):
+        cursor.at = first
+        raise cursor.error("A type is expected here.")
+    return cursor.since(first)
+
+
+def _refuse_place(cursor: Cursor) -> None:
+    if cursor.word() in ("FIRST", "AFTER"):
+        raise cursor.error(_AT_THE_END)
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+
+def _set(cursor: Cursor) -> list[AlterCall]:
+    cursor.expect("(")
+    found = []
+    while True:
+        place, name = cursor.token().start, _property(cursor)
+        cursor.accept("=")
+        if cursor.token().kind not in ("string", "number", "word"):
+            raise cursor.error("The value of a property is expected here, in quotes.")
+        value = cursor.string("A value") if cursor.token().kind == "string" else cursor.take().value
+        call = (
+            AlterCall("setComment", (value,)) if name.lower() == "comment" else AlterCall("setProperty", (name, value))
+        )
+        found.append(AlterCall(call.call, call.arguments, at=place))
+        if not cursor.accept(","):
+            cursor.expect(")")
+            return found
+
+
+def _unset(cursor: Cursor) -> list[AlterCall]:
+    cursor.accept("IF EXISTS")
+    cursor.expect("(")
+    found = []
+    while True:
+        place, name = cursor.token().start, _property(cursor)
+        found.append(
+            AlterCall("setComment", (None,), at=place)
+            if name.lower() == "comment"
+            else AlterCall("unsetProperty", (name,), at=place)
+        )
+        if not cursor.accept(","):
+            cursor.expect(")")
+            return found
+
+
+def _property(cursor: Cursor) -> str:
+    if cursor.token().kind == "string":
+        return cursor.string("The name of a property")
+    return ".".join(part.value for part in cursor.dotted("The name of a property"))
+
+
+_KINDS: dict[str, Callable[[Cursor], list[AlterCall]]] = {
+    "ADD COLUMNS": _added,
+    "ADD COLUMN": _added,
+    "ADD CONSTRAINT": _constraint,
+    "ADD CHECK": _nameless,
+    "RENAME COLUMN": _renamed,
+    "DROP COLUMNS": _dropped,
+    "DROP COLUMN": _dropped,
+    "DROP CONSTRAINT": _no_constraint,
+    "ALTER COLUMN": _changed,
+    "CHANGE COLUMN": _changed,
+    "SET TBLPROPERTIES": _set,
+    "UNSET TBLPROPERTIES": _unset,
+}
+
+
+_MORE = ("RETURNING", "OUTPUT", "WHERE")
+"""What other systems allow at the end of a merge or of its clauses."""
+
+
+def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
+    """Reads a merge.
+
+    Args:
+        cursor: at MERGE.
+        ctes: the common table expressions before it.
+
+    Raises:
+        SqlError: it cannot be read, or asks for what no merge can do.
+    """
+    words = cursor.token().start
+    cursor.expect("MERGE")
+    evolves = cursor.accept("WITH SCHEMA EVOLUTION")
+    cursor.expect("INTO")
+    target = reference_at(cursor)
+    alias = alias_at(cursor, "USING")
+    cursor.expect("USING", "A merge takes its rows from a source: MERGE INTO t USING s ON t.id = s.id WHEN ...")
+    relation = _relation(cursor)
+    after = cursor.at
+    source = source_in(cursor, ctes, words, relation)
+    cursor.at = after
+    cursor.expect("ON", "It says which rows of source and target belong together.")
+    condition = cursor.expression("The condition", _at_when)
+    clauses, places = list[Clause](), list[int]()
+    while cursor.sees("WHEN"):
+        first = cursor.at
+        clause = _clause(cursor)
+        places.append(cursor.tokens[first].start)
+        clauses.append(clause)
+    refuse_rest(cursor, "MERGE")
+    if not clauses:
+        raise cursor.error("WHEN is expected here: WHEN MATCHED THEN ..., WHEN NOT MATCHED THEN ...")
+    _check(cursor, tuple(clauses), places)
+    inner = inner_tables(cursor, ctes.names)
+    return MergeInto(target, alias, source, condition, tuple(clauses), evolves, inner, tuple(places))
+
+
+def alias_at(cursor: Cursor, *following: str) -> str | None:
+    """An alias, with AS or without, unless one of these words comes next."""
+    if cursor.accept("AS") or (cursor.token().kind in ("word", "name") and cursor.word() not in following):
+        return cursor.name("An alias").value
+    return None
+
+
+def assignments_at(cursor: Cursor, ends: Ends) -> Assignments:
+    """``column = value, ...``."""
+    found = []
+    while True:
+        first = cursor.at
+        cursor.dotted("The name of a column")
+        column = cursor.since(first)
+        cursor.expect("=", "An assignment is column = value.")
+        found.append((column, cursor.expression("A value", ends)))
+        if not cursor.accept(","):
+            return Assignments(found)
+
+
+def _relation(cursor: Cursor) -> tuple[int, int]:
+    """Where the source is: up to ON."""
+    start = cursor.token().start
+    while not cursor.done and cursor.word() != "ON":
+        if cursor.symbol() == "(":
+            cursor.skip_parentheses()
+        elif cursor.word() == "JOIN" and cursor.after_operand():
+            raise cursor.error("USING takes one relation. Put the join into a query: USING (SELECT ...) AS s.")
+        else:
+            cursor.take()
+    end = cursor.token(-1).end
+    if end <= start:
+        raise cursor.error("The source is missing here: a table, a path, a query in parentheses, or VALUES.")
+    return start, end
+
+
+# Clauses --------------------------------------------------------------------------------------------------------------
+
+
+def _is_when(cursor: Cursor) -> bool:
+    return cursor.sees("WHEN MATCHED") or cursor.sees("WHEN NOT MATCHED")
+
+
+_at_when = either(_is_when, at_words(["WHEN"]))
+
+
+def _clause(cursor: Cursor) -> Clause:
+    """A clause, which errors call as it is written."""
+    first = cursor.at
+    if not _is_when(cursor):
+        cursor.take()
+        raise cursor.error("MATCHED or NOT MATCHED is expected here.")
+    if cursor.accept("WHEN MATCHED"):
+        condition, call = _condition(cursor, first)
+        return WhenMatched(condition, [_on_pair(cursor)], call)
+    cursor.accept("WHEN NOT MATCHED")
+    if cursor.accept("BY SOURCE"):
+        condition, call = _condition(cursor, first)
+        return WhenOnlyOnTarget(condition, [_on_target(cursor)], call)
+    cursor.accept("BY TARGET")
+    condition, call = _condition(cursor, first)
+    return WhenNotMatched(condition, [_on_source(cursor)], call)
+
+
+def _condition(cursor: Cursor, first: int) -> tuple[str | None, str]:
+    """The condition of a clause, and all of it up to THEN."""
+    found = None
+    if cursor.accept("AND"):
+        found = cursor.expression("The clause's condition", lambda c: c.word() == "THEN")
+    call = " ".join(cursor.since(first).split())
+    cursor.expect("THEN")
+    if cursor.sees("DO NOTHING"):
+        raise cursor.error(
+            "Rows that no clause is for stay as they are: leave it out, or say so in the conditions of others."
+        )
+    return found, call
+
+
+def _on_pair(cursor: Cursor) -> Update | Delete:
+    if cursor.sees("INSERT"):
+        raise cursor.error(
+            "A clause for rows that match cannot insert. The chain can insert besides an update: "
+            "whenMatched().updateExpr({...}).insertExpr({...})."
+        )
+    if cursor.accept("DELETE"):
+        return Delete()
+    cursor.expect("UPDATE SET", "Rows that match take UPDATE SET or DELETE.")
+    return Update(_all(cursor) or assignments_at(cursor, _value_ends))
+
+
+def _on_target(cursor: Cursor) -> Update | Delete:
+    if cursor.sees("INSERT"):
+        raise cursor.error(
+            "A clause for rows that the source lacks cannot insert. The chain can: whenNotMatchedBySource().insertExpr({...})."
+        )
+    if cursor.sees("UPDATE SET *"):
+        raise cursor.error(
+            "These rows have no source row to take all columns from. Name them: UPDATE SET column = value."
+        )
+    return _on_pair(cursor)
+
+
+def _on_source(cursor: Cursor) -> Insert:
+    if cursor.word() in ("UPDATE", "DELETE"):
+        raise cursor.error(
+            "There is no target row to update or delete where nothing matches. INSERT, or write WHEN NOT MATCHED BY SOURCE "
+            "for the rows that only the target has."
+        )
+    cursor.expect("INSERT", "Rows without a match take INSERT.")
+    every = _all(cursor)
+    if every is not None:
+        return Insert(every)
+    if cursor.word() in ("VALUES", "ROW", "DEFAULT"):
+        raise cursor.error(
+            "Name the columns: INSERT (column, ...) VALUES (value, ...), or INSERT * for those of the source."
+        )
+    columns = _texts(cursor)
+    cursor.expect("VALUES")
+    place = cursor.token()
+    values = _values(cursor)
+    if len(columns) != len(values):
+        raise cursor.error_at(place, f"There are {len(columns)} columns and {len(values)} values.")
+    return Insert(Assignments(zip(columns, values, strict=True)))
+
+
+def _all(cursor: Cursor) -> All | None:
+    """``* [EXCEPT (column, ...)]``; None if something else stands here."""
+    if not cursor.accept("*"):
+        return None
+    if not cursor.accept("EXCEPT"):
+        return All()
+    return All(token.value for token in cursor.listed("The columns that are left out", lambda: cursor.name("A column")))
+
+
+def _texts(cursor: Cursor) -> list[str]:
+    """Names of columns in parentheses, as they are written."""
+    cursor.expect("(", "INSERT takes *, or (column, ...) VALUES (value, ...).")
+    found = []
+    while True:
+        first = cursor.at
+        cursor.dotted("The name of a column")
+        found.append(cursor.since(first))
+        if not cursor.accept(","):
+            cursor.expect(")")
+            return found
+
+
+def _values(cursor: Cursor) -> list[str]:
+    cursor.expect("(")
+    found = [cursor.expression("A value", at_comma)]
+    while cursor.accept(","):
+        found.append(cursor.expression("A value", at_comma))
+    cursor.expect(")")
+    return found
+
+
+_value_ends = either(at_comma, _at_when, at_words(_MORE))
+
+
+def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> None:
+    """Clauses that no table could accept, refused at their place (S28)."""
+    try:
+        check_clauses(clauses)
+    except InvalidMergeError as error:
+        position = getattr(error, "clause", 1)
+        token = next(t for t in cursor.tokens if t.start == places[position - 1])
+        raise cursor.error_at(token, str(error)) from None
+
+
+_SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
+    "UPDATE": update_at,
+    "DELETE": delete_at,
+    "ALTER": alter_at,
+    "COMMENT": comment_at,
+    "DESCRIBE": describe_at,
+    "DESC": describe_at,
+}
+
+
+def statement_of(text: str) -> Statement:
+    """What a text says.
+
+    Raises:
+        SqlError: it is no statement that can be done here, or more than one; with its line and column.
+        InvalidMergeError: this is no text.
+        MissingPackageError: SQLGlot is not installed.
+
+    Example:
+        >>> statement_of("DELETE FROM orders AS o WHERE o.amount < 0 -- never").condition
+        'o.amount < 0'
+    """
+    if not isinstance(text, str):
+        raise InvalidMergeError(f"A statement is text, got {type(text).__name__}.")
+    return _statement(Cursor.of(text))
+
+
+def misread_at(text: str) -> int | None:
+    """Where an expression of a statement goes wrong, as far as SQLGlot can tell."""
+    cursor = Cursor.of(text)
+    _statement(cursor)
+    for start, end in cursor.expressions:
+        wrong = misread(text[start:end])
+        if wrong is not None:
+            return start + wrong
+    return None
+
+
+def _statement(cursor: Cursor) -> Statement:
+    if cursor.done:
+        raise cursor.error(f"There is no statement. {KNOWN}")
+    refuse_several(cursor)
+    read = _SIMPLE.get(cursor.word())
+    if read is not None:
+        return read(cursor)
+    start = cursor.token().start
+    ctes = skip_ctes(cursor)
+    if cursor.sees("MERGE"):
+        return merge_at(cursor, ctes)
+    if cursor.sees("INSERT"):
+        return insert_at(cursor, ctes)
+    if not cursor.begins_query():
+        if ctes.end and cursor.word() in _SIMPLE:
+            raise cursor.error(
+                "WITH goes with MERGE INTO, INSERT INTO and queries. Put it into the query that uses it: (WITH ... SELECT ...)."
+            )
+        refuse_statement(cursor)
+    return Select(query_in(cursor.text, [(start, cursor.rest[1])]))

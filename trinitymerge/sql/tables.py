@@ -1,0 +1,217 @@
+"""Which table a name means, and queries over tables that no catalog knows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.errors import (
+    InvalidMergeError,
+    SqlError,
+    TableNotFoundError,
+    did_you_mean,
+    how_to_convert,
+    is_foreign_frame,
+    kind_of,
+)
+from trinitymerge.external import ExternalTable
+from trinitymerge.spark.errors import quiet, spark_text
+from trinitymerge.spark.expressions import find_name, is_case_sensitive
+from trinitymerge.spark.session import analysed, can_write, is_dataframe, session_key
+from trinitymerge.sql.error_locations import mentioned
+from trinitymerge.sql.queries import Edited, replaced
+from trinitymerge.sql.statements import Query, Reference, sql_error
+from trinitymerge.stores.registry import address_of
+from trinitymerge.table import TrinityTable
+
+
+@attrs.frozen(eq=False)
+class Names:
+    """What the names in a statement stand for.
+
+    Attributes:
+        spark: the session.
+        text: the statement.
+        tables: tables, paths and DataFrames by name.
+    """
+
+    spark: SparkSession
+    text: str
+    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame]
+    _frames: list[DataFrame] = attrs.field(factory=list, init=False)
+    _known: dict[Any, int] = attrs.field(factory=dict, init=False)
+
+    @classmethod
+    def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
+        """Checks what the user has given.
+
+        Raises:
+            InvalidMergeError: it is no mapping, or maps a name to something else.
+        """
+        if not isinstance(tables, Mapping):
+            raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
+        for name, table in tables.items():
+            if not isinstance(name, str) or not name:
+                raise InvalidMergeError(f"tables: names are strings that are not empty, got {name!r}.")
+            if not isinstance(table, (TrinityTable, ExternalTable, str)) and not is_dataframe(table):
+                hint = how_to_convert(table) if is_foreign_frame(table) else ""
+                raise InvalidMergeError(
+                    f"tables maps names to TrinityTable objects, their paths, or DataFrames, got {kind_of(table)} for "
+                    f"'{name}'.{hint}"
+                )
+        return cls(spark, text, tables)
+
+    # Tables ---------------------------------------------------------------------------------------------------------
+
+    def target(self, reference: Reference, alias: str | None = None) -> TrinityTable:
+        """The table that a statement is about, under its alias or else its name.
+
+        Raises:
+            SqlError: there is no such table.
+        """
+        found = self._found(reference)
+        if found is None:
+            raise self._unknown(reference)
+        if not isinstance(found, (TrinityTable, str)):
+            kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
+            raise self.error(reference, f"'{reference.name}' is {kind}, which can be read, and not changed.")
+        table = found if isinstance(found, TrinityTable) else TrinityTable.forPath(self.spark, found)
+        own = None if self._given(reference) is None else reference.parts[-1]
+        return table if alias is None and own is None else table.alias(alias or own or "")
+
+    def error(self, reference: Reference, message: str) -> SqlError:
+        """An error about a name in the statement."""
+        return sql_error(self.text, reference.start, message, self.text[reference.start : reference.end])
+
+    def _given(self, reference: Reference) -> str | None:
+        return find_name(reference.name, self.tables, is_case_sensitive(self.spark))
+
+    def _found(self, reference: Reference) -> TrinityTable | ExternalTable | str | DataFrame | None:
+        name = self._given(reference)
+        return reference.path if name is None else self.tables[name]
+
+    def _unknown(self, reference: Reference) -> SqlError:
+        return self.error(
+            reference,
+            f"There is no table '{reference.name}'.{did_you_mean(reference.name, self.tables)} Name it in tables="
+            f"{{'{reference.name}': table or path}}, or give its path in backticks: trinity.`/tables/{reference.parts[-1]}`.",
+        )
+
+    # Queries --------------------------------------------------------------------------------------------------------
+
+    def rows(self, query: Query) -> DataFrame:
+        """The rows of a query, each table at one version throughout: the newest, unless another is asked for.
+
+        Raises:
+            SqlError: Spark cannot analyse the query.
+        """
+        frames, names = dict[str, Any](), list[tuple[Reference, str]]()
+        for reference, number in self._read_for(query.references):
+            frames[f"t{number}"] = self._frames[number]
+            names.append((reference, f"{{t{number}}}"))
+        text = replaced(query.text, names).written(_escaped) if names else query.text
+        return self._analysed(query, text, frames)
+
+    @contextmanager
+    def views(self, references: Iterable[Reference]) -> Iterator[Edited]:
+        """The statement with views in place of tables that Spark does not know; they are there meanwhile.
+
+        Expressions are analysed again whenever a merge is tried, so what they name must last as long. The names cannot be guessed,
+        and nobody else sees the views but who lists them.
+
+        Args:
+            references: tables that queries in its conditions and values name.
+        """
+        views, names = dict[int, str](), list[tuple[Reference, str]]()
+        try:
+            for reference, number in self._read_for(references):
+                if number not in views:
+                    views[number] = f"trinitymerge_{uuid.uuid4().hex}"
+                    self._frames[number].createOrReplaceTempView(views[number])
+                names.append((reference, views[number]))
+            yield replaced(self.text, names)
+        finally:
+            for view in views.values():
+                self.spark.catalog.dropTempView(view)
+
+    def _read_for(self, references: Iterable[Reference]) -> list[tuple[Reference, int]]:
+        """Those of the names that stand for something, and the number of its rows: the same for the same table and version."""
+        numbers = list[tuple[Reference, int]]()
+        for reference in references:
+            found = self._found(reference)
+            if found is None:
+                continue  # Spark knows it, or will say that it does not
+            found = TrinityTable.forPath(self.spark, found) if isinstance(found, str) else found
+            what = (found.path, found._pinned) if isinstance(found, TrinityTable) else id(found)
+            key = (what, reference.version, reference.timestamp)
+            if key not in self._known:
+                self._known[key] = len(self._frames)
+                self._frames.append(self._frame(reference, found))
+            numbers.append((reference, self._known[key]))
+        return numbers
+
+    def _frame(self, reference: Reference, found: TrinityTable | ExternalTable | DataFrame) -> DataFrame:
+        """The rows of a table or DataFrame, in this session: Spark looks names up in one."""
+        if isinstance(found, TrinityTable):
+            return self._at_version(reference, found)
+        if reference.is_past:
+            kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
+            raise self.error(reference, f"'{reference.parts[-1]}' is {kind}, and has no versions.")
+        found = found.toDF() if isinstance(found, ExternalTable) else found
+        if not self._is_here(found):
+            raise self.error(
+                reference,
+                "This DataFrame belongs to another session. Run the statement in that one: sql(df.sparkSession, ...).",
+            )
+        return found
+
+    def _at_version(self, reference: Reference, table: TrinityTable) -> DataFrame:
+        version = reference.version
+        if not reference.is_past:
+            rows = table.toDF()
+            if self._is_here(rows):
+                return rows
+            version = table.version
+        try:
+            return TrinityTable.forPath(self.spark, address_of(table._backend), version, reference.timestamp).toDF()
+        except (ValueError, TableNotFoundError) as error:
+            raise self.error(reference, str(error)) from None
+
+    def _is_here(self, rows: DataFrame) -> bool:
+        return session_key(rows.sparkSession) == session_key(self.spark)
+
+    def _analysed(self, query: Query, text: str, frames: dict[str, Any]) -> DataFrame:
+        if frames and not can_write(self.spark):
+            raise sql_error(
+                self.text,
+                query.references[0].start,
+                "Spark Connect of PySpark 3.5 takes no DataFrames into SQL text. Use PySpark 4.0 or newer, or a classic session, "
+                "or the DataFrame that table.toDF() gives.",
+            )
+        try:
+            with quiet():
+                return analysed(self.spark.sql(text, **frames))
+        except (AnalysisException, ParseException) as error:
+            raise self._refused(query, error) from None
+
+    def _refused(self, query: Query, error: BaseException) -> SqlError:
+        said = spark_text(error)
+        if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+            unknown = [r for r in query.references if self._found(r) is None and f"`{r.parts[-1]}`" in said]
+            if unknown:
+                name = unknown[0].name
+                return self.error(unknown[0], f"There is no table or view '{name}'.{did_you_mean(name, self.tables)}")
+        place = mentioned(query.text, said)
+        start = len(query.text) - len(query.text.lstrip())
+        return sql_error(self.text, start if place is None else place, f"The query: {said}")
+
+
+def _escaped(text: str) -> str:
+    """Text in which PySpark looks for no names of DataFrames."""
+    return text.replace("{", "{{").replace("}", "}}")

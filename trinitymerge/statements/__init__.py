@@ -1,1 +1,0 @@
-"""SQL text as calls of tables: read without Spark into frozen statements, then run."""

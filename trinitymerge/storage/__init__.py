@@ -1,1 +1,0 @@
-"""Where tables live: filesystems, the commit log, and the backends over them."""

@@ -1,0 +1,1 @@
+"""Where a table's batches and log are kept: managed directories, catalog tables, Iceberg tables."""

@@ -1,0 +1,396 @@
+"""The interfaces of stores, and the batches of a snapshot as readers get them (S16, S33)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge.errors import TableNotFoundError
+from trinitymerge.fs.base import FileInfo
+from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.sql_text import Sql
+
+
+def require_files(store: TimeTravel, snapshot: Snapshot) -> None:
+    """Checks that a past version can still be read (S40).
+
+    Raises:
+        TableNotFoundError: its files are gone, and which versions are left.
+    """
+    missing = store.missing(snapshot.batches)
+    if not missing:
+        return
+    first = _first_readable(store, snapshot, {b.id for b in missing})
+    left = f"the versions from {first} on can" if first is not None else "no later version can either"
+    raise TableNotFoundError(
+        f"Version {snapshot.version} of {store.path} can no longer be read: vacuum() or purge() has removed files it needs "
+        f"(batch {missing[0].id}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}); {left}. To keep past versions "
+        "longer, give vacuum() a longer retentionHours.",
+        path=store.path,
+        version=snapshot.version,
+    )
+
+
+def _first_readable(store: TimeTravel, snapshot: Snapshot, gone: set[str]) -> int | None:
+    """The first version after an unreadable one whose batches are all there.
+
+    Args:
+        store: of the table.
+        snapshot: the unreadable version.
+        gone: ids of batches known to be missing. A version that still has one of them needs no look at the storage.
+    """
+    for commit in store.commits(snapshot.version + 1, store.snapshot().version):
+        snapshot = snapshot.apply(commit)
+        if gone.isdisjoint(b.id for b in snapshot.batches):
+            missing = store.missing(snapshot.batches)
+            if not missing:
+                return snapshot.version
+            gone = gone | {b.id for b in missing}
+    return None
+
+
+@attrs.frozen
+class Batches:
+    """Batches to read, with the definition to read them by.
+
+    Attributes:
+        definition: names, types and keys of the rows.
+        batches: in commit order.
+    """
+
+    definition: TableDefinition
+    batches: tuple[Batch, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Batches:
+        """What live rows of a snapshot are read from."""
+        return cls(snapshot.definition, snapshot.current)
+
+    @property
+    def base(self) -> tuple[Batch, ...]:
+        """The newest batch that is resolved and unique by key, or all segments of that base; none if there is none."""
+        newest = next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+        if newest is None or newest.tiling is None:
+            return () if newest is None else (newest,)
+        return tuple(b for b in self.batches if b.tiling == newest.tiling)
+
+    @property
+    def pending(self) -> tuple[Batch, ...]:
+        """The batches beside the base: what reading has to resolve. All of them, where no batch is a base."""
+        base = {b.id for b in self.base}
+        return tuple(b for b in self.batches if b.id not in base)
+
+    @property
+    def resting(self) -> tuple[Batch, ...]:
+        """The base, or the oldest batch if its keys are unique: what reading lays the other batches over."""
+        return self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
+
+    @property
+    def waiting(self) -> tuple[Batch, ...]:
+        """The batches that are laid over that."""
+        resting = {b.id for b in self.resting}
+        return tuple(b for b in self.batches if b.id not in resting)
+
+    @property
+    def are_resolved(self) -> bool:
+        """True if no two rows have the same key."""
+        if len(self.batches) <= 1:
+            return all(b.unique_keys for b in self.batches)
+        return not self.pending
+
+
+OWED_PREFIX = "owed-"
+"""What the ids of batches begin with that hold rows for other tables: they lack the table's columns, but for its keys."""
+
+
+@attrs.frozen
+class Staged:
+    """A batch that has been written and that no reader can see.
+
+    Attributes:
+        id: the batch's name, unguessable.
+        files: number of files.
+        size_bytes: their size.
+        schema: of the rows, as they were written.
+        definition: of the table they were written for.
+    """
+
+    id: str
+    files: int
+    size_bytes: int
+    schema: StructType
+    definition: TableDefinition
+
+
+class Backend(Protocol):
+    """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
+
+    spark: SparkSession
+    path: str
+
+    def exists(self) -> bool:
+        """True if there is a table."""
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates an empty table, at version 0 (S7).
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place.
+            InvalidDefinitionError: the store cannot keep a column.
+        """
+
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
+        """The stored columns of the batches as one lazy relation, with the commit version.
+
+        It is the column :data:`~trinitymerge.spark.system_columns.VERSION`.
+
+        Args:
+            batches: what to read.
+            extra: more columns, null in batches that do not have them.
+
+        Raises:
+            CorruptTableError: a file of a batch is gone.
+        """
+
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
+
+        Raises:
+            CorruptTableError: a file of a batch is gone.
+        """
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot.
+
+        Raises:
+            TableNotFoundError: no table here.
+            CorruptTableError: naming the file that is cut short, foreign or missing.
+        """
+
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """Writes rows as a batch nobody can see, in one Spark job.
+
+        Args:
+            rows: with the table's columns.
+            definition: of the table.
+        """
+
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+
+    def read_staged(self, staged: Staged) -> DataFrame:
+        """A staged batch with all the columns it was written with.
+
+        Raises:
+            FilesVacuumedError: it is gone.
+        """
+
+    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+        """Keeps the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
+
+    def range_of(self, batch: Batch) -> KeyRange | None:
+        """The range of a batch's keys, or of what surrounds them; None if it is not known."""
+
+    def discard(self, staged: Staged) -> None:
+        """Removes a staged batch; a batch already removed is no error."""
+
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Makes a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
+
+        Raises:
+            VersionTaken: that version exists already; nothing was changed.
+            FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
+            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+        """
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first.
+
+        Raises:
+            CorruptTableError: naming the entry that is cut short, foreign or missing.
+        """
+
+    def history(self) -> list[Commit]:
+        """All commits that are still known, newest first."""
+
+
+@runtime_checkable
+class TimeTravel(Backend, Protocol):
+    """A store that keeps its past versions for a while (S40)."""
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The snapshot of a version; its files may be gone.
+
+        Raises:
+            TableNotFoundError: no table here, or no such version.
+        """
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time, in milliseconds since the epoch.
+
+        Raises:
+            TableNotFoundError: no table here, or not yet at that time.
+        """
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch: one that there is, or that a row counts as."""
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time, which may be one of the table that this is a copy of.
+
+        Returns:
+            The version; None if that is not known.
+        """
+
+    def missing(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches whose files are not all there."""
+
+
+class Adopting(Backend, Protocol):
+    """A store of tables that a catalog has, which may be there before this library knows them (S16)."""
+
+    def require_table(self) -> None:
+        """Checks that the catalog has the table, and that it is of a kind that the store can keep.
+
+        Raises:
+            TableNotFoundError: it has none of that name.
+            UnsupportedStorageError: merges into such a table are not possible.
+        """
+
+    def fields(self) -> tuple[Field, ...]:
+        """The user's columns, as the table has them."""
+
+    def told_keys(self) -> dict[str, Any]:
+        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+
+    def adopt(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Makes a table that there is one of ours. Its rows stay as they are.
+
+        Raises:
+            NullKeyError: a row has a null in its key; nothing was changed.
+            ConcurrentCommitError: others have committed meanwhile.
+        """
+
+
+@runtime_checkable
+class Lending(Backend, Protocol):
+    """A store that keeps rows for other tables until they are there (S27); its commits can say so (``Commit.redo``)."""
+
+    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """As :meth:`Backend.stage`, of rows for another table, under an id that begins with :data:`OWED_PREFIX`.
+
+        Args:
+            rows: each beside the key of the row that it is about.
+            definition: of this table.
+        """
+
+
+@runtime_checkable
+class Replacing(TimeTravel, Protocol):
+    """A store whose commits can replace batches."""
+
+    replaces_alone: bool
+    """True if such a commit replaces all batches, and goes on top of nothing but the snapshot that they were read from."""
+
+
+@runtime_checkable
+class Maintained(Replacing, Protocol):
+    """A store whose files this library looks after: compaction, vacuum, restore, purge and copies (S38-S40a)."""
+
+    def require_free(self) -> None:
+        """Checks that a table can be created here.
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place.
+        """
+
+    def begin(self, commit: Commit) -> Snapshot:
+        """Creates a table by its first commit, all at once, with batches that are here and that nobody could see.
+
+        Args:
+            commit: of version 0; :attr:`~trinitymerge.log.model.Commit.begins` holds what the table begins with.
+
+        Raises:
+            TableExistsError: there is a table already, or something else in its place; nothing was changed.
+            FilesVacuumedError: a batch has lost its files; nothing was changed.
+            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+        """
+
+    def nothing_left(self) -> AbstractContextManager[None]:
+        """While a table is made: if that fails, nothing is left of what was made for it but batches, which go before."""
+
+    def copied_from(self, other: object, batch_id: str) -> str:
+        """Copies the files of a batch of another store, as a batch that nobody can see.
+
+        Args:
+            other: that store.
+            batch_id: of the batch, there.
+
+        Returns:
+            The id of the copy.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the copy.
+            UnsupportedStorageError: the other store keeps its rows in another way.
+        """
+
+    def split(self, staged: Staged, count: int) -> list[Staged]:
+        """Makes of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
+
+        That one is no more.
+
+        Raises:
+            FilesVacuumedError: it is gone.
+        """
+
+    def batch_path(self, batch_id: str) -> str:
+        """Where a batch's files are, for messages."""
+
+    def directories(self) -> Mapping[str, FileInfo]:
+        """All batches on the storage by id: committed, staged and left over."""
+
+    def data_files(self, batch_id: str) -> list[FileInfo]:
+        """The data files of a batch; none if it is gone."""
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
+
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """Files of a batch that no reader can look into, because its writer is at work or died."""
+
+    def helper_files(self) -> Iterable[tuple[int | None, FileInfo]]:
+        """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
+
+    def remove(self, path: str) -> None:
+        """Removes a batch or a helper file; one that is gone already is no error."""
+
+    def require_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks that all files of some batches are there.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+
+    def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
+        """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.spark.system_columns.BATCH`."""
+
+    def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
+        """A committed batch with the columns of the table, and what its files have of the library's.
+
+        Args:
+            batch: to read.
+            definition: of the table.
+            extra: types of more columns; of others the files tell.
+        """

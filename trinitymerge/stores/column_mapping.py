@@ -1,0 +1,107 @@
+"""The columns that files have, and how they become those of the table (S43)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from trinitymerge.log.model import Batch
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import case, cast, physical_schema, physical_type, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import BATCH
+
+_COMPARED_BATCHES = 48
+"""Of up to so many batches, a row's is found by comparing it with one after another."""
+
+
+def in_files(fields: Iterable[Field], oldest: int) -> StructType:
+    """The columns to read from files.
+
+    Args:
+        fields: what is wanted.
+        oldest: the smallest layout of these files.
+    """
+    forms = (form for field in fields for form in _forms(field, oldest))
+    return physical_schema(forms)
+
+
+def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:
+    """Rows of files with the columns of a table.
+
+    Args:
+        rows: read with :func:`in_files`.
+        fields: what to make of them.
+        oldest: as given there.
+        *more: SQL of columns beside them, over the rows.
+    """
+    columns = [_declared(field, oldest) for field in fields]
+    is_same = not more and columns == [quote(f.name) for f in fields] == [quote(n) for n in rows.columns]
+    return rows if is_same else rows.selectExpr(*columns, *more)
+
+
+def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
+    """Rows of a table with the names that files have; columns that are not of the table stay as they are."""
+    stored = {f.name: _stored(f) for f in fields}
+    if all(value == quote(name) for name, value in stored.items()):
+        return rows
+    return rows.selectExpr(*[stored.get(n, quote(n)) for n in rows.columns])
+
+
+def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
+    """What the columns of a file are: those of the table by what they are stored as, and the library's."""
+    known = {f.stored_as: f for f in declared}
+    return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
+
+
+def version_of_batch(batches: Sequence[Batch]) -> Sql:
+    """The commit version of a row's batch, as SQL.
+
+    Of few batches, one is compared with after another, the one with most rows first: for every row that takes half as long as
+    looking into a map, and of many far longer. A map compares key after key, too: so there are several, by how the id begins; not
+    one of maps, for Spark never takes two of those to be equal and would not reuse a shuffle above them.
+    """
+    if len(batches) <= 1:
+        return Sql(f"{batches[0].version if batches else 0}L")
+    if len(batches) <= _COMPARED_BATCHES:
+        ordered = sorted(batches, key=lambda b: -b.rows)
+        return case((Sql(f"{BATCH} = {text_literal(b.id)}"), Sql(f"{b.version}L")) for b in ordered)
+    by_start: dict[str, list[Batch]] = {}
+    for batch in batches:
+        by_start.setdefault(batch.id[0], []).append(batch)
+    whens = (
+        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
+        for start, some in by_start.items()
+    )
+    return Sql(f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END")
+
+
+def _forms(field: Field, oldest: int) -> list[Field]:
+    """The columns that files may hold a column as, the newest first."""
+    forms = {field.stored_as: field.type}
+    forms |= {e.name: e.type for e in reversed(field.earlier) if e.until > oldest}
+    return [Field(name, field.in_files(kind), metadata=field.metadata) for name, kind in forms.items()]
+
+
+def _declared(field: Field, oldest: int) -> str:
+    wider = physical_type(field)
+    values = [
+        quote(form.name) if form.type == field.type else cast(quote(form.name), wider) for form in _forms(field, oldest)
+    ]
+    if len(values) == 1:
+        return _as(values[0], field.name)
+    return f"coalesce({', '.join(values)}) AS {quote(field.name)}"
+
+
+def _stored(field: Field) -> str:
+    value = quote(field.name)
+    if field.within:
+        value = cast(value, physical_type(attrs.evolve(field, type=field.in_files(field.type))))
+    return _as(value, field.stored_as)
+
+
+def _as(value: str, name: str) -> str:
+    return value if value == quote(name) else f"{value} AS {quote(name)}"

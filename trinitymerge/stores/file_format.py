@@ -1,0 +1,286 @@
+"""Values in Parquet and ORC files: read and write options, and values that files would change (S7a)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from trinitymerge.errors import InvalidDefinitionError, UnsupportedStorageError
+from trinitymerge.fs.base import escape_glob
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import held
+from trinitymerge.spark.expressions import FALSE, any_of, quote, text_literal
+from trinitymerge.spark.session import analysed, version_of
+from trinitymerge.spark.sql_text import Sql
+
+_MISREAD_MICROS = (-999_000, -1)
+"""Microseconds since 1970 that come back as a second later, the first and the last of them."""
+
+
+def refused(rows: DataFrame, file_format: str) -> DataFrame:
+    """The same rows, whose evaluation fails at a value that files of this format would give back as another."""
+    if file_format != "orc":
+        return rows
+    items = [(field.name, _is_misread(Sql(quote(field.name)), field.dataType, 0)) for field in rows.schema.fields]
+    if all(found == FALSE for _, found in items):
+        return rows
+    return rows.selectExpr(*[_checked(name, found) for name, found in items])
+
+
+def _checked(name: str, is_misread: Sql) -> str:
+    if is_misread == FALSE:
+        return quote(name)
+    why = (
+        f"Column '{name}' holds a timestamp in the last second before 1970 (1969-12-31 23:59:59.001 to 23:59:59.999999 UTC), which "
+        "Spark would read from ORC files as one second later. Change the value, or use a table of Parquet "
+        "files, or a column of TIMESTAMP_NTZ."
+    )
+    return f"IF({is_misread}, raise_error({text_literal(why)}), {quote(name)}) AS {quote(name)}"
+
+
+def _is_misread(value: Sql, kind: DataType, depth: int) -> Sql:
+    """True if a value is or holds such a timestamp, as SQL that is never null."""
+    if isinstance(kind, TimestampType):
+        first, last = _MISREAD_MICROS
+        return Sql(f"coalesce(unix_micros({value}) BETWEEN {first} AND {last}, false)")
+    if isinstance(kind, StructType):
+        return _some(_is_misread(Sql(f"{value}.{quote(f.name)}"), f.dataType, depth) for f in kind.fields)
+    if isinstance(kind, ArrayType):
+        item = Sql(f"item{depth}")
+        found = _is_misread(item, kind.elementType, depth + 1)
+        return FALSE if found == FALSE else Sql(f"coalesce(exists({value}, {item} -> {found}), false)")
+    if isinstance(kind, MapType):
+        keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
+        parts = {"map_keys": keys, "map_values": values}
+        return _some(_is_misread(Sql(f"{of}({value})"), part, depth) for of, part in parts.items())
+    return FALSE
+
+
+def _some(conditions: Iterable[Sql]) -> Sql:
+    return any_of(c for c in conditions if c != FALSE)
+
+
+_COLLATED = re.compile(r"string collate (?!UTF8_BINARY\Z)")
+_FIXED_STRING = re.compile(r"(var)?char\(")
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
+_ONLY_PARQUET = ("variant", "geometry", "geography")
+_LARGEST_PRECISION = 38
+
+
+def check_storable(definition: TableDefinition) -> None:
+    """Refuses columns that could be declared, but not be written and read back as they were.
+
+    Raises:
+        InvalidDefinitionError: naming the column, its type and what to use instead.
+    """
+    for field in definition.fields:
+        for why in _problems(field, definition.fileFormat):
+            raise InvalidDefinitionError(f"Column '{field.name}' ({field.text}) {why}", column=field.name)
+
+
+def _problems(field: Field, file_format: str) -> Iterator[str]:
+    """Reasons why a column cannot be stored, as the rest of a sentence, with the remedy."""
+    if file_format == "orc" and "`" in field.name:
+        yield "holds a backtick in its name, which Spark's ORC files lose. Rename it or use parquet."
+    if field.metadata.get("__COLLATIONS"):
+        yield _collated(", ".join(sorted({str(c) for c in field.metadata["__COLLATIONS"].values()})))
+    yield from _problems_of_type(field.type, file_format)
+    if isinstance(field.type, Mapping):
+        for part, role in _parts(field.type):
+            yield from _problems_inside(part, role, file_format)
+
+
+def _problems_inside(kind: Any, role: str, file_format: str) -> Iterator[str]:
+    yield from _problems_of_type(kind, file_format)
+    if isinstance(kind, str) and _FIXED_STRING.match(kind):
+        yield f"holds {kind} in {role}: Spark has no such values inside of others. Use string there."
+    if role == "a map's key" and (kind == "variant" or (isinstance(kind, Mapping) and kind.get("type") == "map")):
+        yield "has a map whose key is a map or variant, which Spark cannot compare. Use an atomic key."
+    if isinstance(kind, Mapping):
+        for part, below in _parts(kind):
+            # What is a part of a key is compared as the key is.
+            yield from _problems_inside(part, role if role == "a map's key" else below, file_format)
+
+
+def _problems_of_type(kind: Any, file_format: str) -> Iterator[str]:
+    if isinstance(kind, Mapping):
+        fields = kind.get("fields", ()) if kind.get("type") == "struct" else None
+        names = [str(f["name"]).casefold() for f in fields or ()]
+        if fields is not None and not names:
+            yield "is or holds a struct without fields, which no file can keep. Give it a field or leave it out."
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            yield f"has a struct with the field '{twice[0]}' twice (names are compared without case). Rename one of them."
+        for f in fields or ():
+            if (f.get("metadata") or {}).get("__COLLATIONS"):
+                yield _collated(", ".join(sorted({str(c) for c in f["metadata"]["__COLLATIONS"].values()})))
+        return
+    name = str(kind)
+    decimal = _DECIMAL.match(name)
+    if name == "void":
+        yield "can hold nothing but nulls. Give it the type its values will have."
+    elif name in ("interval", "interval calendar"):
+        yield (
+            "is a calendar interval, which no file can keep. Use INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a "
+            "string."
+        )
+    elif name.startswith("time("):
+        yield "is a time of day, which Spark does not store by default. Use TIMESTAMP_NTZ, a string, or seconds in an INT."
+    elif _COLLATED.match(name):
+        yield _collated(name.removeprefix("string collate "))
+    elif name.startswith(_ONLY_PARQUET) and file_format == "orc":
+        yield f"holds {name.split('(')[0]}, which ORC files cannot keep. Use parquet, or store it as a string or binary."
+    elif name.startswith(("geometry", "geography")) and "ANY" in name:
+        yield "may hold shapes of any spatial reference system, which no file can keep. Declare one, as in GEOMETRY(4326)."
+    elif decimal and not 0 <= int(decimal[2]) <= int(decimal[1]) <= _LARGEST_PRECISION:
+        yield f"is a decimal that no file can keep. Use at most {_LARGEST_PRECISION} digits, from 0 to all of them decimals."
+
+
+def _collated(collation: str) -> str:
+    return (
+        f"is collated ({collation}), and a table compares text exactly: its order of watermarks and its filters would not be "
+        "those of the collation. Declare it STRING, and compare lower(column), or column COLLATE ..., where you query it."
+    )
+
+
+def _parts(kind: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    if kind.get("type") == "struct":
+        return [(f["type"], "a struct") for f in kind["fields"]]
+    parts = (("elementType", "an array"), ("keyType", "a map's key"), ("valueType", "a map"))
+    return [(kind[name], role) for name, role in parts if name in kind]
+
+
+_SOURCES = {
+    "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "orc": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+}
+"""By class: which one a short name means, and by which of its interfaces Spark reads it, are settings."""
+
+_READING = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "orc.force.positional.evolution": "false",
+}
+"""A table must not lose rows or mistake columns silently."""
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_MICROS = {_TIMESTAMPS: "TIMESTAMP_MICROS"}
+"""Spark's other types cut off digits, or cannot be filtered by."""
+
+_ROWS_OF_A_PAGE = {"parquet.page.row.count.limit": "5000"}
+"""A quarter of what Parquet takes by itself: who looks up a few keys far apart reads and decodes whole pages. Measured on 20
+million rows, a merge of a hundred keys took half the time, and a full read the same; with 2,000 rows, reads were slower."""
+
+_WRITING = {
+    **_MICROS,
+    **_ROWS_OF_A_PAGE,
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "maxRecordsPerFile": "0",
+}
+
+_WRITING_HELD = {
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+"""What no option can say. Other calendars have no 10 October 1582: it would become the 15th, or an error."""
+
+_TIMESTAMPS_ARE_AN_OPTION = (4, 3)
+
+
+_UNREADABLE = (
+    ("orc", '"timestamp"', {"spark.sql.timestampType": "TIMESTAMP_NTZ"}),
+    (
+        "parquet",
+        '"timestamp_ntz"',
+        {"spark.sql.parquet.inferTimestampNTZ.enabled": "false", "spark.sql.parquet.enableVectorizedReader": "false"},
+    ),
+)
+"""Format, type and settings under which Spark 3.5 fails to read what it has written."""
+
+
+def reader_of(spark: SparkSession, file_format: str, schema: StructType | None = None) -> DataFrameReader:
+    """A reader of files of a table's format.
+
+    Args:
+        spark: the session.
+        file_format: ``"parquet"`` or ``"orc"``.
+        schema: what to read; without it the columns of the files.
+
+    Raises:
+        UnsupportedStorageError: the session is set so that this Spark would fail on a column, and no option helps.
+    """
+    reader = spark.read.format(_SOURCES[file_format]).options(**_READING)
+    if schema is None:
+        return reader
+    text = schema.json()
+    for unreadable, kind, settings in _UNREADABLE:
+        if file_format == unreadable and kind in text:
+            _refuse_to_fail(spark, kind, settings)
+    return reader.schema(schema)
+
+
+def is_missing(error: Exception) -> bool:
+    """True if Spark says by this error that a path it was told to read is not there."""
+    return "PATH_NOT_FOUND" in str(error)
+
+
+def spark_finds(spark: SparkSession, path: str) -> bool:
+    """True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
+    try:
+        analysed(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
+    except Exception as error:
+        if not is_missing(error):
+            raise
+        return False
+    return True
+
+
+def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str]) -> None:
+    if any(str(spark.conf.get(name)).lower() != value.lower() for name, value in settings.items()):
+        return
+    if version_of(spark) < (4, 0):
+        listed = " and ".join(f"{name} = {value}" for name, value in settings.items())
+        raise UnsupportedStorageError(
+            f"Spark {spark.version} cannot read columns of type {kind} from this table's files under {listed}. "
+            "Set that differently, or use Spark 4."
+        )
+
+
+def table_of(spark: SparkSession, name: str) -> DataFrame:
+    """The rows of a table in Spark's own catalog, whose files are of one of these formats."""
+    return spark.read.options(**_READING).table(name)
+
+
+def write(rows: DataFrame, file_format: str, path: str, partitions: Sequence[str] = ()) -> None:
+    """Writes rows into a directory; one Spark job.
+
+    Args:
+        rows: what to write.
+        file_format: ``"parquet"`` or ``"orc"``.
+        path: of the directory.
+        partitions: columns whose values become the names of directories in it.
+
+    A value that the files would give back as another one fails the job: see :mod:`trinitymerge.stores.file_format`.
+    """
+    with _held_for(rows.sparkSession, file_format):
+        writer = refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
+        (writer.partitionBy(*partitions) if partitions else writer).save(path)
+
+
+@contextmanager
+def _held_for(spark: SparkSession, file_format: str) -> Iterator[None]:
+    if file_format != "parquet":
+        yield
+        return
+    more = {} if version_of(spark) >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
+    with held(spark, {**_WRITING_HELD, **more}):
+        yield

@@ -1,0 +1,347 @@
+"""Iceberg tables: batches on branches, commits by fast-forwarding the main branch (S16)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, UnsupportedStorageError
+from trinitymerge.fs import faults
+from trinitymerge.log import reporting
+from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.files import too_new
+from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot, now_ms
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.system_columns import SEQUENCE
+from trinitymerge.stores import adopt
+from trinitymerge.stores.base import Staged
+from trinitymerge.stores.catalog import columns_of, fields_now
+from trinitymerge.stores.iceberg_client import MAIN, Link, is_lost_race
+from trinitymerge.stores.iceberg_versions import COMMIT, KEPT, ON_TOP_OF, STATE, IcebergVersions, rows_of
+
+FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+BATCH_ID = "trinitymerge.batch"
+"""In the summary of a snapshot: the batch whose rows it has appended."""
+
+
+@attrs.frozen
+class _Written:
+    """A staged batch, as Iceberg has it: on a branch of its own.
+
+    Attributes:
+        branch: its name.
+        since: the snapshot that it begins with; None if there was none.
+        link: the snapshot with the rows.
+        sequence: what its rows say they were committed as, which nobody else's do.
+    """
+
+    branch: str
+    since: int | None
+    link: int
+    sequence: int
+
+
+class IcebergBackend(IcebergVersions):
+    """A table of Iceberg's, which is a :class:`~trinitymerge.stores.base.Replacing`."""
+
+    replaces_alone = True
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        super().__init__(spark, name)
+        self._written: dict[str, _Written] = {}
+
+    # Creating -------------------------------------------------------------------------------------------------------
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates the table in its catalog (S7).
+
+        Raises:
+            TableExistsError: the catalog has a table of that name.
+            InvalidDefinitionError: Iceberg has no such type.
+            UnsupportedStorageError: the table shall have history.
+        """
+        self._require_possible(definition)
+        adopt.create(self.table, definition)
+        return self.adopt(definition, user, "CREATE")
+
+    def _require_possible(self, definition: TableDefinition) -> None:
+        if definition.history:
+            raise UnsupportedStorageError(
+                f"{self.path} cannot have history: a table of Iceberg's keeps its past in its own snapshots. Create a managed "
+                "table for that, or merge changes() of this one into one that has.",
+                path=self.path,
+            )
+
+    def fields(self) -> tuple[Field, ...]:
+        """The user's columns, as the table has them."""
+        return fields_now((), self.table.schema())
+
+    def told_keys(self) -> dict[str, Any]:
+        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+        return adopt.told_keys(self.table.properties())
+
+    def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
+        """Makes a table that there is one of ours: adds the hidden columns, and says what it is. Its rows stay as they are.
+
+        Args:
+            definition: with the columns of the table.
+            user: who does it.
+            operation: what its history calls it.
+
+        Raises:
+            NullKeyError: a row has a null in its key; nothing was changed.
+            ConcurrentCommitError: others have committed meanwhile.
+        """
+        self._require_possible(definition)
+        head = self.refreshed().get(MAIN)
+        found = None if head is None else adopt.found(self.table.read(head), self._only(head), definition)
+        batch, version = found or (None, 0)
+        self._add_columns(definition)
+        self.table.persistently(adopt.telling(self.table.name, definition))
+        self.refreshed()
+        definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
+        commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
+        empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
+        after = attrs.evolve(empty, batches=[] if batch is None else [batch])
+        branch = self.put(head).branch
+        if self._move_main(branch, commit, after, head, is_first=True) is None:
+            self._drop(branch)
+            raise ConcurrentCommitError(
+                f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
+                "hidden columns; run it again.",
+                path=self.path,
+            )
+        reporting.committed(self.path, commit)
+        return self.snapshot()
+
+    def _add_columns(self, definition: TableDefinition) -> None:
+        try:
+            missing = adopt.adding(self.table.name, definition, self.columns)
+            if missing:
+                self.table.persistently(missing)
+        except Exception:
+            self.refreshed()  # another writer may have added them
+            if adopt.adding(self.table.name, definition, self.columns):
+                raise
+
+    # Staging --------------------------------------------------------------------------------------------------------
+
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
+        before = self._newest or self.snapshot()
+        written = self.put(int(before.checksum), rows, before.version + 1)
+        batch_id = written.branch.partition("_")[2]
+        link = self._only(written.link)
+        self._written[batch_id] = written
+        faults.fault("iceberg.staged")
+        files, size = link.count("added-data-files"), link.count("added-files-size")
+        return Staged(batch_id, files, size, rows.schema, definition)
+
+    def put(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
+        """Makes a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
+        self.table.require_direct()
+        batch_id = uuid.uuid4().hex
+        branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
+        try:
+            self.table.branch(branch, since)
+            if rows is not None:
+                columns = columns_of(rows, fields)
+                numbered = columns.drop(SEQUENCE).selectExpr("*", f"{sequence}L AS {SEQUENCE}")
+                self.table.append(branch, numbered, {BATCH_ID: batch_id})
+            self.table.refresh()
+            link = self.table.heads()[branch]
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self.table.drop(branch)
+            if is_lost_race(error):
+                raise self._crowded() from error
+            raise
+        return _Written(branch, since, link, sequence)
+
+    def _only(self, id: int) -> Link:
+        (link,) = self.table.links(f"snapshot_id = {id}")
+        return link
+
+    def _crowded(self) -> ConcurrentCommitError:
+        return ConcurrentCommitError(
+            f"So many writers change {self.path} at once that a batch could not be appended to a branch of its own. Nothing was "
+            "committed; run it again, or raise Iceberg's table property commit.retry.num-retries.",
+            path=self.path,
+        )
+
+    def read_staged(self, staged: Staged) -> DataFrame:
+        """A staged batch with all the columns it was written with."""
+        written = self._written.get(staged.id)
+        if written is None:
+            raise self._vacuumed(staged.id)
+        return self._rows_of(written).selectExpr(*[quote(n) for n in staged.schema.names])
+
+    def discard(self, staged: Staged) -> None:
+        """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""
+        written = self._written.pop(staged.id, None)
+        if written is not None:
+            self._drop(written.branch)
+
+    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
+        return FilesVacuumedError(
+            f"The branch of {self.path} with the rows of batch {batch_id}, which were about to be committed, is gone: it has "
+            "been dropped, or has expired. Nothing was committed; run it again.",
+            path=self.path,
+        )
+
+    # Committing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Publishes a commit, or learns that its version is taken (S33)."""
+        if before.writer_protocol > PROTOCOL:
+            raise too_new(self.path, "writer", before.writer_protocol)
+        heads = self.refreshed()
+        self._require_newest(commit, before, heads.get(MAIN))
+        after = before.apply(commit)
+        branch = self._ready(commit, before, heads)
+        head = self._move_main(branch, commit, after, int(before.checksum))
+        if head is None:
+            if not commit.added:  # else its rows are needed for the next attempt
+                self._drop(branch)
+            self._require_newest(commit, before, self.refreshed().get(MAIN))
+            raise self._crowded()
+        for batch in commit.added:
+            self._written.pop(batch.id, None)
+        self._newest = attrs.evolve(after, checksum=str(head))
+        self._note(self._newest, is_newest=True)
+        return self._newest
+
+    def _require_newest(self, commit: Commit, before: Snapshot, head: int | None) -> None:
+        """Checks that a commit goes on top of the newest snapshot."""
+        if str(head) == before.checksum:
+            return
+        self.newest(head)
+        versions = list(self.versions())
+        if before.checksum not in {str(c.link.id) for c in versions}:
+            raise ConcurrentCommitError(
+                f"{self.path} does not have version {before.version} any more: it has been rolled back, or its snapshots have been "
+                "expired. Nothing was written; run it again.",
+                path=self.path,
+            )
+        winner = next(c for c in versions if c.version <= commit.version)
+        raise VersionTaken(commit.version, self.commit_of(winner))
+
+    def _ready(self, commit: Commit, before: Snapshot, heads: Mapping[str, int]) -> str:
+        """A branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
+        since = int(before.checksum)
+        if commit.added:
+            (batch,) = commit.added  # no commit to such a table brings several
+            branch = self._on_top_of(since, batch, commit.version, heads).branch
+        else:
+            branch = self.put(since).branch
+        removed = [b for b in before.batches if b.id in commit.removed]
+        if removed:
+            try:
+                self.table.delete(branch, rows_of(removed))
+            except Exception:
+                self._drop(branch)
+                raise
+        return branch
+
+    def _on_top_of(self, since: int, batch: Batch, sequence: int, heads: Mapping[str, int]) -> _Written:
+        """A staged batch on a branch that begins with a snapshot, and has nothing else on it."""
+        written = self._written.get(batch.id)
+        if written is None or written.branch not in heads:
+            raise self._vacuumed(batch.id)
+        is_ready = (written.since, written.sequence, written.link) == (since, sequence, heads[written.branch])
+        if not is_ready:
+            before, written = written, self.put(since, self._rows_of(written), sequence)
+            self._written[batch.id] = written
+            self._drop(before.branch)
+        return written
+
+    def _rows_of(self, written: _Written) -> DataFrame:
+        return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+
+    def _move_main(self, branch: str, *arguments: Any, **options: Any) -> int | None:
+        """As :meth:`move_main`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
+        try:
+            return self.move_main(branch, *arguments, **options)
+        except OutcomeUnknown:
+            raise
+        except Exception:
+            self._drop(branch)
+            raise
+
+    def _drop(self, branch: str) -> None:
+        with reporting.best_effort(self.path, "removing a branch"):
+            self.table.drop(branch)
+
+    def move_main(
+        self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
+    ) -> int | None:
+        """Says in a snapshot what is committed, and moves ``main`` there.
+
+        Args:
+            branch: with the rows of the commit, on top of ``since``.
+            commit: what is committed.
+            after: the table after it.
+            since: the newest snapshot of ``main``, as far as is known.
+            is_first: the table begins with it.
+
+        Returns:
+            The newest snapshot; None if others were faster.
+
+        Raises:
+            FilesVacuumedError: the branch is gone; nothing was committed.
+        """
+        told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
+        if since is not None and not is_first:
+            told[ON_TOP_OF] = str(since)
+        nothing = self.spark.createDataFrame([], self.columns)
+        try:
+            self.table.append(branch, nothing, told)
+        except Exception as error:
+            if is_lost_race(error):
+                raise self._crowded() from error
+            raise
+        faults.fault("iceberg.told")
+        self.table.refresh()
+        heads = self.table.heads()
+        if heads.get(MAIN) != since:  # Iceberg would move on a table that was rolled back meanwhile
+            return None
+        if branch not in heads:
+            raise self._vacuumed(branch.partition("_")[2])
+        try:
+            landed = self.table.forward(branch, since)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
+            landed = self._settled(commit, error)
+        if not landed:
+            return None
+        faults.fault("iceberg.committed")
+        self._tidy(branch, commit, heads[branch])
+        return heads[branch]
+
+    def _settled(self, commit: Commit, error: Exception) -> bool:
+        """Finds out what a failed move of ``main`` has done."""
+        try:
+            self.refreshed()
+            found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
+        except Exception as second:  # noqa: BLE001 - then nobody knows
+            raise OutcomeUnknown(
+                f"{error}; whether {self.path} was committed to could not be found out ({second})"
+            ) from error
+        if not found:
+            raise OutcomeUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
+        return True
+
+    def _tidy(self, branch: str, commit: Commit, head: int) -> None:
+        """Gives the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
+        with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
+            self.table.tag(KEPT, head)
+            self.table.drop(branch)

@@ -1,0 +1,228 @@
+"""Iceberg's SQL procedures and metadata tables, as functions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.spark.errors import is_sparks
+from trinitymerge.spark.expressions import quote, text_literal
+from trinitymerge.stores.catalog import CatalogTable, literal
+
+MAIN = "main"
+
+_TRIES = 8
+_FOR_EVER = 36_500  # days: a tag that says nothing would be subject to the table's history.expire.max-ref-age-ms
+_MODE = "distribution-mode"
+_WAP = ("spark.wap.id", "spark.wap.branch")
+_UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
+
+
+@attrs.frozen
+class Link:
+    """One snapshot of Iceberg's, in the chain that leads to a table's newest.
+
+    Attributes:
+        id: Iceberg's number of it.
+        parent: that of the one before.
+        at_ms: when it was committed, milliseconds since the epoch.
+        operation: ``append``, ``replace``, ``overwrite`` or ``delete``, as Iceberg's specification has them.
+        summary: what its writer says of it.
+    """
+
+    id: int
+    parent: int | None
+    at_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+    def count(self, name: str, unknown: int = 0) -> int:
+        """A number of its summary, or another one if it is not there: engines need not tell them."""
+        return int(self.summary.get(name, unknown))
+
+
+def is_lost_race(error: BaseException) -> bool:
+    """True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
+    return is_sparks(error) and "CommitFailedException" in str(error)
+
+
+class IcebergTable(CatalogTable):
+    """A table in one of Iceberg's catalogs."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        super().__init__(spark, name)
+        self._mode: str | None = None
+        dotted = [p for p in self.parts if "." in p]
+        if dotted:
+            raise UnsupportedStorageError(
+                f"{self.name} has a dot within a part of its name ({', '.join(dotted)}). What Iceberg's catalogs keep in memory of "
+                "the snapshots of such a table does not follow its commits, so it cannot be merged into. Rename it.",
+                path=self.name,
+            )
+
+    def require_iceberg(self) -> None:
+        """Checks the format of a table that there is.
+
+        Raises:
+            UnsupportedStorageError: it is of another one.
+        """
+        rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name = 'Provider'").collect()
+        kind = rows[0]["data_type"] if rows else "unknown"
+        if str(kind).lower() != "iceberg":
+            raise UnsupportedStorageError(
+                f"{'.'.join(self.parts)} is a table of the format '{kind}'. Of tables in catalogs, those of Iceberg can be "
+                "merged into. Read this one with TrinityTable.external, or make a managed table of it with TrinityTable.convert.",
+                path=self.name,
+                format=str(kind),
+            )
+
+    def require_direct(self, *settings: str) -> None:
+        """Checks that the session does not divert to elsewhere what is written to this table, or reads it from there.
+
+        Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
+
+        Args:
+            *settings: of the session, that matter; all of Iceberg's write-audit-publish if there are none.
+
+        Raises:
+            UnsupportedStorageError: it does.
+        """
+        for name in settings or _WAP:
+            value = self.spark.conf.get(name, None)
+            if value and self.properties().get("write.wap.enabled", "").lower() == "true":
+                raise UnsupportedStorageError(
+                    f"{'.'.join(self.parts)} has the property write.wap.enabled, and the session the setting {name}={value}: "
+                    "Iceberg would keep the rows aside, and a merge has to commit them. Nothing was written. "
+                    f"spark.conf.unset('{name}') before it.",
+                    path=self.name,
+                )
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+
+    def heads(self) -> dict[str, int]:
+        """The newest snapshot of each branch, and what tags name."""
+        rows = self.spark.table(f"{self.name}.refs").select("name", "snapshot_id").collect()
+        return {r["name"]: r["snapshot_id"] for r in rows}
+
+    def links(self, where: str = "true", without: Iterable[str] = ()) -> list[Link]:
+        """Snapshots that are still known.
+
+        Args:
+            where: SQL over ``snapshot_id``, ``parent_id``, ``operation`` and ``summary``.
+            without: what to leave out of the summaries, for it may be large.
+        """
+        left_out = ", ".join(map(text_literal, without))
+        summary = f"map_filter(summary, (k, v) -> k NOT IN ({left_out}))" if left_out else "summary"
+        rows = self.spark.table(f"{self.name}.snapshots").filter(where)
+        found = rows.selectExpr(
+            "snapshot_id", "parent_id", "unix_millis(committed_at) AS at", "operation", f"{summary} AS s"
+        )
+        return [Link(r["snapshot_id"], r["parent_id"], r["at"], r["operation"], r["s"] or {}) for r in found.collect()]
+
+    def read(self, link: int) -> DataFrame:
+        """The rows of a snapshot, whatever is committed later, by the columns that the table has now."""
+        return self.spark.read.option("snapshot-id", str(link)).table(self.name)
+
+    # Branches -------------------------------------------------------------------------------------------------------
+
+    def branch(self, name: str, at: int | None) -> None:
+        """Makes a branch that begins with a snapshot; with an empty one if there is none."""
+        where = "" if at is None else f" AS OF VERSION {at}"
+        self.persistently(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
+
+    def drop(self, name: str) -> None:
+        """Removes a branch; one that is gone is no error."""
+        self.persistently(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
+
+    def tag(self, name: str, at: int) -> None:
+        """Gives a snapshot a name, by which it is kept."""
+        self.persistently(
+            f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
+        )
+
+    def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
+        """Appends rows to a branch, as one snapshot.
+
+        Args:
+            branch: to append to.
+            rows: with all columns of the table, in any order.
+            told: what its summary says.
+        """
+        writer = rows.writeTo(self._on(branch)).option(_MODE, self._distribution())
+        for key, value in told.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        self._once_seen(writer.append)
+
+    def _distribution(self) -> str:
+        """How rows are distributed among writing tasks: as Iceberg would, but for ranges.
+
+        To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
+        """
+        if self._mode is None:
+            told = self.spark.conf.get(f"spark.sql.iceberg.{_MODE}", None) or self.properties().get(
+                f"write.{_MODE}", ""
+            )
+            self._mode = "none" if told.lower() == "none" else "hash"
+        return self._mode
+
+    def delete(self, branch: str, where: str) -> None:
+        """Deletes rows from a branch; whole files where it can."""
+        self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
+
+    def forward(self, branch: str, since: int | None) -> bool:
+        """Makes the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
+
+        Args:
+            branch: that began with the table's newest snapshot.
+            since: that snapshot; None if there was none.
+
+        Returns:
+            False if others were faster; nothing was changed.
+        """
+        catalog, *rest = self.parts
+        table = literal(".".join(quote(p) for p in rest))
+        call = f"CALL {quote(catalog)}.system.fast_forward({table}, {literal(MAIN)}, {literal(branch)})"
+        for again in range(_TRIES * 4):
+            try:
+                self._once_seen(lambda: self.sql(call).collect())
+            except Exception as error:
+                if "Cannot fast-forward" in str(error):
+                    return False
+                if not is_lost_race(error):
+                    raise
+                time.sleep(0.01 * again)  # a change of anything, such as another writer's branch
+                self.refresh()
+                if self.heads().get(MAIN) != since:
+                    return False
+            else:
+                return True
+        return False
+
+    def _once_seen(self, change: Callable[[], object]) -> None:
+        """Changes a branch, and tries again where what the catalog has in memory is older than the branch: threads share it."""
+        for again in range(_TRIES):
+            try:
+                change()
+                return
+            except Exception as error:
+                if again == _TRIES - 1 or not any(text in str(error) for text in _UNSEEN):
+                    raise
+                self.refresh()
+
+    def _on(self, branch: str) -> str:
+        return f"{self.name}.{quote(f'branch_{branch}')}"
+
+    def persistently(self, statement: str) -> None:
+        """Runs a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
+        for again in range(_TRIES):
+            try:
+                self.sql(statement)
+                return
+            except Exception as error:
+                if not is_lost_race(error) or again == _TRIES - 1:
+                    raise
+                time.sleep(0.02 * (again + 1))

@@ -1,0 +1,394 @@
+"""Which Iceberg snapshots are versions, and what snapshots of other programs mean (S16)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge.errors import CorruptTableError, TableNotFoundError
+from trinitymerge.log.files import too_new
+from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import all_of, any_of, empty_frame, is_not_null, is_null, or_else, quote
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import SEQUENCE, VERSION
+from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.catalog import HIDDEN, columns_of, hidden_fields, with_columns_now
+from trinitymerge.stores.iceberg_client import MAIN, IcebergTable, Link
+
+OPERATIONS = {"append": "APPEND", "replace": "REWRITE", "delete": "DELETE"}
+"""What Iceberg calls an operation, and what a table's history does; all others may be anything."""
+
+
+def commit_of_others(link: Link, before: Snapshot) -> Commit:
+    """A snapshot that another program has committed, as a commit of this library.
+
+    Appended rows have no place in the commit order, and are a batch of their own that counts as older than every merge. Where
+    rows were deleted, each batch is another one from then on, of which all that was known still holds. Where rows may have been
+    replaced, nothing is known any more: all rows are one batch.
+
+    Args:
+        link: what was committed.
+        before: the table right before it.
+    """
+    added: list[Batch] = []
+    removed: list[str] = []
+    if link.operation == "append":
+        rows = link.count("added-records", unknown=1)
+        added = [_rows(link, rows, link.count("added-data-files"), link.count("added-files-size"), 0)] if rows else []
+    elif link.operation == "delete":
+        removed = [b.id for b in before.batches]
+        added = [attrs.evolve(b, id=f"{b.id.partition('-since-')[0]}-since-{link.id}") for b in before.batches]
+    elif link.operation != "replace":
+        removed = [b.id for b in before.batches]
+        rows = link.count("total-records", unknown=1)
+        files, size = link.count("total-data-files"), link.count("total-files-size")
+        added = [_rows(link, rows, files, size, before.version + 1)] if rows else []
+    operation = OPERATIONS.get(link.operation, "OVERWRITE")
+    commit = before.next_commit(operation, added=added, removed=removed, user=link.summary.get("engine-name"))
+    return attrs.evolve(commit, timestamp_ms=max(before.timestamp_ms + 1, link.at_ms), id=str(link.id))
+
+
+def _rows(link: Link, rows: int, files: int, size: int, version: int) -> Batch:
+    """Rows of others: any of them may be a tombstone, and keys may occur more than once."""
+    return Batch(
+        id=f"others-{link.id}", rows=rows, tombstones=rows, files=files, bytes=size, version=version, foreign=True
+    )
+
+
+STATE, COMMIT, ON_TOP_OF = "trinitymerge.state", "trinitymerge.commit", "trinitymerge.since"
+"""In the summary of a snapshot: the table, the commit, and the snapshot of ``main`` that it is on top of, if there is one."""
+
+KEPT = "trinitymerge"
+"""The tag that keeps the newest of our snapshots from ``expire_snapshots``, if others have appended after it."""
+
+
+@attrs.frozen
+class Counted:
+    """A snapshot in the chain of ``main`` that is a version of the table."""
+
+    version: int
+    link: Link
+
+
+class IcebergVersions:
+    """What can be read of a table of Iceberg's: its versions, and the rows of their batches."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark, self.table = spark, IcebergTable(spark, name)
+        self.path = ".".join(self.table.parts)
+        self._newest: Snapshot | None = None
+        self.columns = StructType()
+        self._links: dict[int, Link] = {}
+        self._where: dict[str, int] = {}
+        self._times: tuple[str, dict[int, int]] | None = None
+        self._kept: int | None = None
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """True if there is a table of that name, and it is one of ours."""
+        try:
+            self.snapshot()
+        except TableNotFoundError:
+            return False
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot, what other programs have committed included."""
+        return self.newest(self.refreshed().get(MAIN))
+
+    def refreshed(self) -> dict[str, int]:
+        """The newest snapshots of all branches, whoever has committed them.
+
+        Raises:
+            TableNotFoundError: the catalog has no such table.
+        """
+        if not self.table.exists():
+            raise self._absent()
+        self.table.refresh()
+        self.table.require_direct("spark.wap.branch")
+        self.columns = self.table.schema()
+        heads = self.table.heads()
+        self._kept = heads.get(KEPT)
+        return heads
+
+    def require_table(self) -> None:
+        """Checks that the catalog has the table, and that it is one of Iceberg's.
+
+        Raises:
+            TableNotFoundError: it has none of that name.
+            UnsupportedStorageError: it is of another format.
+        """
+        if not self.table.exists():
+            raise self._absent()
+        self.table.require_iceberg()
+
+    def _absent(self) -> TableNotFoundError:
+        return TableNotFoundError(
+            f"There is no table {self.path}. Check the name, or create one with TrinityTable.create(..., using='iceberg').",
+            path=self.path,
+        )
+
+    def newest(self, head: int | None) -> Snapshot:
+        if self._newest is None or self._newest.checksum != str(head):
+            self._newest = self._at(head)
+            self._note(self._newest, is_newest=True)
+        self._newest = self._as_now(self._newest)
+        return self._newest
+
+    def _at(self, head: int | None) -> Snapshot:
+        """The table at a snapshot of Iceberg's."""
+        found = None if head is None else next(iter(self.table.links(f"snapshot_id = {head}")), None)
+        others: list[Link] = []
+        while found is not None and STATE not in found.summary:
+            others.append(found)
+            found = self._link(found.parent)
+            if found is not None and COMMIT in found.summary:
+                found = next(iter(self.table.links(f"snapshot_id = {found.id}")), None)
+        if found is None and others:
+            found, others[-1] = self._across_a_gap(others[-1])
+        if found is None:
+            raise TableNotFoundError(
+                f"{self.path} is a table of Iceberg's, and none of trinitymerge's yet. Name its keys once: "
+                f"TrinityTable.forName(spark, '{self.path}', primaryKey=..., watermarkKey=..., tombstoneKey=...).",
+                path=self.path,
+                others=len(others),
+            )
+        snapshot = self._read(found)
+        for link in reversed(others):
+            snapshot = snapshot.apply(commit_of_others(link, snapshot))
+        snapshot = attrs.evolve(snapshot, checksum=str(head))
+        self._note(snapshot)
+        return snapshot
+
+    def _note(self, snapshot: Snapshot, is_newest: bool = False) -> None:
+        """Notes from where batches are read: if it can be, from the newest snapshot, for others may expire.
+
+        Rows of others do not say when they came, so they are read from a snapshot that has the last of them, and none after it.
+        """
+        newest = self._newest.checksum if self._newest else ""
+        foreign = [b for b in snapshot.batches if b.foreign]
+        for batch in (*(b for b in snapshot.batches if not b.foreign), *foreign[-1:]):
+            if is_newest or str(self._where.get(batch.id)) != newest:
+                self._where[batch.id] = int(snapshot.checksum)
+
+    def _across_a_gap(self, link: Link) -> tuple[Link | None, Link]:
+        """The newest of our snapshots before one of others, if those in between have been expired.
+
+        Returns:
+            The one with the tag; None if it is newer, and so none before that. And that of the others, as one that may have done
+            anything: so may have those that are not known any more.
+        """
+        kept = next(iter(self.table.links(f"snapshot_id = {self._kept}")), None) if self._kept else None
+        is_before = kept is not None and STATE in kept.summary and kept.at_ms <= link.at_ms
+        return kept if is_before else None, attrs.evolve(link, operation="overwrite")
+
+    def _read(self, link: Link) -> Snapshot:
+        try:
+            snapshot = Snapshot.from_json(json.loads(link.summary[STATE]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptTableError(
+                f"The summary of snapshot {link.id} of {self.path} does not hold what trinitymerge has written: {error}. Roll "
+                f"the table back to one before it: CALL {self.table.parts[0]}.system.rollback_to_snapshot(...).",
+                path=self.path,
+            ) from error
+        if snapshot.reader_protocol > PROTOCOL:
+            raise too_new(self.path, "reader", snapshot.reader_protocol)
+        return snapshot
+
+    def _link(self, id: int | None) -> Link | None:
+        """A snapshot by its number, without what it says of the whole table; None if it has been expired."""
+        if id is not None and id not in self._links:
+            self._links = {link.id: link for link in self.table.links(without=[STATE])}
+        return None if id is None else self._links.get(id)
+
+    def _as_now(self, snapshot: Snapshot) -> Snapshot:
+        """The same with the columns that the table has now: others may have altered them, and that is no commit."""
+        before, names = snapshot.definition, set(self.columns.names)
+        gone = [f.name for f in hidden_fields(before) if f.name not in names]
+        if gone:
+            raise self._without(gone, snapshot)
+        return with_columns_now(snapshot, self.columns)
+
+    def _without(self, gone: Sequence[str], snapshot: Snapshot) -> CorruptTableError:
+        return CorruptTableError(
+            f"{self.path} has no column {', '.join(gone)} any more, without which its rows cannot be resolved: somebody has "
+            "dropped or renamed it. Rename it back. If it was dropped, make a new table of what SELECT * FROM "
+            f"{self.table.name} VERSION AS OF {snapshot.checksum} shows, where it is still there.",
+            path=self.path,
+        )
+
+    # Versions -------------------------------------------------------------------------------------------------------
+
+    def versions(self) -> Iterator[Counted]:
+        """The versions that are still known, newest first.
+
+        What others have committed is known as long as one of our snapshots before it is; and up to the newest version, always.
+        """
+        now = self.snapshot()
+        self._links = {}  # some may have been expired
+        version, link = now.version, self._link(int(now.checksum))
+        others: list[Counted] = []
+        are_newest = True
+        while link is not None:
+            counted, told = Counted(version, link), link.parent
+            others.append(counted)
+            if COMMIT in link.summary:
+                yield from others
+                others, are_newest, since = [], False, link.summary.get(ON_TOP_OF)
+                told = int(since) if since else None
+            link, version = self._link(told), version - 1
+        if are_newest:
+            yield from others
+
+    def commit_of(self, counted: Counted) -> Commit:
+        told = counted.link.summary.get(COMMIT)
+        if told is not None:
+            return Commit.from_json(json.loads(told))
+        before = self._link(counted.link.parent)
+        if before is None:
+            raise self._expired(counted.version - 1)
+        return commit_of_others(counted.link, self._at(before.id))
+
+    def _expired(self, version: int) -> TableNotFoundError:
+        known = [c.version for c in self.versions()]
+        return TableNotFoundError(
+            f"{self.path} has no version {version}; it has versions {min(known)} to {max(known)}. Older ones have been expired "
+            "by Iceberg's expire_snapshots.",
+            path=self.path,
+            version=version,
+        )
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The snapshot of a version."""
+        found = next((c for c in self.versions() if c.version == version), None)
+        if found is None:
+            raise self._expired(version)
+        return with_columns_now(self._at(found.link.id), self.columns)
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time."""
+        oldest = None
+        for counted in self.versions():
+            oldest = counted
+            if self._time_of(counted.link) <= timestamp_ms:
+                return counted.version
+        raise TableNotFoundError(
+            f"No version of {self.path} that is still known had been committed by then"
+            f"{f'; the oldest is version {oldest.version}' if oldest else ''}.",
+            path=self.path,
+            timestamp_ms=timestamp_ms,
+        )
+
+    @staticmethod
+    def _time_of(link: Link) -> int:
+        told = link.summary.get(COMMIT)
+        return int(json.loads(told)["timestamp"]) if told else link.at_ms
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed; of one that has been expired, when the oldest that is known was: it was not later."""
+        newest = self._newest.checksum if self._newest else ""
+        if self._times is None or self._times[0] != newest:
+            times = {c.version: self._time_of(c.link) for c in self.versions()}
+            self._times = (self._newest.checksum if self._newest else "", times)
+        known = self._times[1]
+        return known.get(version, known[min(known)])
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time."""
+        return next((c.version for c in self.versions() if self._time_of(c.link) == timestamp_ms), None)
+
+    def missing(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches that are in no snapshot that is still known."""
+        self.refreshed()
+        known = {link.id for link in self.table.links(without=[STATE, COMMIT])}
+        found = self._by_link([b for b in batches if b.rows])
+        return [b for link, some in found.items() if link not in known for b in some]
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first."""
+        asked = [c for c in self.versions() if first <= c.version <= last]
+        if len(asked) < last - first + 1:
+            raise self._expired(first)
+        return map(self.commit_of, reversed(asked))
+
+    def history(self) -> list[Commit]:
+        """All commits that are still known, newest first."""
+        versions = list(self.versions())
+        if COMMIT not in versions[-1].link.summary:  # what was before it has been expired
+            versions.pop()
+        return list(map(self.commit_of, versions))
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
+        """See :class:`~trinitymerge.stores.base.Backend`; one scan, of one snapshot, where all batches are in one."""
+        rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
+        shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
+        return rows.selectExpr(*shown, f"{version} AS {VERSION}")
+
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """See :class:`~trinitymerge.stores.base.Backend`."""
+        return self._scanned(batches, batches.definition.stored_fields)
+
+    def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
+        found: DataFrame | None = None
+        for link, some in self._by_link([b for b in batches.batches if b.rows]).items():
+            where = rows_of(some)
+            if link is None:
+                raise self._gone(some[0])
+            rows = columns_of(self.table.read(link).filter(where), [*fields, HIDDEN[0]])
+            found = rows if found is None else found.unionByName(rows)
+        if found is None:
+            found = empty_frame(self.spark, [*fields, HIDDEN[0]])
+        if any(b.foreign for b in batches.batches):  # others may append rows without a key
+            found = found.filter(all_of(is_not_null(quote(k)) for k in batches.definition.primaryKey))
+        return found, or_else(SEQUENCE, Sql("0L"))
+
+    def _by_link(self, batches: Sequence[Batch]) -> dict[int | None, list[Batch]]:
+        """The batches by the snapshots that they are read from; None if that is not known."""
+        found: dict[int | None, list[Batch]] = {}
+        foreign = [b for b in batches if b.foreign]
+        for batch in batches:
+            if not batch.foreign:
+                found.setdefault(self._where.get(batch.id), []).append(batch)
+        if foreign:
+            last = foreign[-1].id
+            found.setdefault(self._where.get(last, int(last.rpartition("-")[2])), []).extend(foreign)
+        return found
+
+    def _gone(self, batch: Batch) -> CorruptTableError:
+        return CorruptTableError(
+            f"The rows of batch {batch.id} of {self.path} are in no snapshot that is still known: expire_snapshots has "
+            "removed it.",
+            path=self.path,
+        )
+
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """See :class:`~trinitymerge.stores.base.Backend`: a job that reads a snapshot has all of its files, or fails."""
+
+    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+        """See :class:`~trinitymerge.stores.base.Backend`: Iceberg keeps the range of each file itself."""
+
+    def range_of(self, batch: Batch) -> KeyRange | None:
+        """See :class:`~trinitymerge.stores.base.Backend`."""
+        return None
+
+
+def rows_of(batches: Sequence[Batch]) -> Sql:
+    """SQL that is true of the rows of some batches, in any snapshot that they are part of.
+
+    Of a batch that others wrote it is true of all that others wrote until then.
+    """
+    own = [str(b.version) for b in batches if not b.foreign]
+    foreign = [b.version or 0 for b in batches if b.foreign]
+    conditions = [Sql(f"{SEQUENCE} IN ({', '.join(own)})")] if own else []
+    if foreign:
+        conditions += [is_null(SEQUENCE), Sql(f"{SEQUENCE} <= {max(foreign)}L")]
+    return any_of(conditions)

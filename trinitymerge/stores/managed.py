@@ -1,0 +1,607 @@
+"""Managed tables: batches as directories of Parquet or ORC files beside the commit log (S8, S33)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trinitymerge.errors import (
+    CorruptTableError,
+    FilesVacuumedError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedStorageError,
+)
+from trinitymerge.fs import faults
+from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, escape_glob, require_no_link
+from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.log import reporting
+from trinitymerge.log.files import UNREADABLE, require_outside, seal, unseal
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Batch, Commit, Redo, Snapshot, now_ms
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import held
+from trinitymerge.spark.expressions import empty_frame, quote
+from trinitymerge.spark.session import analysed, count_input_files, is_connect
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import BATCH, VERSION
+from trinitymerge.stores.base import OWED_PREFIX, Batches, Staged
+from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
+from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
+
+_FILE = "_key_range.json"
+"""Spark passes over files that begin so."""
+
+
+@attrs.frozen(eq=False)
+class KeptRanges:
+    """The ranges of the batches of a table, read once each."""
+
+    files: FileSystem
+    _known: dict[str, KeyRange | None] = attrs.field(factory=dict, init=False)
+
+    def note(self, directory: str, keys: KeyRange) -> None:
+        """Keeps the range of the batch in a directory, if the storage lets it."""
+        with contextlib.suppress(OSError):
+            if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
+                return
+            self.files.replace(f"{directory}/{_FILE}", seal(keys.to_json())[0])
+        self._known[directory] = keys
+
+    def of(self, directory: str) -> KeyRange | None:
+        """The range of the batch in a directory; None where it was never kept, or is lost or damaged."""
+        if directory not in self._known:
+            self._known[directory] = self._read(f"{directory}/{_FILE}")
+        return self._known[directory]
+
+    def _read(self, path: str) -> KeyRange | None:
+        with contextlib.suppress(*UNREADABLE, OSError):
+            return KeyRange.from_json(unseal(self.files.read(path))[0])
+        return None
+
+
+_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
+
+
+class BatchDirectories:
+    """What lies below ``data/`` of a table.
+
+    Attributes:
+        files: the storage.
+        path: of the table.
+    """
+
+    files: FileSystem
+    path: str
+
+    def refuse_foreign_files(self) -> None:
+        """Raises a TableExistsError if something else is at the path than what a table has there."""
+        try:
+            found = [f.name for f in self.files.list(self.path) if not f.name.startswith(".")]
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise TableExistsError(
+                f"{self.path} is a file or lies below one. Choose a path that does not exist or an empty directory.",
+                path=self.path,
+            ) from None
+        foreign = [n for n in found if n not in ("_trinity_log", "data")]
+        if foreign:
+            raise TableExistsError(
+                f"{self.path} is not empty and not a trinitymerge table (it holds {', '.join(sorted(foreign)[:5])}). "
+                "Choose a path that does not exist or an empty directory.",
+                path=self.path,
+            )
+
+    def batch_path(self, batch_id: str) -> str:
+        """The directory of a batch."""
+        return f"{self.path}/data/{BATCH}={batch_id}"
+
+    def require_own(self) -> None:
+        """Raises a CorruptTableError if the batches are somewhere else: a link leads there."""
+        require_no_link(self.files, self.path, "data")
+
+    def link_in(self, batch_id: str) -> str | None:
+        """A symbolic link that a batch's directory is or holds, by its name, which Spark would follow; None if there is none."""
+        if self.files.link_below(self.path, f"data/{BATCH}={batch_id}"):
+            return f"{BATCH}={batch_id}"
+        return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
+
+    def data_files(self, batch_id: str) -> list[FileInfo]:
+        """The data files of a batch; none if its directory is gone."""
+        return [f for f in self.all_files(batch_id) if not is_hidden(f, self.batch_path(batch_id))]
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Everything in a batch's directory; nothing if it is gone."""
+        try:
+            return list(self.files.walk(self.batch_path(batch_id)))
+        except FileNotFoundError:
+            return []
+
+    def unfinished_files(self, batch_id: str) -> list[FileInfo]:
+        """What a batch's writer, at work or dead, has written and no reader can look into."""
+        start = len(self.batch_path(batch_id))
+        return [f for f in self.all_files(batch_id) if "/_temporary/" in f.path[start:]]
+
+    def remove(self, path: str) -> None:
+        """Removes a batch's directory or a helper file."""
+        self.files.delete(path)
+
+    def directories(self) -> dict[str, FileInfo]:
+        """All batch directories on the storage, by batch id: committed, staged and left over."""
+        try:
+            found = self.files.list(f"{self.path}/data")
+        except FileNotFoundError:
+            return {}
+        return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
+
+    def copied_from(self, other: object, batch_id: str) -> str:
+        """Copies a batch of another table, with what is kept beside its rows, into a directory of its own here.
+
+        Args:
+            other: the store of that table.
+            batch_id: of the batch, there.
+
+        Returns:
+            The id of the new batch, which nobody can see.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batch.
+            UnsupportedStorageError: that store does not keep files as this one does.
+        """
+        if not isinstance(other, BatchDirectories):
+            kind = type(other).__name__
+            raise UnsupportedStorageError(
+                f"The files of a table in a {kind} cannot be copied to {self.path}.", store=kind
+            )
+        old, new = other.batch_path(batch_id), uuid.uuid4().hex
+        both_local = self.files.is_local and other.files.is_local
+        through = other.files if self.files.is_local else self.files
+        try:
+            self.files.mkdirs(self.batch_path(new))
+            if other.link_in(batch_id) is not None:
+                raise FileNotFoundError(errno.ENOENT, "A symbolic link is no file of the table", old)
+            for file in other.all_files(batch_id):
+                name = file.path.removeprefix(f"{old}/")
+                is_passing = name.startswith("_temporary/") or name.endswith(TEMPORARY_SUFFIX)
+                if is_passing or (
+                    name.startswith(".") and not both_local
+                ):  # a checksum, of which other storages have their own
+                    continue
+                through.copy(file.path, f"{self.batch_path(new)}/{name}")
+            self.files.sync_dir(self.batch_path(new))
+        except BaseException:
+            self.remove(self.batch_path(new))
+            raise
+        return new
+
+    @contextmanager
+    def nothing_left(self) -> Iterator[None]:
+        """While a table is made: if it fails, its directory goes again, unless it was there or something is in it."""
+        was_there = self.files.exists(self.path)
+        try:
+            yield
+        except BaseException:
+            for path in (f"{self.path}/data", f"{self.path}/_trinity_log", *([] if was_there else [self.path])):
+                self.files.remove_empty(path)
+            raise
+
+    def divided(self, batch_id: str, count: int) -> list[str]:
+        """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
+
+        Args:
+            batch_id: of the batch.
+            count: files of a new one; the last may have fewer.
+
+        Returns:
+            The ids of the new batches, in the order of the tasks that wrote the files. The old directory is still there.
+
+        Raises:
+            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batches.
+        """
+        ids: list[str] = []
+        try:
+            files = sorted(self.data_files(batch_id), key=_order)
+            for start in range(0, len(files), count):
+                ids.append(uuid.uuid4().hex)
+                self._move_into(files[start : start + count], self.batch_path(ids[-1]))
+                faults.fault("split.moved")
+        except BaseException:
+            for new in ids:
+                self.remove(self.batch_path(new))
+            raise
+        return ids
+
+    def _move_into(self, files: Sequence[FileInfo], directory: str) -> None:
+        self.files.mkdirs(directory)
+        for file in files:
+            move_file(self.files, file.path, directory)
+        self.files.sync_dir(directory)
+
+
+def move_file(files: FileSystem, path: str, directory: str) -> None:
+    """Moves a data file into another directory, and the checksum that Hadoop has put beside it on a local disk.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    parent, _, name = path.rpartition("/")
+    files.move(path, f"{directory}/{name}")
+    if files.is_local and files.exists(f"{parent}/.{name}.crc"):
+        files.move(f"{parent}/.{name}.crc", f"{directory}/.{name}.crc")
+
+
+def _order(file: FileInfo) -> tuple[list[int], str]:
+    """By the numbers in a file's name, the task's first: ``part-100000`` comes after ``part-99999``."""
+    return [int(digits) for digits in re.findall(r"\d+", file.name)[:1]], file.name
+
+
+def is_hidden(file: FileInfo, directory: str) -> bool:
+    """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
+    return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
+
+
+FAULT_POINTS = ("stage.before", "stage.written", "stage.synced", "split.moved")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+_OLDEST = 0
+"""The layout of files that were written before any column's type became wider."""
+
+_SPARK_LISTS_ALONE = 32
+_LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
+
+
+class ManagedBackend(BatchDirectories):
+    """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.Maintained`)."""
+
+    replaces_alone = False
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark = spark
+        self.files: FileSystem = filesystem_for(spark, path)
+        self.path = self.files.qualify(path)
+        self.log = CommitLog(self.files, self.path)
+        self._newest: Snapshot | None = None
+        self._ranges = KeptRanges(self.files)
+        self._whole: dict[str, frozenset[str]] = {}
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """True if there is a table at the path."""
+        return self.log.files.exists()
+
+    def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
+        """Creates the table (S7).
+
+        Raises:
+            TableExistsError: there is a table, or something else, at the path.
+            InvalidDefinitionError: the files cannot keep a column.
+        """
+        check_storable(definition)
+        return self.begin(
+            Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+        )
+
+    def require_free(self) -> None:
+        """Checks that nothing is at the path."""
+        if self.log.files.exists():
+            raise TableExistsError(
+                f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
+                path=self.path,
+            )
+        require_outside(self.files, self.path)
+        self.refuse_foreign_files()
+
+    def begin(self, commit: Commit) -> Snapshot:
+        """Creates the table by its first commit, with what batches that brings."""
+        self.require_free()
+        self.require_own()
+        for batch in commit.begins.snapshot.batches if commit.begins else ():
+            if batch.rows and self._what_is_wrong(batch):
+                raise self._vacuumed(batch.id)
+        try:
+            self._newest = self.log.create(commit)
+        except FileExistsError:
+            raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
+        reporting.committed(self.path, commit)
+        return self._newest
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot, read incrementally."""
+        self.require_own()
+        try:
+            self._newest = self.log.newest(self._newest)
+        except TableNotFoundError:
+            raise TableNotFoundError(
+                f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create.",
+                path=self.path,
+            ) from None
+        return self._newest
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The snapshot of a version."""
+        self.require_own()
+        return self.log.at(version)
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time."""
+        return self.log.version_at(timestamp_ms)
+
+    def committed_at(self, version: int) -> int:
+        """When a version was committed, milliseconds since the epoch."""
+        return self.log.committed_at(version)
+
+    def version_of(self, timestamp_ms: int) -> int | None:
+        """The version that was committed at exactly that time."""
+        return self.log.version_of(timestamp_ms)
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits of versions ``first`` to ``last``, oldest first."""
+        return self.log.commits(first, last, newest_first=False)
+
+    def history(self) -> list[Commit]:
+        """All commits, newest first."""
+        return list(self.log.commits())
+
+    # Batches --------------------------------------------------------------------------------------------------------
+
+    def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
+        """All batches as one relation: one scan however many there are. A row's directory tells its batch, and that its version.
+
+        Args:
+            batches: what to read.
+            extra: more columns, null in files that do not have them.
+        """
+        readable = [b for b in batches.batches if b.rows]
+        return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
+
+    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """See :class:`~trinitymerge.stores.base.Backend`."""
+        readable = [b for b in batches.batches if b.rows]
+        return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)
+
+    def _scan(
+        self, definition: TableDefinition, readable: Sequence[Batch], extra: Sequence[Field], more: str
+    ) -> DataFrame:
+        """Some batches with rows, and one more column, as SQL over the batch's id."""
+        fields = [*definition.stored_fields, *extra]
+        if not readable:
+            nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string")])
+            return nothing.selectExpr(*[quote(f.name) for f in fields], more)
+        oldest = min(b.layout for b in readable)
+        rows = self._load(definition, fields, [b.id for b in readable], oldest)
+        if self.files.is_local:
+            self.require_whole(readable)  # Spark has listed the files before
+        elif count_input_files(rows) != sum(b.files for b in readable):
+            self.require_whole(readable)
+            raise self._gone("a batch", "changed while it was opened")
+        return as_declared(rows, fields, oldest, more)
+
+    def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
+        """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
+        if not ids:
+            return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
+        for batch_id in ids:
+            link = self.link_in(batch_id)
+            if link is not None:
+                raise self._gone(f"{BATCH}={batch_id}", f"holds the symbolic link '{link}'")
+        with self._naming_what_is_gone():
+            return analysed(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
+
+    def _load(
+        self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
+    ) -> DataFrame:
+        """The columns as files hold them, and the id of the batch."""
+        paths, schema = [escape_glob(p) for p in self._places(ids)], in_files([*fields, Field(BATCH, "string")], oldest)
+        reader = reader_of(self.spark, definition.fileFormat, schema)
+        with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
+            return reader.option("basePath", f"{self.path}/data").load(paths)
+
+    @contextmanager
+    def _naming_what_is_gone(self) -> Iterator[None]:
+        """Spark's error for a missing directory becomes one that says what it means for the table."""
+        try:
+            yield
+        except Exception as error:
+            if not is_missing(error):
+                raise
+            missing = re.search(rf"{BATCH}=[\w-]+", str(error))
+            raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
+
+    def _places(self, ids: Sequence[str]) -> list[str]:
+        """What Spark is told to read: the directories of batches, or their files where that makes a difference.
+
+        Spark Connect lists a directory whenever a DataFrame is used, and would not miss a file that is gone by then. A
+        file that is named must be there. More than Spark lists by itself would cost a job at every use.
+        """
+        directories = [self.batch_path(i) for i in ids]
+        if is_connect(self.spark):
+            files = [[f.path for f in self.data_files(i)] for i in ids]
+            if all(files) and sum(map(len, files)) <= _SPARK_LISTS_ALONE:
+                return [path for some in files for path in some]
+        return directories
+
+    def _what_is_wrong(self, batch: Batch | Redo) -> str:
+        """How the files of a batch differ from what the log says; an empty string if they do not.
+
+        Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
+        or not at all. Spark takes an empty ORC file for one without rows.
+        """
+        link = self.link_in(batch.id)
+        if link is not None:
+            return f"holds the symbolic link '{link}', and the rows behind it are not the table's"
+        files = self.data_files(batch.id)
+        size = sum(f.size_bytes for f in files)
+        if not files and not self.files.exists(self.batch_path(batch.id)):
+            return "is gone"
+        if len(files) != batch.files:
+            return f"has {len(files)} of {batch.files} files"
+        return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
+
+    def require_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks that all files of some batches are there.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+        for batch in batches:
+            wrong = self._what_is_wrong(batch)
+            if wrong:
+                raise self._gone(f"{BATCH}={batch.id}", wrong)
+
+    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+        """Checks batches once more after a job has read them, where the job itself has listed their directories.
+
+        Files never come back: if all are there now, the job has seen all of them.
+
+        Raises:
+            CorruptTableError: naming the first batch that has lost some.
+        """
+        if is_connect(self.spark):
+            self.require_whole([b for b in batches if b.rows])
+
+    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
+        return FilesVacuumedError.of(self.path, self.batch_path(batch_id))
+
+    def _gone(self, directory: str, what: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"The files of {self.path} are not what its log says: {self.path}/data/{directory} {what}. If this is a past "
+            "version, vacuum() or purge() has removed it. Otherwise something else has: put the files back from a backup, or "
+            "restore() a version that does not need them.",
+            path=f"{self.path}/data/{directory}",
+        )
+
+    @contextmanager
+    def _listing_on_driver(self, directories: int) -> Iterator[None]:
+        """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
+        as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark)
+        with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
+            yield
+
+    def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
+        return self._stage(uuid.uuid4().hex, rows, definition)
+
+    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """See :class:`~trinitymerge.stores.base.Lending`."""
+        return self._stage(f"{OWED_PREFIX}{uuid.uuid4().hex}", rows, definition)
+
+    def _stage(self, batch_id: str, rows: DataFrame, definition: TableDefinition) -> Staged:
+        rows = as_stored(rows, definition.fields)
+        path, schema = self.batch_path(batch_id), rows.schema
+        self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
+        faults.fault("stage.before")
+        try:
+            write(rows, definition.fileFormat, path)
+            faults.fault("stage.written")
+            with self._written_here(batch_id):
+                self.files.sync_dir(path)
+            staged = self._staged(batch_id, schema, definition)
+        except BaseException:
+            self.files.delete(path)
+            raise
+        faults.fault("stage.synced")
+        return staged
+
+    def _staged(self, batch_id: str, schema: StructType, definition: TableDefinition) -> Staged:
+        files = self.data_files(batch_id)
+        return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, definition)
+
+    def split(self, staged: Staged, count: int) -> list[Staged]:
+        """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
+        try:
+            ids = self.divided(staged.id, count)
+        except FileNotFoundError:
+            raise self._vacuumed(staged.id) from None
+        self.discard(staged)
+        parts = [self._staged(i, staged.schema, staged.definition) for i in ids]
+        if [sum(p.files for p in parts), sum(p.size_bytes for p in parts)] != [staged.files, staged.size_bytes]:
+            for part in parts:
+                self.discard(part)
+            raise self._vacuumed(staged.id)
+        return parts
+
+    @contextmanager
+    def _written_here(self, batch_id: str) -> Iterator[None]:
+        """What has just been written may be gone: a purge has found its keys in it. And a Connect server may write elsewhere."""
+        path = self.batch_path(batch_id)
+        try:
+            yield
+        except FileNotFoundError:
+            if not (is_connect(self.spark) and spark_finds(self.spark, path)):
+                raise self._vacuumed(batch_id) from None
+            raise UnsupportedStorageError(
+                f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
+                "other characters than these. Nothing was committed. Use a path that both see under the same name (a shared "
+                "mount, plain letters), or a classic session.",
+                path=path,
+            ) from None
+
+    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+        """Keeps the range of a staged batch's keys."""
+        self._ranges.note(self.batch_path(staged.id), keys)
+
+    def range_of(self, batch: Batch) -> KeyRange | None:
+        """The range of a batch's keys, if it is known."""
+        return self._ranges.of(self.batch_path(batch.id))
+
+    def read_staged(self, staged: Staged) -> DataFrame:
+        """The staged rows, as they were written."""
+        reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
+        try:
+            rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
+            return as_declared(rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout)
+        except Exception as error:
+            if not is_missing(error):
+                raise
+            raise self._vacuumed(staged.id) from None
+
+    def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
+        """A committed batch with the columns of the table, and what its files have of the library's."""
+        path, known = escape_glob(self.batch_path(batch.id)), [*definition.stored_fields, *extra]
+        found = reader_of(self.spark, definition.fileFormat).load(path).schema
+        names = {f.name for f in known}
+        others = [f for f in found.fields if f.name.startswith(HIDDEN_PREFIX) and f.name not in names]
+        fields = [f for f in known if not f.name.startswith(HIDDEN_PREFIX) or f.name in found.names]
+        fields += [Field.from_json(f.jsonValue()) for f in others]
+        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout))
+        return as_declared(reader.load(path), fields, batch.layout)
+
+    def discard(self, staged: Staged) -> None:
+        """Removes a staged batch."""
+        self.remove(self.batch_path(staged.id))
+
+    def helper_files(self) -> list[tuple[int | None, FileInfo]]:
+        """The log's checkpoints with their versions, and temporary files."""
+        return [*((None, f) for f in self.log.files.leftovers()), *self.log.files.checkpoints().items()]
+
+    def missing(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches whose files are not all there."""
+        return [b for b in batches if b.rows and self._what_is_wrong(b)]
+
+    def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
+        """Publishes a commit, or learns that its version is taken (S33).
+
+        A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
+        than the retention of a vacuum beside it, or one that a restore brings back.
+        """
+        looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
+        written: list[Batch | Redo] = [*commit.added, *commit.redo]
+        for batch in written:
+            is_whole = not batch.rows or batch.id in looked_into or not self._what_is_wrong(batch)
+            if batch.id in before.gone or not is_whole:
+                raise self._vacuumed(batch.id)
+        self._whole = {commit.id: frozenset(b.id for b in commit.added)}
+        self._newest = self.log.commit(commit, before)
+        return self._newest

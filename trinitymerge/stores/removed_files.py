@@ -1,0 +1,73 @@
+"""Files that a vacuum or purge removes while a call uses them (S39)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
+from urllib.parse import unquote
+
+from trinitymerge.errors import CorruptTableError, FilesVacuumedError, StorageError
+from trinitymerge.spark.errors import is_sparks, storage_failed
+from trinitymerge.stores.base import Backend, Maintained
+from trinitymerge.stores.file_format import is_missing
+
+_Found = TypeVar("_Found")
+
+Files: TypeAlias = Mapping[str, frozenset[str]]
+"""By batch directories, the paths of their data files."""
+
+
+@contextmanager
+def naming_vacuums(backend: Backend) -> Iterator[None]:
+    """Errors about files that no version needs any more become :class:`FilesVacuumedError`, whoever reads them and however.
+
+    Raises:
+        FilesVacuumedError: a vacuum or purge has removed files that are read or about to be committed.
+    """
+    try:
+        yield
+    except Exception as error:
+        batch_id = _removed(backend, error)
+        if batch_id is None:
+            raise
+        assert isinstance(backend, Maintained)
+        raise FilesVacuumedError.of(backend.path, backend.batch_path(batch_id)) from None
+
+
+def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]) -> _Found:
+    """What is found in some directories, those that no version needs among them; again where files have gone meanwhile.
+
+    Args:
+        where: the directories.
+        found: looks into them.
+    """
+    while True:
+        files = where()
+        try:
+            return found(list(files))
+        except Exception as error:
+            if not (_is_lost(error) and where() != files):
+                raise
+
+
+def data_files(backend: Maintained, ids: list[str]) -> Files:
+    """The data files of some directories; without those that have none."""
+    files = {i: frozenset(f.path for f in backend.data_files(i)) for i in ids}
+    return {i: some for i, some in files.items() if some}
+
+
+def _is_lost(error: Exception) -> bool:
+    """True if a file could not be read, be it that the library or that Spark has found it so."""
+    is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))
+    return is_ours or (is_sparks(error) and (storage_failed(error) or is_missing(error)))
+
+
+def _removed(backend: Backend, error: Exception) -> str | None:
+    """The batch of the table that an error about files names, if the newest version does not need it."""
+    if not isinstance(backend, Maintained) or not _is_lost(error):
+        return None
+    text, place = unquote(str(error)), backend.batch_path("").partition(":")[2].lstrip("/")
+    named = {m.group(1) for m in re.finditer(rf"{re.escape(place)}([\w-]+)", text)}
+    return min(named - backend.snapshot().in_use, default=None) if named else None

@@ -1,0 +1,93 @@
+"""Write a batch that no reader can see yet, and collect what the write observes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.log.commit import OutcomeUnknown
+from trinitymerge.log.model import Batch
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.watermarks import watermark_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.conf import handing_over
+from trinitymerge.spark.observe import Gathering
+from trinitymerge.stores.base import Backend, Staged
+
+
+def stage(
+    backend: Backend, rows: DataFrame, definition: TableDefinition, gathering: Gathering, reads: Sequence[Batch] = ()
+) -> tuple[Staged, Mapping[str, Any]]:
+    """Writes rows as a batch nobody can see, in one Spark job.
+
+    Args:
+        backend: where the table is.
+        rows: with ``gathering`` over them, or over what they are made of.
+        definition: of the table.
+        gathering: with :func:`trinitymerge.rows.key_ranges.metrics_of_rows` among its metrics, or no range will be known.
+        reads: the batches they come from: that these are still whole is checked afterwards.
+
+    Returns:
+        The batch, and what was observed.
+
+    Raises:
+        CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
+    """
+    with handing_over(backend.spark):
+        staged = backend.stage(rows, definition)
+    try:
+        observed = gathering.result()
+        backend.note_range(staged, KeyRange.of(observed, definition))
+        backend.require_still_whole(reads)
+    except BaseException:
+        backend.discard(staged)
+        raise
+    return staged, observed
+
+
+def batch_of(
+    staged: Staged, observed: Mapping[str, Any], definition: TableDefinition, unique_keys: bool = True, **facts: Any
+) -> Batch:
+    """A staged batch as an entry of the log says it.
+
+    Args:
+        staged: where it is.
+        observed: ``rows``, ``tombstones``, :func:`trinitymerge.rows.watermarks.watermark_metrics`, and ``since`` if that is known.
+        definition: of the table.
+        unique_keys: no two rows have the same key.
+        **facts: other attributes of :class:`~trinitymerge.log.model.Batch`.
+    """
+    return Batch(
+        id=staged.id,
+        rows=int(observed["rows"] or 0),
+        tombstones=int(observed["tombstones"] or 0),
+        files=staged.files,
+        bytes=staged.size_bytes,
+        watermark_min=watermark_of(observed, "min", definition),
+        watermark_max=watermark_of(observed, "max", definition),
+        unique_keys=unique_keys,
+        tombstones_since=observed.get("since"),
+        layout=definition.layout,
+        **facts,
+    )
+
+
+@contextmanager
+def discarded_on_failure(backend: Backend) -> Iterator[list[Staged]]:
+    """Gives a list for staged batches that are to be committed, and removes what is in it if that fails.
+
+    After an :class:`OutcomeUnknown` they may be part of the table, and stay. So they do after Ctrl-C, which may come right after
+    the commit: a vacuum takes them if they are not.
+    """
+    staged: list[Staged] = []
+    try:
+        yield staged
+    except OutcomeUnknown:
+        raise
+    except Exception:
+        for batch in staged:
+            backend.discard(batch)
+        raise

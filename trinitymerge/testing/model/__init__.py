@@ -1,0 +1,1 @@
+"""The reference interpreter: the rules of docs/semantics.md in plain Python."""

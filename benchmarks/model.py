@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import data
 from benchmarks.results import TIMES
 from trinitymerge import TrinityTable
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 CHANGES = 20_000
@@ -86,7 +86,7 @@ def measured(spark: SparkSession, rows: int, work: Path) -> dict[str, float]:
             upsert(table, data.read(spark, data.CHANGES, file))
         timed(PENDING, lambda: data.full_read(table.toDF(), data.EVENTS))  # noqa: B023
         snapshot = table._backend.snapshot()
-        timed(FOLDED, lambda: fold(table._backend, snapshot, snapshot.batches[1:]))  # noqa: B023
+        timed(FOLDED, lambda: minor_compact(table._backend, snapshot, snapshot.batches[1:]))  # noqa: B023
         timed(COMPACTED, table.compact)
         shutil.rmtree(copy)
     return {name: statistics.median(times[1:]) for name, times in found.items()}

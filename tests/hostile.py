@@ -10,7 +10,16 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.log.model import LOOSE, SETTLED, Batch, Beginning, Commit, Purged, Redo, Snapshot
+from trinitymerge.log.model import (
+    RESOLVED,
+    UNRESOLVED,
+    Batch,
+    Commit,
+    InitialSnapshot,
+    OutboxEntry,
+    PurgedKeys,
+    Snapshot,
+)
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -70,7 +79,7 @@ def definition(**properties: str) -> TableDefinition:
     fields = [
         Field("id", "long"),
         Field("ts", "timestamp"),
-        Field("v", "long", metadata={"comment": "c"}, physical="p", earlier=earlier, added=True),
+        Field("v", "long", metadata={"comment": "c"}, physical_name="p", earlier=earlier, added=True),
         Field("s", NESTED, grown=[["s", "x"]]),
         Field("d", "string", default="'x'"),
         Field("gone", "string"),
@@ -86,9 +95,11 @@ def batch(name: str, **fields: Any) -> Batch:
     return Batch(**{"id": name, **known, **fields})
 
 
-def redo(name: str = "owed") -> Redo:
+def redo(name: str = "owed") -> OutboxEntry:
     counts = {"rows": 1, "files": 1, "bytes": 1}
-    return Redo(id=name, **counts, path="/x", fields=definition().fields, keys=["id"], watermarks=["ts"], since_ms=1)
+    return OutboxEntry(
+        id=name, **counts, path="/x", fields=definition().fields, keys=["id"], watermarks=["ts"], since_ms=1
+    )
 
 
 def commit_on(base: Snapshot, **fields: Any) -> Commit:
@@ -100,13 +111,13 @@ def commit_on(base: Snapshot, **fields: Any) -> Commit:
             "definition": definition(),
             "added": [
                 batch("x", version=0, tiling="t", tombstones_since=5, layout=1, merges=2, unique_keys=True),
-                batch("y", archive=SETTLED),
-                batch("z", archive=LOOSE, base=True),
+                batch("y", archive=RESOLVED),
+                batch("z", archive=UNRESOLVED, base=True),
             ],
             "transaction": ("app", 1),
             "stream": "s",
             "horizon": (1, "a"),
-            "purged": Purged("ab", ["cd"]),
+            "purged": PurgedKeys("ab", ["cd"]),
             "gone": ["g"],
             "extract": (1,),
             "extracts": [(1,), (None, "a")],
@@ -122,9 +133,15 @@ def commit_on(base: Snapshot, **fields: Any) -> Commit:
 
 def beginning_on(base: Snapshot, after: Snapshot) -> Commit:
     """A first commit that brings rows, as a clone's does."""
-    begins = Beginning(snapshot=after, commit_times={1: 5})
+    begins = InitialSnapshot(snapshot=after, commit_times={1: 5})
     return attrs.evolve(
-        Commit(version=0, timestamp_ms=base.timestamp_ms, operation="CLONE", definition=base.definition, begins=begins),
+        Commit(
+            version=0,
+            timestamp_ms=base.timestamp_ms,
+            operation="CLONE",
+            definition=base.definition,
+            initial_snapshot=begins,
+        ),
         reader_protocol=begins.first.reader_protocol,
     )
 

@@ -112,9 +112,9 @@ def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBac
         store = IcebergBackend(spark, new_name())
         store.create(now.definition, None)
     since = int(store.snapshot().checksum)
-    branch = store.put(since).branch
+    branch = store.stage_on_branch(since).branch
     fields = [Field.from_json(f) for f in store.columns.jsonValue()["fields"]]
     store.table.append(branch, columns_of(rows, fields), {})
     commit = Commit(version=now.version, timestamp_ms=max(now.timestamp_ms, now_ms()), operation="TEST")
-    store.move_main(branch, commit, now, since, is_first=True)
+    store.publish_branch(branch, commit, now, since, is_first=True)
     return IcebergBackend(spark, store.path)

@@ -29,8 +29,8 @@ from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.files import LOG_DIRECTORY
 from trinitymerge.log.model import Batch
-from trinitymerge.maintenance.minor_compaction import fold
-from trinitymerge.merge.compile.strategies import PATHS, Path
+from trinitymerge.maintenance.minor_compaction import minor_compact
+from trinitymerge.merge.compile.strategies import PATHS, MergeStrategy
 from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
@@ -287,7 +287,7 @@ def write_table(
             table.compact()
         if n in folded:
             now = table._backend.snapshot()
-            fold(table._backend, now, now.batches[-2:])
+            minor_compact(table._backend, now, now.batches[-2:])
     return table
 
 
@@ -379,7 +379,7 @@ def difference(
             when = f"compacted after batches {compacted}, folded after {folded}, before the merge"
             return f"{when} ('expected' is the interpreter): {text}"
     paths = together.builder(table, source).build().verdict
-    for path in [p for p in PATHS if p not in paths.why_not]:
+    for path in [p for p in PATHS if p not in paths.rejected]:
         text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
         if text:
             return f"as {path.name}, {text}"
@@ -387,7 +387,7 @@ def difference(
 
 
 def _difference_on(
-    path: Path, together: Together, table: TrinityTable, source: DataFrame, wanted: Sequence[ModelResult]
+    path: MergeStrategy, together: Together, table: TrinityTable, source: DataFrame, wanted: Sequence[ModelResult]
 ) -> str:
     """The live rows, the counts, and the rows appended, against the interpreter's and against preview()."""
     definition, plan = together.definition, together.builder(table, source)._on_path(path).build()
@@ -480,7 +480,7 @@ def refusal_difference(
     definition, table, source = prepared(spark, directory, together)
     before = traces_of(table), rows_of(table.toDF())
     plan = together.builder(table, source).build()
-    for path in [p for p in PATHS if p not in plan.verdict.why_not]:
+    for path in [p for p in PATHS if p not in plan.verdict.rejected]:
         try:
             result = together.builder(table, source)._on_path(path).execute()
             return f"as {path.name}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"

@@ -179,8 +179,8 @@ MUTANTS = (
     Mutant(
         "a stale row counts as updated (S11, S30a)",
         "merge/analysis/row_kinds.py",
-        "stays = (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE))",
-        "stays = (Case.same(IS_TORN, TORN),)",
+        "stays = (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))",
+        "stays = (Case.same(IS_TORN, CONFLICTING_MOVE),)",
         ["test_merge.py::test_S30a_counts_say_what_readers_see"],
     ),
     Mutant(
@@ -193,14 +193,14 @@ MUTANTS = (
     Mutant(
         "a batch is written that is bound to be thrown away (S31)",
         "merge/compile/strategies.py",
-        " and p not in verdict.in_vain)",
+        " and p not in verdict.futile)",
         ")",
         ["test_paths.py::test_what_a_clause_is_there_for_is_not_tried_blindly_first"],
     ),
     Mutant(
         "a late change writes the inserts beside it all the same (S21a)",
         "merge/compile/resolve_effects.py",
-        "withheld = or_else(LATE, FALSE)",
+        "withheld = or_else(IS_STALE_CHANGE, FALSE)",
         "withheld = FALSE",
         [
             "test_late_changes.py::test_S21a_a_late_change_leaves_a_type_2_dimension_with_one_current_row_for_each_customer"
@@ -216,7 +216,7 @@ MUTANTS = (
     Mutant(
         "a tombstone keeps what an event brings (S9)",
         "merge/compile/shape.py",
-        "blanks = blanked(program.definition) if program.brings_tombstones else {}",
+        "blanks = masked(program.definition) if program.brings_tombstones else {}",
         "blanks: dict[str, Sql] = {}",
         ["test_merge.py::test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path"],
     ),
@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "compaction keeps the columns of deleted rows (S9)",
         "maintenance/rewrite.py",
-        "latest = latest.selectExpr(*bare(definition, latest.columns))",
+        "latest = latest.selectExpr(*tombstone_columns(definition, latest.columns))",
         "latest = latest.select(*latest.columns)",
         ["test_maintenance.py::test_s9_compaction_reduces_tombstones_that_were_written_in_full"],
     ),
@@ -342,14 +342,14 @@ MUTANTS = (
     Mutant(
         "a moved row stays where it was, too (S24)",
         "merge/analysis/row_kinds.py",
-        "return (TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))",
+        "return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))",
         "return (TRUE,)",
         ["test_merge.py::test_S24_moved_row_leaves_its_old_key"],
     ),
     Mutant(
         "a key that is freed and taken again gets a tombstone besides (S24, S25)",
         "merge/analysis/row_kinds.py",
-        "return (TAKEN, not_(CHANGED),",
+        "return (KEY_TAKEN, not_(CHANGED),",
         "return (not_(CHANGED),",
         ["test_merge.py::test_S24_swapped_keys_get_only_the_arriving_rows"],
     ),
@@ -421,8 +421,8 @@ MUTANTS = (
     Mutant(
         "a fold forgets tombstones (S38a)",
         "maintenance/rewrite.py",
-        "FORGET_NOTHING = Forget(None)",
-        "FORGET_NOTHING = Forget(None, everything=True)",
+        "KEEP_ALL = TombstoneRetention(None)",
+        "KEEP_ALL = TombstoneRetention(None, everything=True)",
         ["test_folding.py::test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows"],
     ),
     Mutant(
@@ -435,7 +435,7 @@ MUTANTS = (
     Mutant(
         "a fold of some batches is taken for a base (S38a)",
         "maintenance/minor_compaction.py",
-        "everything = len(replaces) == len(snapshot.current)",
+        "everything = len(replaces) == len(snapshot.live_batches)",
         "everything = bool(replaces)",
         ["test_folding.py::test_S38a_a_fold_changes_nothing_for_readers_now_or_after_more_late_rows"],
     ),
@@ -465,8 +465,8 @@ MUTANTS = (
     Mutant(
         "a merge that reads the target is evaluated again for every fold (S38a)",
         "merge/execute/conflicts.py",
-        "if commit.operation not in REWRITES:",
-        "if commit.operation not in REWRITES[:1]:",
+        "if commit.operation not in DATA_PRESERVING_OPERATIONS:",
+        "if commit.operation not in DATA_PRESERVING_OPERATIONS[:1]:",
         ["test_folding.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
     ),
     Mutant(
@@ -493,22 +493,22 @@ MUTANTS = (
     Mutant(
         "what changed in segments that are kept is dropped (S38b)",
         "maintenance/segments.py",
-        "        pieces.append(Piece(deltas, within",
-        "        pieces or pieces.append(Piece(deltas, within",
+        "        pieces.append(RewriteTask(deltas, within",
+        "        pieces or pieces.append(RewriteTask(deltas, within",
         ["test_segments.py::test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base"],
     ),
     Mutant(
         "what changed in segments that are kept forgets its tombstones (S38b)",
         "maintenance/compaction.py",
-        "forget if piece.is_base else FORGET_NOTHING",
+        "forget if piece.is_base else KEEP_ALL",
         "forget",
         ["test_segments.py::test_S38b_a_tombstone_that_is_left_stays_however_old_it_is"],
     ),
     Mutant(
         "a kept segment that was folded meanwhile is lost (S38b)",
         "maintenance/compaction.py",
-        "for b in (*kept, *landed.appended)",
-        "for b in landed.appended",
+        "for b in (*kept, *landed.appended_batches)",
+        "for b in landed.appended_batches",
         ["test_segments.py::test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside"],
     ),
     Mutant(
@@ -549,7 +549,7 @@ MUTANTS = (
     Mutant(
         "a compaction counts as a commit that changed rows (S41)",
         "history/changes.py",
-        "c.operation not in REWRITES and (c.added or c.removed)",
+        "c.operation not in DATA_PRESERVING_OPERATIONS and (c.added or c.removed)",
         "c.added or c.removed",
         ["test_changes.py::test_S41_of_a_delete_whose_tombstone_is_gone_no_commit_is_known_unless_there_was_one_only"],
     ),
@@ -570,7 +570,7 @@ MUTANTS = (
     Mutant(
         "what a restore brings back counts as written before the versions compared (S41)",
         "history/changes.py",
-        "(is_older, whole_number(self.span.restored_at))",
+        "(is_older, bigint(self.span.restored_at))",
         "(is_older, version)",
         ["test_changes.py::test_S41_a_restore_shows_what_it_changed"],
     ),
@@ -591,8 +591,8 @@ MUTANTS = (
     Mutant(
         "a large archive is not written anew when a late row comes (H6)",
         "maintenance/archives.py",
-        "if not archives or come_after(",
-        "if archives or come_after(",
+        "if not archives or is_in_order(",
+        "if archives or is_in_order(",
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
@@ -647,8 +647,10 @@ MUTANTS = (
     Mutant(
         "archives leave out the tombstones between versions (H3, H6)",
         "maintenance/archives.py",
-        "    arranged = rows.drop(VERSION, CLOSED)\n",
-        '    arranged = rows.filter(f"NOT {is_tombstone(own)}").drop(VERSION, CLOSED)\n',
+        """    arranged = rows.drop(VERSION, IS_ENDED)
+""",
+        """    arranged = rows.filter(f"NOT {is_tombstone(own)}").drop(VERSION, IS_ENDED)
+""",
         [f"{_RACES}::test_H3_H6_tombstones_stay_between_versions_for_what_comes_late"],
     ),
     Mutant(
@@ -661,14 +663,16 @@ MUTANTS = (
     Mutant(
         "a late extract takes no notice of the next one (H11)",
         "feeds/snapshots.py",
-        "following = None if next_moment is None else told(next_moment[0], kind)",
-        "following = None if kind else told((next_moment or (None,))[0], kind)",
+        "following = None if next_moment is None else literal_sql(next_moment[0], kind)",
+        "following = None if kind else literal_sql((next_moment or (None,))[0], kind)",
         ["test_history_unusual.py::test_H11_late_extracts_split_intervals_by_moments_of_every_type[TIMESTAMP_NTZ]"],
     ),
     Mutant(
         "what a merge's source was computed from may change (H10, S35)",
         "merge/execute/conflicts.py",
-        "    if options.based_on is not None:\n        asked.append(Unchanged())\n",
+        """    if options.based_on is not None:
+        asked.append(RowsUnchanged())
+""",
         "",
         [f"{_RACES}::test_H10_S35_what_nulls_are_filled_with_is_looked_up_again"],
     ),
@@ -703,14 +707,14 @@ MUTANTS = (
     Mutant(
         "a name that is dropped and added again finds what was stored under it (S43)",
         "schema/evolution.py",
-        "retired=(*definition.retired, *_names(field)))",
-        "retired=definition.retired)",
+        "retired_names=(*definition.retired_names, *_names(field)))",
+        "retired_names=definition.retired_names)",
         ["test_altering.py::test_S43_a_column_that_is_dropped_and_added_again_starts_empty[parquet]"],
     ),
     Mutant(
         "ranges of keys are known by the names of today (S43)",
         "schema/field.py",
-        "return self.earlier[0].name if self.earlier else self.stored_as",
+        "return self.previous[0].name if self.previous else self.stored_as",
         "return self.name",
         ["test_altering.py::test_S43_names_may_be_exchanged_in_one_alteration[parquet]"],
     ),
@@ -794,8 +798,8 @@ MUTANTS = (
     Mutant(
         "a clone of a past version forgets which keys were purged since (S40a)",
         "maintenance/clone.py",
-        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), gone=())",
-        "attrs.evolve(snapshot, batches=batches, redo=(), gone=())",
+        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), pending_deletes=())",
+        "attrs.evolve(snapshot, batches=batches, redo=(), pending_deletes=())",
         ["test_cloning.py::test_S40a_a_clone_of_a_past_version_is_that_version_and_can_be_written"],
     ),
     Mutant(
@@ -829,8 +833,8 @@ MUTANTS = (
     Mutant(
         "a feed goes on from a clone that lacks the version it knows (S40a)",
         "history/incremental.py",
-        "if commit.begins is not None and known:",
-        "if commit.begins is not None and not known:",
+        "if commit.initial_snapshot is not None and known:",
+        "if commit.initial_snapshot is not None and not known:",
         ["test_cloning.py::test_S40a_feeds_go_on_from_a_clone_on_either_side"],
     ),
     Mutant(
@@ -843,14 +847,14 @@ MUTANTS = (
     Mutant(
         "tombstones that become a table keep what they hold (S7b)",
         "maintenance/convert.py",
-        ".selectExpr(*bare(definition, names))",
+        ".selectExpr(*tombstone_columns(definition, names))",
         "",
         ["test_converting.py::test_S7b_a_frame_becomes_a_table_with_one_base"],
     ),
     Mutant(
         "a purge by condition looks at the newest version only (S39b)",
         "maintenance/purge.py",
-        "return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])",
+        "return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OUTBOX_PREFIX)])",
         "return data_files(self.backend, [b.id for b in self.backend.snapshot().batches])",
         ["test_purge_where.py::test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere"],
     ),

@@ -24,7 +24,7 @@ from processes import finish, kill, session, start
 from pyspark.sql import SparkSession
 
 from trinitymerge import ConcurrentCommitError, TrinityTable
-from trinitymerge.schema.properties import SEGMENT_BYTES
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 
 SCHEMA = "id INT, ts BIGINT, n INT, deleted BOOLEAN"
 ACCOUNTS = 10
@@ -231,7 +231,7 @@ def soak(spark: SparkSession, directory: Path, seconds: float, share: SparkSessi
         primaryKey="id",
         watermarkKey="ts",
         tombstoneKey="deleted",
-        properties={SEGMENT_BYTES: "2500"},
+        properties={TARGET_SEGMENT_BYTES: "2500"},
     )
     first = spark.range(ACCOUNTS + 1).selectExpr("CAST(id AS INT) AS id", "0L AS ts", "0 AS n", "false AS deleted")
     table.upsert(first).execute()

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
-from trinitymerge.merge.compile.strategies import BLIND, PATHS, Path
+from trinitymerge.merge.compile.strategies import BLIND, PATHS, MergeStrategy
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.session import is_connect
 
@@ -89,7 +89,7 @@ def batch_directories(table: TrinityTable) -> set[str]:
 class Run(NamedTuple):
     """One merge on one path, into its own copy of the table, and the live rows it left."""
 
-    path: Path
+    path: MergeStrategy
     table: TrinityTable
     result: MergeResult
     rows: list[tuple[Any, ...]]
@@ -112,7 +112,7 @@ def on_every_path(
     for path in sound_paths(merge(table), uncertain):
         copy = copy_of(table, spark)
         result = merge(copy)._on_path(path).execute()
-        assert result.path == path.name or (uncertain and path is BLIND)
+        assert result.strategy == path.name or (uncertain and path is BLIND)
         runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
         assert run.rows == runs[-1].rows, f"{run.path.name} and full scan leave different rows"
@@ -120,11 +120,11 @@ def on_every_path(
     return runs
 
 
-def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[Path]:
+def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[MergeStrategy]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     verdict = builder.build().verdict
-    tried = [p for p in PATHS if p.is_choice and (uncertain or not p.doubt(verdict))]
-    return [path for path in tried if path not in verdict.why_not]
+    tried = [p for p in PATHS if p.is_choice and (uncertain or not p.uncertainty(verdict))]
+    return [path for path in tried if path not in verdict.rejected]
 
 
 def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:
@@ -135,6 +135,6 @@ def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:
 def _assert_same_counts(result: MergeResult, reference: MergeResult) -> None:
     for name in ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource"):
         found, expected = getattr(result, name), getattr(reference, name)
-        assert found is None or found == expected, f"{name} is {found} as {result.path}, {expected} as full scan"
+        assert found is None or found == expected, f"{name} is {found} as {result.strategy}, {expected} as full scan"
     for found, expected in zip(result.perClause, reference.perClause, strict=True):
         assert found is None or found == expected, f"perClause {result.perClause} and {reference.perClause}"

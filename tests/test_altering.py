@@ -23,7 +23,7 @@ from trinitymerge import (
 )
 from trinitymerge.fs import faults
 from trinitymerge.maintenance.alter import TableAlteration
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.model.clauses import All, Delete, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -74,7 +74,7 @@ def test_S43_a_renamed_column_keeps_its_values_and_keys_stay_keys(spark, tmp_pat
     assert len(change) == 4
     assert (table.definition.primaryKey, table.definition.tombstoneKey) == (("order id",), "gone")
     source = frame(spark, "`order id` INT, at INT, ts STRING, gone BOOLEAN", (1, 5, "late", False), (2, 20, None, True))
-    assert table.upsert(source).execute().path == "blind append"
+    assert table.upsert(source).execute().strategy == "blind append"
     assert table.toDF().columns == ["order id", "at", "ts", "gone"]
     assertRows(table.toDF(), [(1, 10, "a", False), (3, 10, "c", False)])
     table.merge(source.filter("at = 20").alias("s"), "target.`order id` = s.`order id` - 1").whenMatched().updateExpr(
@@ -525,7 +525,7 @@ class Life:
         snapshot = self.table._backend.snapshot()
         pending = [b for b in snapshot.batches if not b.base][-3:]
         if len(pending) > 1:
-            fold(self.table._backend, snapshot, tuple(pending))
+            minor_compact(self.table._backend, snapshot, tuple(pending))
 
     def check_past(self) -> None:
         for version, (names, rows) in self.past.items():

@@ -14,9 +14,9 @@ from tables import copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import Field, SchemaMismatchError
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
-from trinitymerge.spark.casts import Storing, misfit, stored, storing
+from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
 
-AS_IS, WIDENED, CHECKED, REFUSED = Storing
+AS_IS, WIDENED, CHECKED, REFUSED = CastPolicy
 
 
 @pytest.fixture(params=["true", "false"], ids=["ansi", "not-ansi"])
@@ -92,7 +92,7 @@ DECISIONS = [
 
 @pytest.mark.parametrize(("value", "column", "way"), DECISIONS)
 def test_S29_decision_table(spark, value, column, way):
-    assert storing(value_type(value), field(column)) is way
+    assert cast_policy(value_type(value), field(column)) is way
 
 
 # Values ---------------------------------------------------------------------------------------------------------------
@@ -174,9 +174,12 @@ def evaluated(spark, cases):
     outputs = []
     for i, case in enumerate(cases):
         column = field(case[1])
-        way = storing(raw.schema[f"r{i}"].dataType, column)
+        way = cast_policy(raw.schema[f"r{i}"].dataType, column)
         assert way is not REFUSED, case
-        outputs += [f"{stored(f'r{i}', way, column)} AS s{i}", f"{misfit(f'r{i}', way, column) or 'NULL'} AS m{i}"]
+        outputs += [
+            f"{cast_to_column(f'r{i}', way, column)} AS s{i}",
+            f"{cast_failure(f'r{i}', way, column) or 'NULL'} AS m{i}",
+        ]
     row = raw.selectExpr(*outputs).first()
     return [(row[f"s{i}"], row[f"m{i}"]) for i in range(len(cases))]
 

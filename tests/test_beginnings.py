@@ -12,9 +12,9 @@ from test_log import START_MS, batch, create, file_of, grow, hint_of
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import files, log
-from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Beginning, Commit, InapplicableCommit, Purged, Snapshot
+from trinitymerge.log.model import Commit, InapplicableCommit, InitialSnapshot, PurgedKeys, Snapshot
 
 TIMES = {v: START_MS + 1000 * v for v in range(7)}
 
@@ -29,7 +29,7 @@ def whole(directory: Path) -> Snapshot:
         transaction=("app", 12),
         stream="query",
         horizon=(5, None),
-        purged=Purged("5a17", ["ab", "cd"]),
+        purged=PurgedKeys("5a17", ["ab", "cd"]),
         extract=(3,),
     )
     return table.commit(attrs.evolve(commit, timestamp_ms=START_MS + 7000))
@@ -38,13 +38,13 @@ def whole(directory: Path) -> Snapshot:
 def begun(directory: Path, snapshot: Snapshot, times: dict[int, int] = TIMES) -> tuple[CommitLog, Snapshot]:
     """A log that begins with a snapshot."""
     table = CommitLog(LocalFileSystem(), str(directory / "table"))
-    begins = Beginning(snapshot=snapshot, commit_times=times)
+    begins = InitialSnapshot(snapshot=snapshot, commit_times=times)
     commit = Commit(
         version=0,
         timestamp_ms=snapshot.timestamp_ms,
         operation="CLONE",
         definition=snapshot.definition,
-        begins=begins,
+        initial_snapshot=begins,
         reader_protocol=begins.first.reader_protocol,
     )
     return table, table.create(commit)
@@ -62,7 +62,7 @@ def copy(tmp_path: Path) -> tuple[CommitLog, Snapshot]:
 def test_S40a_a_log_begins_with_all_that_a_snapshot_holds_in_one_file(tmp_path):
     original = whole(tmp_path)
     table, first = begun(tmp_path, original)
-    told = {"begins_at": 7, "reader_protocol": 4, "checksum": first.checksum}
+    told = {"first_version": 7, "reader_protocol": 4, "checksum": first.checksum}
     assert first == attrs.evolve(original, **told)
     assert again(table).newest() == first
     assert [b.extra for b in again(table).newest().batches if b.id == "c7"] == [{"colour": "red"}]
@@ -71,11 +71,16 @@ def test_S40a_a_log_begins_with_all_that_a_snapshot_holds_in_one_file(tmp_path):
 
 def test_a_commit_with_a_beginning_survives_json(tmp_path):
     snapshot = whole(tmp_path)
-    commit = Commit(version=0, timestamp_ms=1, operation="X", begins=Beginning(snapshot=snapshot, commit_times=TIMES))
+    commit = Commit(
+        version=0,
+        timestamp_ms=1,
+        operation="X",
+        initial_snapshot=InitialSnapshot(snapshot=snapshot, commit_times=TIMES),
+    )
     read = Commit.from_json(json.loads(json.dumps(commit.to_json())))
-    assert read.begins is not None
-    assert read.begins.first == commit.begins.first
-    assert read.begins.commit_times == TIMES
+    assert read.initial_snapshot is not None
+    assert read.initial_snapshot.first == commit.initial_snapshot.first
+    assert read.initial_snapshot.commit_times == TIMES
 
 
 @pytest.mark.parametrize("hint", ["kept", "lost"])
@@ -144,7 +149,11 @@ def test_S33_a_table_begins_once(copy, tmp_path):
     with pytest.raises(FileExistsError):
         begun(tmp_path, first)
     with pytest.raises(InapplicableCommit, match="version 7 exists already"):
-        first.apply(Commit(version=8, timestamp_ms=2 * START_MS, operation="X", begins=Beginning(snapshot=first)))
+        first.apply(
+            Commit(
+                version=8, timestamp_ms=2 * START_MS, operation="X", initial_snapshot=InitialSnapshot(snapshot=first)
+            )
+        )
     assert again(table).newest() == first
 
 
@@ -155,9 +164,9 @@ def test_a_beginning_in_the_middle_of_a_log_is_damage(copy):
         timestamp_ms=2 * START_MS,
         operation="X",
         previous=first.checksum,
-        begins=Beginning(snapshot=first),
+        initial_snapshot=InitialSnapshot(snapshot=first),
     )
-    file_of(table, 8).write_bytes(seal(entry.to_json())[0])
+    file_of(table, 8).write_bytes(encode_with_checksum(entry.to_json())[0])
     with pytest.raises(CorruptTableError, match=r"0008\.json' cannot be used: version 7 exists already"):
         again(table).newest()
 
@@ -165,7 +174,7 @@ def test_a_beginning_in_the_middle_of_a_log_is_damage(copy):
 @pytest.mark.parametrize("damage", ["future batch", "batch of no version", "no snapshot", "times"])
 def test_a_damaged_beginning_is_named(copy, damage):
     table, _ = copy
-    data, _ = unseal(file_of(table, 0).read_bytes())
+    data, _ = decode_with_checksum(file_of(table, 0).read_bytes())
     snapshot = data["begins"]["snapshot"]
     if damage == "no snapshot":
         del data["begins"]["snapshot"]
@@ -173,7 +182,7 @@ def test_a_damaged_beginning_is_named(copy, damage):
         data["begins"]["commitTimes"]["3"] = "yesterday"
     else:
         snapshot["batches"][0]["version"] = 8 if damage == "future batch" else None
-    file_of(table, 0).write_bytes(seal(data)[0])
+    file_of(table, 0).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"00000\.json' cannot be used"):
         again(table).newest()
 

@@ -21,8 +21,8 @@ from pyspark.sql import types as T
 from tables import frame, merge_into, new_table
 
 from trinitymerge import TrinityTable, UnsupportedStorageError
-from trinitymerge.log.model import REWRITES
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS
+from trinitymerge.maintenance.minor_compaction import minor_compact
 
 # The oracle -------------------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class History:
         return {c.uid: cut(row.values.get(c.uid), c.kind) for c in self.columns[2:]}
 
     def landed(self, rows: Iterable[tuple[int, int, Any]]) -> None:
-        commit = next(c for c in self.table._backend.history() if c.operation not in REWRITES)
+        commit = next(c for c in self.table._backend.history() if c.operation not in DATA_PRESERVING_OPERATIONS)
         for key, ts, values in rows:
             if key in self.purged:
                 continue
@@ -325,7 +325,7 @@ class History:
         snapshot = self.table._backend.snapshot()
         pending = [b for b in snapshot.batches if not b.base][-self.chance.choice((2, 3)) :]
         if len(pending) > 1:
-            fold(self.table._backend, snapshot, tuple(pending))
+            minor_compact(self.table._backend, snapshot, tuple(pending))
 
     def purge(self) -> None:
         keys = self.chance.sample(range(8), 1)
@@ -498,7 +498,7 @@ def history_of(spark: Any, directory: Any, seed: str, steps: int) -> History:
     columns = [Col("id", "int"), Col("ts", "int"), Col("v", chance.choice(("int", "smallint")))]
     columns += [Col("s", (Col("a", "int"),)), *(Col(f"c{i}", k) for i, k in enumerate(chance.sample(kinds, 2)))]
     fileFormat = "orc" if seed.startswith("orc") else "parquet"
-    properties = {"trinitymerge.foldAfterBatches": chance.choice(("none", "3"))}
+    properties = {"trinitymerge.minorCompactionAfterBatches": chance.choice(("none", "3"))}
     table = new_table(
         spark,
         directory,

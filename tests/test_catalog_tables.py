@@ -23,8 +23,8 @@ from trinitymerge.errors import (
     TableNotFoundError,
 )
 from trinitymerge.fs import faults
-from trinitymerge.stores.base import Maintained, Replacing, TimeTravel
-from trinitymerge.stores.catalog_files import DIRECTORY, KEPT_MS, PlainBackend, why_not
+from trinitymerge.stores.base import CompactableStore, ManagedStore, VersionedStore
+from trinitymerge.stores.catalog_files import DIRECTORY, KEPT_MS, PlainBackend, unsupported_reason
 
 KEYS = {"primaryKey": "id", "watermarkKey": "ts", "tombstoneKey": "deleted"}
 FORMATS = ["parquet", "orc"]
@@ -101,7 +101,7 @@ def test_S33_the_store_keeps_its_part_of_the_contract(check, file_format, spark,
 
 def test_S16_what_the_store_can_do_is_what_it_has_methods_for(spark, name):
     store = PlainBackend(spark, name)
-    assert [isinstance(store, k) for k in (TimeTravel, Replacing, Maintained)] == [True, False, False]
+    assert [isinstance(store, k) for k in (VersionedStore, CompactableStore, ManagedStore)] == [True, False, False]
 
 
 # What it can do: the capability table of docs/iceberg.md ------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_S16_other_tables_are_refused(statement, spark, name):
 
 def test_S16_a_table_of_hives_serde_is_refused():
     told = {"Type": "MANAGED", "Provider": "hive"}  # a catalog in memory has none
-    assert "it is a table of Hive's serde" in why_not(("spark_catalog", "default", "t"), told)
+    assert "it is a table of Hive's serde" in unsupported_reason(("spark_catalog", "default", "t"), told)
 
 
 def test_S16_what_is_no_table_of_the_catalog_is_refused(spark):

@@ -16,8 +16,8 @@ from test_maintenance import age
 
 from trinitymerge import InvalidDefinitionError, TableNotFoundError, TrinityTable
 from trinitymerge.history import changes as module
-from trinitymerge.log.model import REWRITES
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import TOMBSTONE_RETENTION_HOURS
@@ -66,7 +66,7 @@ def test_S41_net_changes_are_what_two_states_differ_in(spark, tmp_path, form):
     ]
     assert shown(table.changes(0, 1), "id", "_change_type") == [(1, "insert"), (2, "insert"), (3, "insert")]
     assert shown(table.changes(4)) == shown(table.changes(2, 2)) == []
-    assert table.changes(1).columns == [*table.toDF().columns, "_change_type", *module.SHOWN[1:]]
+    assert table.changes(1).columns == [*table.toDF().columns, "_change_type", *module.OUTPUT_COLUMNS[1:]]
 
 
 def test_S41_without_net_each_version_is_compared_with_the_one_before(spark, tmp_path):
@@ -149,7 +149,7 @@ def test_S41_compactions_and_folds_do_not_show_and_hide_no_more_than_which_commi
     if how == "compacted":
         table.compact()
     else:
-        fold(table._backend, table._snapshot(), table._snapshot().batches[1:])
+        minor_compact(table._backend, table._snapshot(), table._snapshot().batches[1:])
     assert shown(table.changes(5)) == []
     fill(table, spark, [(6, 1, "y", False)])
     assert shown(table.changes(5), "id", "_commit_version") == [(6, 7)]
@@ -257,7 +257,7 @@ def test_S41_where_appended_files_are_gone_both_versions_are_compared_by_what_is
     table = four_versions(spark, tmp_path)
     expected = shown(table.changes(3, 4), "id", "v", "_change_type")
     appended = table._snapshot().batches[3]
-    fold(table._backend, table._snapshot(), table._snapshot().batches[2:])
+    minor_compact(table._backend, table._snapshot(), table._snapshot().batches[2:])
     table._backend.remove(table._backend.batch_path(appended.id))
     assert shown(table.changes(3), "id", "v", "_change_type") == expected
 
@@ -369,7 +369,7 @@ def states_of(table: TrinityTable, batches: Iterable[list[dict[str, Any]]]) -> l
     """The interpreter's table at each version: appended as the batches say, restored as the log says."""
     found, waiting = [State(ModelTable(table.definition), ())], iter(batches)
     for commit in table._backend.commits(1, table.version):
-        if commit.operation in REWRITES:
+        if commit.operation in DATA_PRESERVING_OPERATIONS:
             found.append(found[-1])
         elif commit.operation == "RESTORE":
             found.append(found[commit.parameters["version"]])
@@ -392,7 +392,7 @@ def chain(spark, directory, number: int) -> tuple[TrinityTable, list[State]]:
     if number % 3:
         batches.append(together.batches[0][::2])
         merge_into_directly(table, batches[-1])
-    fold(table._backend, table._snapshot(), table._snapshot().batches[-2:])
+    minor_compact(table._backend, table._snapshot(), table._snapshot().batches[-2:])
     return table, states_of(table, batches)
 
 
@@ -447,7 +447,7 @@ def pairs(last: int, number: int) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("number", quickly(range(9), [0, 1, 5]))
 def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, spark, tmp_path, monkeypatch):
     if number % 2:
-        monkeypatch.setattr(module, "SENT_ROWS", 0)
+        monkeypatch.setattr(module, "BROADCAST_ROWS", 0)
     table, states = chain(spark, tmp_path, number)
     own, key = table.definition, (*table.definition.primaryKey, "_change_type")
     rewritten = {c.version for c in table._backend.commits(1, table.version) if c.removed}

@@ -30,7 +30,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import clone as clone_module
 from trinitymerge.maintenance import rewrite
 from trinitymerge.schema.field import Field
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL
 from trinitymerge.stores.managed import BatchDirectories
 
@@ -43,7 +43,7 @@ def one_clock(monkeypatch):
     monkeypatch.setattr(model, "now_ms", lambda: 0)
 
 
-OF_EACH = {"batches", "begins_at", "reader_protocol", "checksum", "purged", "gone"}
+OF_EACH = {"batches", "first_version", "reader_protocol", "checksum", "purged", "gone"}
 """In what of a snapshot a table and its clone may differ."""
 
 
@@ -89,7 +89,7 @@ def clone_of(table: TrinityTable) -> TrinityTable:
 
 @pytest.mark.slow
 def test_S40a_a_clone_is_the_table_with_all_that_its_rows_do_not_show(spark, tmp_path):
-    settings = {TOMBSTONE_RETENTION_HOURS: "0", FOLD_AFTER_BATCHES: "none"}
+    settings = {TOMBSTONE_RETENTION_HOURS: "0", MINOR_COMPACTION_AFTER_BATCHES: "none"}
     table = new_table(spark, tmp_path, properties=settings, comment="of orders")
     fill(table, spark, [(i, 10, "a", False) for i in range(6)], [(1, 20, None, True), (2, 20, "b", False)])
     table.compact()  # forgets a tombstone
@@ -197,7 +197,7 @@ class TwoTables:
 
     def __init__(self, spark, directory, number: int) -> None:
         self.spark, self.chance = spark, random.Random(number)
-        settings = {TOMBSTONE_RETENTION_HOURS: ("0", "1", "none")[number % 3], FOLD_AFTER_BATCHES: "4"}
+        settings = {TOMBSTONE_RETENTION_HOURS: ("0", "1", "none")[number % 3], MINOR_COMPACTION_AFTER_BATCHES: "4"}
         shape: dict[str, Any] = {"watermarkKey": None} if number % 4 == 3 else {}
         table = new_table(spark, directory, properties=settings, history=number % 2 == 1, **shape)
         self.tables = [table]
@@ -367,7 +367,7 @@ def test_S40a_batches_are_copied_between_filesystems(spark, tmp_path):
     )
     back.files, back.path = LocalFileSystem(), f"file:{tmp_path}/back"
     (batch,) = table._snapshot().batches
-    copied = back.copied_from(there, there.copied_from(table._backend, batch.id))
+    copied = back.copy_batch_from(there, there.copy_batch_from(table._backend, batch.id))
     names = [sorted(f.name for f in d.all_files(i)) for d, i in ((table._backend, batch.id), (back, copied))]
     assert [n for n in names[0] if n[0] != "."] == [n for n in names[1] if n[0] != "."]
     assert spark.read.parquet(back.batch_path(copied)).select("id", "v").collect() == [(1, "a"), (2, "b")]

@@ -212,7 +212,7 @@ def test_S7a_collated_keys_and_values_in_the_users_own_expressions(spark, texts,
         spark,
     )
     assert runs[0].rows == [("A", 1, "old", None), ("B", 2, "new", None)]
-    assert merge.whenMatched().delete().build().path == "blind append"
+    assert merge.whenMatched().delete().build().strategy == "blind append"
     with pytest.raises(
         InvalidMergeError, match=r"The merge condition: .* collations differ: compare plain text, e.g. CAST"
     ):
@@ -226,7 +226,7 @@ def test_S7a_equality_without_case_is_no_equality_of_keys(spark, texts, collated
         .whenMatched()
         .updateExpr({"v": "'x'"})
     )
-    assert merge.build().path == "full scan"
+    assert merge.build().strategy == "full scan"
     assert merge.execute().rowsUpdated == 2
 
 

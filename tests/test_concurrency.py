@@ -13,7 +13,11 @@ from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import ConcurrentCommitError, FilesVacuumedError, TrinityTable
 from trinitymerge.fs import faults
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, MAX_COMMIT_ATTEMPTS, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.schema.properties import (
+    MAX_COMMIT_ATTEMPTS,
+    MINOR_COMPACTION_AFTER_BATCHES,
+    TOMBSTONE_RETENTION_HOURS,
+)
 from trinitymerge.stores import managed
 from trinitymerge.stores.managed import ManagedBackend
 
@@ -48,7 +52,7 @@ def add(table: TrinityTable, spark, *ids: int):
     """A merge that reads the target by key: adds one to the counters of some keys, but never to negative ones."""
     source = frame(spark, "id INT", *ids)
     merge = table.merge(source).whenMatched("target.n >= 0").updateExpr({"n": "target.n + 1"})
-    assert merge.build().path == "keyed lookup"
+    assert merge.build().strategy == "keyed lookup"
     return merge
 
 
@@ -136,7 +140,7 @@ def test_s35_a_blind_append_says_when_it_cannot_tell_what_was_forgotten(spark, t
         fill(table, spark, [(1, 10 + low, "a", False), (2, 10 + low, "a", False)], [(1, 20 + low, None, True)])
         staged.meanwhile = table.compact
         result = table.upsert(frame(spark, rows, (3, 2 * low, "new", False))).execute()
-        assert (result.path, result.rowsBelowHorizon, staged["stage.before"]) == ("blind append", expected, 0)
+        assert (result.strategy, result.rowsBelowHorizon, staged["stage.before"]) == ("blind append", expected, 0)
 
 
 def test_s35_a_restore_makes_merges_that_read_the_target_read_again(spark, tmp_path, staged):
@@ -251,7 +255,7 @@ print(count)
 """
 
 
-MANY = {MAX_COMMIT_ATTEMPTS: "100", FOLD_AFTER_BATCHES: "3"}
+MANY = {MAX_COMMIT_ATTEMPTS: "100", MINOR_COMPACTION_AFTER_BATCHES: "3"}
 """Properties of tables with many writers: each of them folds what all of them have appended (S38a)."""
 
 
@@ -382,7 +386,7 @@ def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monke
     fill(table, spark, [(2, 6, "c")])
     table.compact(full=True)
     replaced_meanwhile(monkeypatch, table, "scan_directories")
-    assert table.purge([1]).unverified == ()
+    assert table.purge([1]).unverified_files == ()
     assertRows(table.toDF(), [(0, 0, "a"), (2, 6, "c"), (3, 0, "a")])
 
     def hook(name: str) -> None:
@@ -391,7 +395,7 @@ def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monke
 
     monkeypatch.setattr(faults, "fault", hook)
     table.updateWhere("id = 2", {"n": "8"}).execute()
-    assert table.purge([2]).unverified == ()
+    assert table.purge([2]).unverified_files == ()
     assertRows(table.toDF(), [(0, 0, "a"), (3, 0, "a")])
 
 

@@ -25,8 +25,8 @@ from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.merge.compile.join import materialise
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
 from trinitymerge.spark import session as session_module
-from trinitymerge.spark.conf import handing_over, held
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.conf import capture_observations, session_conf
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.stores.file_format import spark_finds, write
 from trinitymerge.stores.managed import ManagedBackend
 from trinitymerge.testing.assertions import assertRows as assert_rows_of_pipeline
@@ -63,24 +63,24 @@ def test_s32_a_source_is_evaluated_once_and_counted_wherever_the_metrics_come_fr
 
 def test_S34_what_is_observed_comes_although_the_schema_was_asked_for(spark, tmp_path):
     """A Connect server of Spark 4.0 runs the plan that it has kept, and says nothing of what it observes."""
-    gathering = Gathering({"rows": "count(1)"})
-    rows = gathering.over(spark.range(3)).filter("id > 0")
+    gathering = Metrics({"rows": "count(1)"})
+    rows = gathering.observe(spark.range(3)).filter("id > 0")
     assert rows.columns == ["id"]
-    with handing_over(spark):
+    with capture_observations(spark):
         write(rows, "parquet", str(tmp_path / "rows"))
-    assert gathering.result() == {"rows": 3}
+    assert gathering.collect() == {"rows": 3}
 
 
 def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
-    gathering = Gathering({"n": "count(1)"})
-    gathering.over(spark.range(3)).collect()
+    gathering = Metrics({"n": "count(1)"})
+    gathering.observe(spark.range(3)).collect()
     monkeypatch.setattr(session_module, "observed", lambda observation, name: None)
     with pytest.raises(RuntimeError, match="without handing over what was observed"):
-        gathering.result()
+        gathering.collect()
 
 
 @pytest.mark.parametrize("path", [BLIND, KEYED, FULL])
-@pytest.mark.parametrize("as_columns", [False, True])
+@pytest.mark.parametrize("keys_to_columns", [False, True])
 def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_columns):
     source = frame(
         spark, "id INT, ts INT, v STRING, op STRING", (1, 20, "x", "U"), (2, 20, None, "D"), (9, 20, "n", "I")
@@ -103,7 +103,7 @@ def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_c
     )
     assert merge.build().chosen is BLIND, "the condition is understood to be key equality"
     result = merge._on_path(path).execute()
-    assert (result.path, result.rowsAppended, result.rowsSource) == (path.name, 3, 3)
+    assert (result.strategy, result.rowsAppended, result.rowsSource) == (path.name, 3, 3)
     assert live_rows(table) == [(1, 20, "x", False), (3, 10, "c", False), (9, 20, "n", False)]
 
 
@@ -220,7 +220,7 @@ def test_s33_a_server_that_writes_elsewhere_is_noticed(table, monkeypatch):
 @pytest.mark.parametrize("ignored", ["false", "true"])
 def test_s33_spark_is_asked_what_it_finds_whatever_the_session_ignores(spark, tmp_path, ignored):
     (tmp_path / "a[b]").mkdir()
-    with held(spark, {"spark.sql.files.ignoreMissingFiles": ignored}):
+    with session_conf(spark, {"spark.sql.files.ignoreMissingFiles": ignored}):
         assert spark_finds(spark, f"{tmp_path}/a[b]")
         assert not spark_finds(spark, f"{tmp_path}/ab")
 

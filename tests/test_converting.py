@@ -117,7 +117,12 @@ REFUSED = {
         r"\(id, v\) with others: 3, 'was here': 2 rows",
     ),
     "no such key": (SOME, {"primaryKey": "oid"}, InvalidDefinitionError, "oid"),
-    "bad property": (SOME, {"properties": {"trinitymerge.foldBytes": "x"}}, InvalidDefinitionError, "foldBytes"),
+    "bad property": (
+        SOME,
+        {"properties": {"trinitymerge.minorCompactionMaxBytes": "x"}},
+        InvalidDefinitionError,
+        "minorCompactionMaxBytes",
+    ),
     "bad format": (SOME, {"fileFormat": "csv"}, InvalidDefinitionError, "csv"),
 }
 

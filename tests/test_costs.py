@@ -10,7 +10,7 @@ from tables import copy_of, fill, frame, new_table
 from test_segments import base_of, row, segmented
 
 from trinitymerge import TrinityTable
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.spark.session import is_connect
 
 pytestmark = pytest.mark.generated
@@ -79,7 +79,7 @@ def test_blind_append_is_one_job(spark, table, changes):
     merge = cdc(copy_of(table, spark), changes())
     with jobs_of(spark) as jobs:
         result = merge.execute()
-    assert (result.path, result.rowsAppended) == ("blind append", 3)
+    assert (result.strategy, result.rowsAppended) == ("blind append", 3)
     assert jobs.count == 1 + is_connect(spark)  # there always the shuffle, too: nobody tells that the source is small
 
 
@@ -95,7 +95,7 @@ def test_keyed_lookup_evaluates_the_source_finds_the_keys_and_writes(spark, tabl
     )
     with jobs_of(spark) as jobs:
         result = merge.execute()
-    assert (result.path, result.rowsAppended) == ("keyed lookup", 3)
+    assert (result.strategy, result.rowsAppended) == ("keyed lookup", 3)
     # the source; its keys, sent to every task; their rows, resolved, and sent to every task; the write
     assert jobs.count == 5 + 3 * is_connect(spark)  # there its rows are counted by a job, and two more shuffles
 
@@ -136,7 +136,7 @@ def test_full_scan_evaluates_the_source_and_reads_the_target_once(spark, table, 
     )
     with jobs_of(spark) as jobs:
         result = merge.execute()
-    assert result.path == "full scan"
+    assert result.strategy == "full scan"
     # the source; its rows, and the keys of the newer batch, sent to every task; the shuffle of what is written; the write
     assert jobs.count == 5 + 2 * is_connect(spark)  # there its rows are counted by a job, and that takes a shuffle
 
@@ -145,7 +145,7 @@ def test_S38a_a_fold_is_one_job(spark, table):
     folded = fill(copy_of(table, spark), spark, *[[(i, 30, "c", False)] for i in range(5)])
     snapshot = folded._snapshot()
     with jobs_of(spark) as jobs:
-        assert fold(folded._backend, snapshot, snapshot.batches[-3:]) is not None
+        assert minor_compact(folded._backend, snapshot, snapshot.batches[-3:]) is not None
     assert jobs.count == 1
 
 

@@ -63,7 +63,7 @@ def split(spark, table):
 
 def fold(spark, table):
     snapshot = table._backend.snapshot()
-    minor_compaction.fold(table._backend, snapshot, snapshot.batches)
+    minor_compaction.minor_compact(table._backend, snapshot, snapshot.batches)
 
 
 def compact_versions(spark, table):
@@ -72,7 +72,7 @@ def compact_versions(spark, table):
 
 def fold_versions(spark, table):
     snapshot = table._backend.snapshot()
-    minor_compaction.fold(table._backend, snapshot, snapshot.current[-2:])
+    minor_compaction.minor_compact(table._backend, snapshot, snapshot.current[-2:])
 
 
 def extract(spark, table):
@@ -366,7 +366,7 @@ def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
-    begun = table._snapshot().begins_at
+    begun = table._snapshot().first_version
     assert {f"{v:020d}.json" for v in (0, *range(begun + 1, version + 2))} <= log_files(table)
     assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, row], key=repr)
 

@@ -21,7 +21,7 @@ from tables import batch_directories, directory_of, fill, frame, live_rows, merg
 
 from trinitymerge import CorruptTableError, JobFailedError, StorageError, TrinityTable
 from trinitymerge.fs import local
-from trinitymerge.spark.errors import failure_of
+from trinitymerge.spark.errors import classify_failure
 
 COLUMNS = "id INT, v STRING"
 
@@ -116,7 +116,7 @@ def test_S34_a_cancelled_job_is_no_wrong_merge(spark, tmp_path):
     ],
 )
 def test_S34_what_failed_is_told_from_what_cannot_be_computed(text, failed):
-    assert failure_of(RuntimeError(text)) is failed
+    assert classify_failure(RuntimeError(text)) is failed
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ from trinitymerge.fs.base import escape_glob
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.interop import export
 from trinitymerge.interop.dialects import ENGINES, DuckDB, Polars, Spark, Trino
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema import properties
-from trinitymerge.spark.conf import held
+from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import quote
 from trinitymerge.stores import file_format as file_format_module
 from trinitymerge.testing import ModelTable, renderDifference
@@ -169,7 +169,9 @@ def generated(spark, directory, number):
     batches = [beside(lane[n] if n < len(lane) else () for lane in lanes) for n in range(depth)]
     compacted, folded = [((), ()), ((1,), ()), ((), (2, 3)), ((2,), (4,))][number % 4]
     own = led_by_lane(definition)
-    with held(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):  # as the library writes them
+    with session_conf(
+        spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    ):  # as the library writes them
         table = write_table(
             spark, directory, own, batches, 0, compacted if depth > 1 else (), folded if depth > 1 else ()
         )
@@ -286,7 +288,7 @@ def test_a_batch_with_a_key_twice_takes_one(spark, tmp_path):
 def test_S38_S38a_folds_and_compactions_with_batches_on_top(spark, events):
     merge_into(events, spark, [(4, 1, "d", False)])
     now = events._backend.snapshot()
-    fold(events._backend, now, now.batches[1:])
+    minor_compact(events._backend, now, now.batches[1:])
     merge_into(events, spark, [(3, 1, "late", False), (4, 1, "tie", False)])
     assert [row[2] for row in check(spark, events)] == ["A", "b", "tie"]
     events.compact()
@@ -300,7 +302,7 @@ def test_S38b_segments(spark, tmp_path, monkeypatch):
     table = fill(new_table(spark, tmp_path), spark, [(1, 0, "older", False)])
     table.upsert(spark.range(400).selectExpr("int(id) id", "1 ts", "uuid() v", "false deleted")).execute()
     table.compact()
-    assert len(table._snapshot().current) > 2
+    assert len(table._snapshot().live_batches) > 2
     assert "OVER" not in table.sqlFor("duckdb")
     check(spark, table)
     merge_into(table, spark, [(7, 2, "new", False), (9, 2, None, True), (11, 0, "late", False)])
@@ -308,11 +310,13 @@ def test_S38b_segments(spark, tmp_path, monkeypatch):
 
 
 def test_S38b_segments_that_are_alike_are_one_scan(spark, tmp_path):
-    table = new_table(spark, tmp_path / "{a} [b]", "id INT, v STRING", properties={"trinitymerge.segmentBytes": "2000"})
+    table = new_table(
+        spark, tmp_path / "{a} [b]", "id INT, v STRING", properties={"trinitymerge.targetSegmentBytes": "2000"}
+    )
     fill(table, spark, [(1, "older")])
     table.upsert(spark.range(400).selectExpr("int(id) id", "uuid() v")).execute()
     table.compact()
-    assert len(table._snapshot().current) > 2
+    assert len(table._snapshot().live_batches) > 2
     assert not any("UNION" in table.sqlFor(d, FILES if d == "trino" else None) for d in ALL)
     assert len(check(spark, table)) == 400
     table.alter().addColumn("w", "INT").execute()
@@ -533,7 +537,7 @@ def test_S43_renamed_added_dropped_and_wider_columns(spark, tmp_path):
     merge_into(table, spark, [(3, 5, "B", "A", None, None, None, 2**40)])
     check(spark, table)
     now = table._backend.snapshot()
-    fold(table._backend, now, now.batches[1:])
+    minor_compact(table._backend, now, now.batches[1:])
     check(spark, table)
     table.purge([1])
     table.compact()

@@ -28,7 +28,7 @@ from trinitymerge import (
     external,
     sql,
 )
-from trinitymerge.external import ASKS_ITS_LOG, WRITES, ExternalTable
+from trinitymerge.external import REQUIRES_LOG, WRITE_METHODS, ExternalTable
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.testing import ModelTable
 from trinitymerge.testing import assertRows as assert_rows_of_pipeline
@@ -284,11 +284,11 @@ def test_S16_every_call_of_a_table_is_there_or_refused():
     public = {name for name in dir(TrinityTable) if not name.startswith("_")}
     own = {name for name in dir(ExternalTable) if not name.startswith("_")} - {"of"}
     assert own == {"alias", "definition", "toDF"}
-    assert public - own - MADE == WRITES | ASKS_ITS_LOG
-    assert not WRITES & ASKS_ITS_LOG
+    assert public - own - MADE == WRITE_METHODS | REQUIRES_LOG
+    assert not WRITE_METHODS & REQUIRES_LOG
 
 
-@pytest.mark.parametrize("call", sorted(WRITES))
+@pytest.mark.parametrize("call", sorted(WRITE_METHODS))
 def test_S16_what_writes_is_refused(events, call):
     with refused(
         ReadOnlyTableError,
@@ -299,7 +299,7 @@ def test_S16_what_writes_is_refused(events, call):
     assert error.value.call == call
 
 
-@pytest.mark.parametrize("call", sorted(ASKS_ITS_LOG - set(external._PROPERTIES)))
+@pytest.mark.parametrize("call", sorted(REQUIRES_LOG - set(external._PROPERTIES)))
 def test_S16_what_needs_commits_or_files_is_refused(events, call):
     with refused(UnsupportedStorageError, f"{call}() is not possible for", "keeps no commits and no files", "convert("):
         getattr(events, call)()
@@ -312,7 +312,7 @@ def test_S16_attributes_that_it_lacks_say_why(events, name):
         getattr(events, name)
     with pytest.raises(AttributeError, match="'ExternalTable' object has no attribute 'nonsense'"):
         _ = events.nonsense
-    assert not WRITES & set(dir(events))
+    assert not WRITE_METHODS & set(dir(events))
 
 
 def test_S27_rows_cannot_be_remembered_in_it(spark, tmp_path, events):
@@ -415,7 +415,7 @@ def test_S16_streams_are_refused(spark, view):
 
 
 def test_every_refusal_is_an_error_of_this_library(events):
-    for name in WRITES | ASKS_ITS_LOG:
+    for name in WRITE_METHODS | REQUIRES_LOG:
         with pytest.raises(TrinityMergeError):
             getattr(events, name)()
 

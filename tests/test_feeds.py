@@ -19,8 +19,8 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import SchemaMismatchError
-from trinitymerge.log.model import LOOSE, SETTLED
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.log.model import RESOLVED, UNRESOLVED
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.testing import ModelTable
 
 PEOPLE = "id INT, ts INT, v STRING"
@@ -55,7 +55,7 @@ def test_H9_a_feed_stands_in_the_history_and_says_which_columns_it_leaves_out(sp
 
 def test_H9_applyChanges_reads_nothing_of_the_table(spark, people):
     events = frame(spark, EVENTS, (1, 10, "a", "I"), (2, 10, None, "D"))
-    assert people.applyChanges(events, applyAsDeletes="op = 'D'").build().path == "blind append"
+    assert people.applyChanges(events, applyAsDeletes="op = 'D'").build().strategy == "blind append"
 
 
 def test_H9_events_of_a_stream_are_delivered_once(spark, people):
@@ -262,16 +262,16 @@ def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
         "reads every live row, for the source",
     ]
     result = extract.execute()
-    assert (result.path, counts(result), result.perClause) == ("full scan", (2, 0, 0, 0), ())
+    assert (result.strategy, counts(result), result.perClause) == ("full scan", (2, 0, 0, 0), ())
     assert str(result).startswith("version 1: 2 inserted, 0 updated, 0 deleted, 0 stale (2 rows appended")
     assert people.history().first()["metrics"]["rowsInserted"] == "2"
     events = frame(spark, EVENTS, (1, 20, None, "U"), (2, 20, None, "D"), (3, 20, "c", "U"), (1, 5, None, "U"))
     feed = people.applyChanges(events, applyAsDeletes="op = 'D'", ignoreNullUpdates=True)
     assert "Path: keyed lookup" in feed.explain()
     result = feed.execute()
-    assert (result.path, counts(result)) == ("keyed lookup", (1, 1, 1, 1))
+    assert (result.strategy, counts(result)) == ("keyed lookup", (1, 1, 1, 1))
     blind = people.applyChanges(frame(spark, PEOPLE, (7, 5, "x")))
-    assert (blind.build().path, blind.execute().rowsInserted) == ("blind append", None)
+    assert (blind.build().strategy, blind.execute().rowsInserted) == ("blind append", None)
     late = people.snapshot(frame(spark, "id INT, v STRING", (1, "z")), at=15)
     assert counts(late.execute()) == (None,) * 4
     counted = people.snapshot(frame(spark, "id INT, v STRING", (1, "y")), at=16).withCounts().execute()
@@ -448,16 +448,21 @@ def archives(table: TrinityTable) -> list[tuple[str, int]]:
 
 def test_H6_folds_and_compactions_archive_what_they_replace(spark, tmp_path):
     table = new_table(
-        spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties={"trinitymerge.foldAfterBatches": "2"}
+        spark,
+        tmp_path,
+        PEOPLE,
+        watermarkKey="ts",
+        history=True,
+        properties={"trinitymerge.minorCompactionAfterBatches": "2"},
     )
     fill(table, spark, [(i, 1, "a") for i in range(50)])
     table.compact()
     for ts in range(2, 5):
         table.upsert(frame(spark, PEOPLE, (1, ts, "b"), (2, ts, "b"))).execute()
-    assert archives(table) == [(LOOSE, 6)], "the base, small as it is, was folded too"
+    assert archives(table) == [(UNRESOLVED, 6)], "the base, small as it is, was folded too"
     result = table.compact()
     assert (result.rows, result.rowsArchived, result.rowsRemoved) == (50, 6, 0)
-    assert archives(table) == [(SETTLED, 6)]
+    assert archives(table) == [(RESOLVED, 6)]
     assert table.health().archivedRows == 6
     table.upsert(frame(spark, PEOPLE, (1, 9, "c"))).execute()
     table.compact()
@@ -501,7 +506,7 @@ def test_H1_history_switched_on_later_begins_with_the_latest_rows(spark, tmp_pat
 
 
 def test_H1_an_alteration_that_means_nothing_is_refused(spark, people):
-    for name, value in (("trinitymerge.foldAfterBatch", "3"), ("trinitymerge.foldAfterBatches", "many")):
+    for name, value in (("trinitymerge.foldAfterBatch", "3"), ("trinitymerge.minorCompactionAfterBatches", "many")):
         with pytest.raises(InvalidDefinitionError):
             people.alter().setProperty(name, value)
     result = people.alter().setComment("all").setProperty("owner", "me").execute()
@@ -594,7 +599,7 @@ def test_H1_S40_a_restore_brings_back_when_versions_began(spark, tmp_path):
 
 def test_H6_a_fold_beside_a_settled_archive_is_no_base(spark, tmp_path):
     """A late row ends a version whose tombstone has been forgotten; nothing but the window tells."""
-    keep = {"trinitymerge.foldAfterBatches": "none"}
+    keep = {"trinitymerge.minorCompactionAfterBatches": "none"}
     table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties=keep)
     fill(table, spark, [(1, 100, "r"), (2, 1, "x")])
     table.deleteWhere("id = 1").at(300).execute()
@@ -602,5 +607,5 @@ def test_H6_a_fold_beside_a_settled_archive_is_no_base(spark, tmp_path):
     fill(table, spark, [(1, 200, "q")])
     before = sorted(map(tuple, table.versions().collect()), key=repr)
     snapshot = table._backend.snapshot()
-    fold(table._backend, snapshot, snapshot.current)
+    minor_compact(table._backend, snapshot, snapshot.live_batches)
     assert sorted(map(tuple, table.versions().collect()), key=repr) == before

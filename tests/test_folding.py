@@ -14,23 +14,23 @@ from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import OnlyAppends, VersionTaken, publish
-from trinitymerge.log.model import COMPACT, FOLD, LOOSE, SETTLED, Batch, Commit, Snapshot
+from trinitymerge.log.commit import AppendOnlySince, VersionConflict, publish
+from trinitymerge.log.model import COMPACT, FOLD, RESOLVED, UNRESOLVED, Batch, Commit, Snapshot
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, fold
-from trinitymerge.reader import BaseAndDeltas
+from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
+from trinitymerge.reader import ReadPlan
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import (
     COMPACT_AFTER_BATCHES,
-    FOLD_AFTER_BATCHES,
-    FOLD_BYTES,
+    MINOR_COMPACTION_AFTER_BATCHES,
+    MINOR_COMPACTION_MAX_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
 from trinitymerge.stores.base import Batches
 
-AFTER_TWO = {FOLD_AFTER_BATCHES: "2"}
-NEVER = {FOLD_AFTER_BATCHES: "none"}
+AFTER_TWO = {MINOR_COMPACTION_AFTER_BATCHES: "2"}
+NEVER = {MINOR_COMPACTION_AFTER_BATCHES: "none"}
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 ALL_KINDS = [
     [(1, 10, "a", False), (2, 10, "a", False), (3, 10, "a", False)],
@@ -45,7 +45,7 @@ LIVE = [(1, 30, "b", False), (3, 10, "tie", False)]
 def fold_last(table: TrinityTable, count: int) -> Snapshot | None:
     """Folds the newest batches of a table."""
     snapshot = table._backend.snapshot()
-    return fold(table._backend, snapshot, snapshot.batches[-count:])
+    return minor_compact(table._backend, snapshot, snapshot.batches[-count:])
 
 
 def operations(table: TrinityTable) -> list[str]:
@@ -80,7 +80,7 @@ def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
         (pending(*[1] * 8, 40 << 20, *[1] * 17, base=10**9), 17),
         (pending(*[5] * 17, base=10**9, **NEVER), 0),
         (pending(*[5] * 3, base=10**9, **AFTER_TWO), 3),
-        (pending(*[5] * 3, base=10**9, **AFTER_TWO, **{FOLD_BYTES: "5"}), 0),
+        (pending(*[5] * 3, base=10**9, **AFTER_TWO, **{MINOR_COMPACTION_MAX_BYTES: "5"}), 0),
     ],
 )
 def test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
@@ -111,7 +111,10 @@ def test_S38a_what_is_written_again_is_little_beside_what_was_appended(seed, lar
     assert written <= appended * math.log(merges, 1.5)
 
 
-@pytest.mark.parametrize(("name", "text"), [(FOLD_AFTER_BATCHES, "0"), (FOLD_BYTES, "none"), (FOLD_BYTES, "1.5")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(MINOR_COMPACTION_AFTER_BATCHES, "0"), (MINOR_COMPACTION_MAX_BYTES, "none"), (MINOR_COMPACTION_MAX_BYTES, "1.5")],
+)
 def test_properties_that_mean_nothing_are_refused(spark, tmp_path, name, text):
     with pytest.raises(InvalidDefinitionError, match=f"'{name}' takes a number of"):
         new_table(spark, tmp_path, properties={name: text})
@@ -179,7 +182,7 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
     Nothing is where no batch has a key twice. Where one may have, small batches are laid over the fold, and both over the base.
     """
     if not unique:
-        monkeypatch.setattr(BaseAndDeltas, "is_unique", False)
+        monkeypatch.setattr(ReadPlan, "is_unique", False)
     keys = {"primaryKey": "id", "watermarkKey": watermark, "tombstoneKey": "deleted", "properties": NEVER}
     table = new_table(spark, tmp_path, ROWS, **keys)
     for commit, (step, count) in enumerate([(1, 400), (2, 40), (3, 40), (5, 10), (7, 10)]):
@@ -187,7 +190,7 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
         row = ("CAST(id AS INT) AS id", f"CAST({late} AS INT) AS ts", f"'{commit}' AS v", "id % 6 = 0 AS deleted")
         table.upsert(spark.range(0, step * count, step).selectExpr(*row)).execute()
     snapshot = table._backend.snapshot()
-    fold(table._backend, snapshot, snapshot.batches[1:3])
+    minor_compact(table._backend, snapshot, snapshot.batches[1:3])
     plan = executed_plan(table.toDF())
     if unique:
         assert plan.count("BroadcastHashJoin") == 1 + (watermark is not None), plan
@@ -248,7 +251,7 @@ def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, 
     assert folded_or_not(table) == [other.upper()]
     assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
     if other == "purge":
-        assert table.purge([9]).unverified == ()
+        assert table.purge([9]).unverified_files == ()
 
 
 def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tmp_path, monkeypatch):
@@ -331,7 +334,7 @@ class Crowded:
             for _ in range(self.chance.randint(1, 3)):
                 self.land(self.append() if self.chance.random() < 0.6 else self.fold())
         if commit.version <= self.now.version:
-            raise VersionTaken(commit.version, self.log[-1])
+            raise VersionConflict(commit.version, self.log[-1])
         return self.land(commit)
 
     def land(self, commit: Commit) -> Snapshot:
@@ -359,7 +362,7 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     commit = read.next_commit(COMPACT, added=[base], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
+    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     assert done.batches[0].id == "new"
     assert [i for b in done.batches[1:] for i in history.rows_of(b.id)] == appended
@@ -371,7 +374,7 @@ class Owing(Crowded):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.now = self.now.apply(self.now.next_commit("MERGE", added=[Batch(id="read", archive=LOOSE, **ONE)]))
+        self.now = self.now.apply(self.now.next_commit("MERGE", added=[Batch(id="read", archive=UNRESOLVED, **ONE)]))
         self.log.append(self.now.next_commit("MERGE"))
         self.held = {"read": frozenset()}
 
@@ -379,10 +382,10 @@ class Owing(Crowded):
         return iter([c for c in self.log[1:] if first <= c.version <= last])
 
     def fold(self) -> Commit:
-        run = self.now.current[-self.chance.randint(1, len(self.now.current)) :]
-        earlier = [b for b in self.now.archives(LOOSE) if self.chance.random() < 0.4]
+        run = self.now.live_batches[-self.chance.randint(1, len(self.now.live_batches)) :]
+        earlier = [b for b in self.now.archives(UNRESOLVED) if self.chance.random() < 0.4]
         folded = Batch(id=f"f{self.now.version}", version=run[-1].version, **ONE)
-        archive = Batch(id=f"l{self.now.version}", archive=LOOSE, version=run[-1].version, **ONE)
+        archive = Batch(id=f"l{self.now.version}", archive=UNRESOLVED, version=run[-1].version, **ONE)
         commit = self.now.next_commit(FOLD, added=[folded, archive], removed=[b.id for b in (*run, *earlier)])
         rows = frozenset(i for b in run for i in self.rows_of(b.id))
         self.held[archive.id] = rows.union(*(self.held[b.id] for b in earlier))
@@ -400,16 +403,16 @@ def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_an
     history = Owing(seed)
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
-    settled = Batch(id="settled", archive=SETTLED, version=read.version, **ONE)
+    settled = Batch(id="settled", archive=RESOLVED, version=read.version, **ONE)
     commit = read.next_commit(COMPACT, added=[base, settled], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
+    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
-    present = {b.id: history.rows_of(b.id) for b in done.current if b.id != "new"}
+    present = {b.id: history.rows_of(b.id) for b in done.live_batches if b.id != "new"}
     assert [i for rows in present.values() for i in rows] == appended
-    kept = {i for b in done.archives(LOOSE) for i in history.held[b.id]}
+    kept = {i for b in done.archives(UNRESOLVED) for i in history.held[b.id]}
     assert kept >= {i for batch, rows in present.items() if batch.startswith("f") for i in rows}, "versions are lost"
     assert kept.isdisjoint(batch for batch in present if not batch.startswith("f")), "versions are there twice"
-    assert done.archives(SETTLED) == (settled,)
+    assert done.archives(RESOLVED) == (settled,)
 
 
 # Failing --------------------------------------------------------------------------------------------------------------
@@ -472,7 +475,7 @@ def test_S38a_purged_keys_go_from_folded_batches_and_the_rest_stays(spark, tmp_p
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
     fold_last(table, 3)
     result = table.purge([9, 1])
-    assert (result.unverified, live_rows(table)) == ((), [LIVE[1]])
+    assert (result.unverified_files, live_rows(table)) == ((), [LIVE[1]])
     folded = table._snapshot().batches[-1]
     assert (folded.merges, folded.version) == (3, 4)
     fill(table, spark, [(2, 29, "late", False)])

@@ -8,7 +8,7 @@ from fakehadoop import Fate, JavaError, Storage, after_other, answer_lost, comes
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import hadoop
 from trinitymerge.fs.hadoop import HadoopFileSystem
-from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
@@ -134,7 +134,7 @@ def test_s33_a_commit_that_comes_later_is_not_called_failed(
 ) -> None:
     log, base = table
     first_entry(log, storage, comes_later)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitStateUnknown):
         log.commit(base.next_commit("MERGE"), base)
     if storage.kind in ("hdfs", "abfs"):
         with pytest.raises(
@@ -150,7 +150,7 @@ def test_s33_a_commit_that_comes_later_is_not_called_failed(
 def test_s33_a_commit_that_comes_later_replaces_nothing(storage: Storage, table: tuple[CommitLog, Snapshot]) -> None:
     log, base = table
     first_entry(log, storage, comes_later)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitStateUnknown):
         log.commit(base.next_commit("MERGE", user="slow"), base)
     after = log.commit(base.next_commit("MERGE", user="other"), base)
     with pytest.raises(JavaError, match=r"Precondition|json"):
@@ -167,7 +167,7 @@ def test_s33_the_winner_of_a_lost_race_is_named(storage: Storage, table: tuple[C
         return call()
 
     first_entry(log, storage, beaten)
-    with pytest.raises(VersionTaken, match="MERGE by other"):
+    with pytest.raises(VersionConflict, match="MERGE by other"):
         log.commit(base.next_commit("MERGE", user="me"), base)
     assert next(log.commits()).user == "other"
 

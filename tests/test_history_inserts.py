@@ -17,9 +17,9 @@ from trinitymerge import (
     AmbiguousMergeError,
     InvalidMergeError,
     NullKeyError,
+    PendingHistoryInsertsError,
     SchemaMismatchError,
     TrinityTable,
-    UnfinishedMergeError,
 )
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.model import ABANDON, REDO
@@ -112,7 +112,7 @@ def test_S27_takes_the_target_on_every_sound_path(table, changes, past, path):
     if path in reasons:
         assert reasons[path] == "insertHistoryExpr writes what is replaced into another table"
         return
-    assert merge._on_path(path).execute().path == path.name
+    assert merge._on_path(path).execute().strategy == path.name
     assertRows(past.toDF(), REPLACED)
 
 
@@ -362,8 +362,8 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
 def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point, point):
     """The slower one has read the rows, or finds them gone."""
     left_owing(table, changes, past, at_point)
-    at_point(point, lambda: deliver_outbox.pay(TrinityTable.forPath(spark, table.path)._backend))
-    deliver_outbox.pay(table._backend)
+    at_point(point, lambda: deliver_outbox.deliver_pending(TrinityTable.forPath(spark, table.path)._backend))
+    deliver_outbox.deliver_pending(table._backend)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2
     assert [c.operation for c in table._backend.history()].count(REDO) == 1
@@ -375,7 +375,7 @@ def test_S27_rows_that_cannot_be_written_block_writes_and_never_reads(spark, tab
     opened, live = TrinityTable.forPath(spark, table.path), live_rows(table)
     for write in NEXT_WRITERS.values():
         with pytest.raises(
-            UnfinishedMergeError, match=r"2 rows .*There is no trinitymerge table.*abandonRedo"
+            PendingHistoryInsertsError, match=r"2 rows .*There is no trinitymerge table.*discardPendingHistoryInserts"
         ) as error:
             write(opened)
         assert (error.value.table, error.value.rows) == (past.path, 2)
@@ -418,11 +418,11 @@ def test_S27_rows_can_be_given_up(spark, table, changes, past, at_point):
     left_owing(table, changes, past, at_point)
     shutil.rmtree(directory_of(past))
     opened = TrinityTable.forPath(spark, table.path)
-    (given_up,) = opened.abandonRedo()
+    (given_up,) = opened.discardPendingHistoryInserts()
     assert (given_up["table"], given_up["rows"]) == (past.path, 2)
     assert f"_tm_batch={given_up['batch']}" in batch_directories(opened)
     assert opened._backend.history()[0].operation == ABANDON
-    assert opened.abandonRedo() == ()
+    assert opened.discardPendingHistoryInserts() == ()
     assert opened.deleteWhere("id = 1").execute().rowsDeleted == 1
     opened.vacuum(retentionHours=0)
     assert f"_tm_batch={given_up['batch']}" not in batch_directories(opened)
@@ -447,7 +447,7 @@ def test_S27_another_table_in_its_place_takes_the_rows_if_they_fit(
         NEXT_WRITERS["merge"](table)
         assertRows(another.toDF(), [(*row, None) for row in REPLACED])
         return
-    with pytest.raises(UnfinishedMergeError, match="is not what it was when the rows were made"):
+    with pytest.raises(PendingHistoryInsertsError, match="is not what it was when the rows were made"):
         NEXT_WRITERS["merge"](table)
     assert another.toDF().count() == 0
 
@@ -457,7 +457,7 @@ def test_S27_a_merge_stands_whose_rows_cannot_be_written(table, changes, past, a
     result = remembering(table, changes, past).execute()
     assert (result.rowsUpdated, result.rowsHistory) == (1, 2)
     assert "still to be written" in result.hint
-    assert "abandonRedo" in result.hint
+    assert "discardPendingHistoryInserts" in result.hint
 
 
 @pytest.mark.slow
@@ -488,7 +488,7 @@ def test_a_purge_leaves_nothing_of_rows_that_were_owed(spark, table, changes, pa
 def test_a_purge_finds_rows_that_were_given_up(spark, table, changes, past, at_point):
     left_owing(table, changes, past, at_point)
     shutil.rmtree(directory_of(past))
-    (given_up,) = table.abandonRedo()
+    (given_up,) = table.discardPendingHistoryInserts()
     table.purge([2])
     assert f"_tm_batch={given_up['batch']}" in batch_directories(table), "it is about others"
     table.purge([1])
@@ -530,7 +530,7 @@ def test_S27_into_a_Spark_table_at_least_once(spark, table, changes, catalog_tab
     opened = TrinityTable.forPath(spark, table.path)
     opened.deleteWhere("id = 99").execute()
     assert len(opened._snapshot().redo) == 1, "it is left to its merge for a while"
-    monkeypatch.setattr(deliver_outbox, "PATIENCE_MS", 0)
+    monkeypatch.setattr(deliver_outbox, "GRACE_PERIOD_MS", 0)
     opened.deleteWhere("id = 99").execute()
     assert (opened._snapshot().redo, spark.table(catalog_table).count()) == ((), 2)
 

@@ -22,7 +22,7 @@ from tables import as_they_are
 
 from trinitymerge import TrinityTable
 from trinitymerge.maintenance import segments
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema import properties
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -124,7 +124,7 @@ class Life:
         if len(some) > 1:
             first = self.chance.randrange(len(some) - 1)
             last = self.chance.randrange(first + 2, len(some) + 1)
-            assert fold(self.table._backend, snapshot, some[first:last]) is not None
+            assert minor_compact(self.table._backend, snapshot, some[first:last]) is not None
             self._note()
 
     def compact(self, full: bool = False) -> None:

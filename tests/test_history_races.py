@@ -13,9 +13,9 @@ from tables import EVENTS, fill, frame, live_rows, merge_into, new_table
 from test_crashes import split
 
 from trinitymerge import FilesVacuumedError, TrinityTable
-from trinitymerge.log.model import COMPACT, LOOSE, SETTLED
+from trinitymerge.log.model import COMPACT, RESOLVED, UNRESOLVED
 from trinitymerge.maintenance import segments
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema import properties
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.testing import ModelTable
@@ -45,13 +45,13 @@ def expected(definition: TableDefinition, *batches: Iterable[tuple[Any, ...]]) -
 
 
 def remembering(spark: SparkSession, directory: Any, *batches: Rows, **settings: Any) -> TrinityTable:
-    own = {properties.FOLD_AFTER_BATCHES: "none", **settings.pop("properties", {})}
+    own = {properties.MINOR_COMPACTION_AFTER_BATCHES: "none", **settings.pop("properties", {})}
     return fill(new_table(spark, directory, properties=own, **{"history": True, **settings}), spark, *batches)
 
 
 def fold_last(table: TrinityTable, count: int) -> None:
     snapshot = table._backend.snapshot()
-    assert fold(table._backend, snapshot, snapshot.current[-count:]) is not None
+    assert minor_compact(table._backend, snapshot, snapshot.live_batches[-count:]) is not None
 
 
 def check(table: TrinityTable, *batches: Rows) -> None:
@@ -74,7 +74,7 @@ def test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_corr
     fold_last(table, 2)
     fill(table, spark, [(1, 10, "A", False)], [(1, 30, "c", False)], [(1, 40, "d", False)])
     fold_last(table, 2)
-    (archive,) = table._snapshot().archives(LOOSE)
+    (archive,) = table._snapshot().archives(UNRESOLVED)
     assert archive.rows == 2
     check(
         table,
@@ -137,8 +137,8 @@ def test_H6_S38b_so_does_one_that_leaves_keys_pending(spark, tmp_path, at_point,
     at_point("compact.staged", lambda: meanwhile(table, spark))
     result = table.compact()
     assert result.segmentsKept > 0
-    assert table._snapshot().archives(SETTLED)
-    assert table._snapshot().archives(LOOSE)
+    assert table._snapshot().archives(RESOLVED)
+    assert table._snapshot().archives(UNRESOLVED)
     check(table, base, FIRST, many, SECOND, THIRD, FOURTH, FIFTH)
 
 
@@ -208,11 +208,15 @@ def test_H4_H6_one_late_row_and_versions_are_put_in_order_anew(spark, tmp_path):
 
 def test_H6_without_a_watermark_a_base_that_was_folded_is_not_before_the_rows_it_has_replaced(spark, tmp_path):
     table = new_table(
-        spark, tmp_path, "id INT, v STRING", history=True, properties={properties.FOLD_AFTER_BATCHES: "none"}
+        spark,
+        tmp_path,
+        "id INT, v STRING",
+        history=True,
+        properties={properties.MINOR_COMPACTION_AFTER_BATCHES: "none"},
     )
     fill(table, spark, [(1, "a"), (2, "x")], [(1, "b")])
     fold_last(table, 2)
-    assert [(b.base, b.archive) for b in table._snapshot().batches] == [(True, None), (False, LOOSE)]
+    assert [(b.base, b.archive) for b in table._snapshot().batches] == [(True, None), (False, UNRESOLVED)]
     rows = sorted((r.id, r.v, r.current) for r in table.versions(current="current").collect())
     assert rows == [(1, "a", False), (1, "b", True), (2, "x", True)]
 
@@ -223,15 +227,15 @@ def test_H6_of_large_archives_only_those_are_written_anew_that_change(spark, tmp
     new = [(i, 20, "b", False) for i in range(300)]
     table = remembering(spark, tmp_path, old, new)
     table.compact()
-    (archive,) = table._snapshot().archives(SETTLED)
+    (archive,) = table._snapshot().archives(RESOLVED)
     batches, changes = [old, new], ([(1, 30, "c", False)], [(2, 15, "late", False)], [(3, 10, "A", False)])
     for n, rows in enumerate(changes):
         fill(table, spark, rows)
         batches.append(rows)
         table.compact()
-        assert (archive in table._snapshot().archives(SETTLED)) == (n == 0)
+        assert (archive in table._snapshot().archives(RESOLVED)) == (n == 0)
         assert told(table) == expected(table.definition, *batches)
-        archive = max(table._snapshot().archives(SETTLED), key=lambda b: b.rows)
+        archive = max(table._snapshot().archives(RESOLVED), key=lambda b: b.rows)
     assert archive.rows == 302
 
 
@@ -250,7 +254,7 @@ def test_H6_live_rows_are_not_read_from_archives(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, v STRING", history=True)
     fill(table, spark, [(1, "z"), (2, "a")], [(1, "a")])
     table.compact()
-    assert table._snapshot().archives(SETTLED)
+    assert table._snapshot().archives(RESOLVED)
     assert live_rows(table) == [(1, "a"), (2, "a")]
     fill(table, spark, [(2, "b")])
     assert live_rows(table) == [(1, "a"), (2, "b")]
@@ -275,7 +279,7 @@ def test_H6_S40_a_restore_to_before_a_compaction_leaves_no_archive(spark, tmp_pa
     table = remembering(spark, tmp_path, FIRST, SECOND, THIRD)
     table.compact()
     table.restore(2)
-    assert not table._snapshot().archives(SETTLED)
+    assert not table._snapshot().archives(RESOLVED)
     fill(table, spark, FOURTH)
     check(table, FIRST, SECOND, FOURTH)
 

@@ -250,7 +250,9 @@ def test_H5_H11_names_with_dots_quotes_and_backticks(spark, tmp_path):
     columns = "`a.b` STRING, `c``d` STRING, `e'f\"g` STRING, `zé ü` STRING"
     schema = f"`i.d` INT, `t``s` INT, {columns}, `del.x` BOOLEAN"
     keys = {"primaryKey": "i.d", "watermarkKey": "t`s", "tombstoneKey": "del.x"}
-    table = new_table(spark, tmp_path, schema, **keys, history=True, properties={"trinitymerge.foldAfterBatches": "1"})
+    table = new_table(
+        spark, tmp_path, schema, **keys, history=True, properties={"trinitymerge.minorCompactionAfterBatches": "1"}
+    )
 
     def rows(*values: tuple[Any, ...]) -> DataFrame:
         return frame(spark, f"`I.D` INT, {columns}", *values)
@@ -340,7 +342,7 @@ def test_H6_H11_whatever_the_session_is_set_to(spark, tmp_path):
         "parser__escapedStringLiterals": "true",
         "crossJoin__enabled": "false",
     }
-    own = {"trinitymerge.foldAfterBatches": "1"}
+    own = {"trinitymerge.minorCompactionAfterBatches": "1"}
     with session_with(spark, **unusual):
         table = new_table(
             spark, tmp_path, "id INT, v STRING, ts TIMESTAMP", watermarkKey="ts", history=True, properties=own

@@ -13,8 +13,8 @@ import trinitymerge
 from trinitymerge import InvalidDefinitionError, NullKeyError, TrinityTable, UnsupportedStorageError
 from trinitymerge.errors import ConcurrentCommitError, TableExistsError, TableNotFoundError
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import Attempts
-from trinitymerge.stores.base import Maintained, Replacing, TimeTravel
+from trinitymerge.log.commit import RetryPolicy
+from trinitymerge.stores.base import CompactableStore, ManagedStore, VersionedStore
 from trinitymerge.stores.iceberg import IcebergBackend
 from trinitymerge.stores.iceberg_versions import KEPT
 
@@ -71,7 +71,7 @@ def test_S33_the_store_keeps_its_part_of_the_contract(check, file_format, spark)
 
 def test_S16_what_the_store_can_do_is_what_it_has_methods_for(spark):
     store = IcebergBackend(spark, new_name())
-    assert [isinstance(store, k) for k in (TimeTravel, Replacing, Maintained)] == [True, True, False]
+    assert [isinstance(store, k) for k in (VersionedStore, CompactableStore, ManagedStore)] == [True, True, False]
 
 
 # What it can do: the capability table of docs/iceberg.md ------------------------------------------------------------------
@@ -508,7 +508,7 @@ def test_S35_an_append_of_others_meanwhile_is_seen(point, events, spark, at_poin
 @pytest.mark.parametrize("point", POINTS)
 def test_S35_a_blind_merge_that_is_overtaken_goes_on_top(point, events, spark, at_point, monkeypatch):
     """Nothing of it depends on the table: its rows are written on top of what has landed, and its source is not asked again."""
-    monkeypatch.setattr(Attempts, "give_way", lambda *args: pytest.fail("it was evaluated again"))
+    monkeypatch.setattr(RetryPolicy, "backoff", lambda *args: pytest.fail("it was evaluated again"))
     at_point(point, lambda: upsert(TrinityTable.forName(spark, events.path), spark, (1, 20, "faster", False)))
     assert upsert(events, spark, (1, 30, "z", False)).version == 4
     assert (1, 30, "z", False) in live_rows(events)

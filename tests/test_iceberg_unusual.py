@@ -11,7 +11,7 @@ from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, TableN
 from trinitymerge.fs import faults
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.stores.iceberg import IcebergBackend
-from trinitymerge.stores.iceberg_client import Link
+from trinitymerge.stores.iceberg_client import IcebergSnapshot
 from trinitymerge.stores.iceberg_versions import KEPT, commit_of_others
 
 pytestmark = pytest.mark.iceberg
@@ -98,7 +98,7 @@ def test_S40_versions_of_others_that_cannot_be_told_any_more_are_not_listed(even
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
 def test_S16_rows_of_engines_that_do_not_count_them_are_rows(operation, events):
     now = events._backend.snapshot()
-    commit = commit_of_others(Link(7, 6, 0, operation, {}), now)
+    commit = commit_of_others(IcebergSnapshot(7, 6, 0, operation, {}), now)
     assert [b.foreign and b.rows > 0 for b in commit.added] == [True]
 
 

@@ -53,7 +53,7 @@ def test_S31_rows_at_the_ends_of_the_sought_range_are_found(spark, tmp_path, mon
     table.upsert(rows(*values)).execute()
     for some in ([values[0]], [values[-1]], values):  # a single key is a range of its own
         merge = table.merge(rows(*some)).whenMatched().updateExpr({"n": "target.n + source.n"})
-        if merge.build().path == "keyed lookup":
+        if merge.build().strategy == "keyed lookup":
             assert merge.execute().rowsUpdated == len(some)
     if kind != "CHAR(3)":
         assert sorted(row.n for row in table.toDF().collect()) == [2] * (len(values) - 2) + [3, 3]

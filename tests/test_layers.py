@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from trinitymerge.spark import system_columns
-from trinitymerge.spark.system_columns import DECLARED, TechnicalColumn
+from trinitymerge.spark.system_columns import DECLARED, SystemColumn
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
@@ -240,7 +240,7 @@ def test_the_page_lists_folders_in_the_order_of_imports():
 
 
 def test_every_column_is_declared_once_and_used():
-    declared = {name for name, c in vars(system_columns).items() if isinstance(c, TechnicalColumn)}
+    declared = {name for name, c in vars(system_columns).items() if isinstance(c, SystemColumn)}
     assert len(declared) == len(DECLARED) == len(set(DECLARED)), "each name is declared once"
     home = f"{PACKAGE}.spark.system_columns."
     used = {i.name.rpartition(".")[2] for m in MODULES for i in imports(m) if i.name.startswith(home)}

@@ -25,10 +25,10 @@ from trinitymerge.fs import faults, resolve
 from trinitymerge.fs.base import FileSystem, Infos
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import log
-from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
-from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
+from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import PROTOCOL, Batch, Commit, InapplicableCommit, Redo, Snapshot
+from trinitymerge.log.model import PROTOCOL, Batch, Commit, InapplicableCommit, OutboxEntry, Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -189,7 +189,7 @@ def test_s33_a_batch_that_points_outside_makes_the_entry_corrupt(tmp_path: Path)
     table, snapshot = create(tmp_path)
     data = snapshot.next_commit("MERGE", added=[batch("x")], previous=snapshot.checksum).to_json()
     data["added"][0]["id"] = "../../etc"
-    file_of(table, 1).write_bytes(seal(data)[0])
+    file_of(table, 1).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*batch id"):
         table.newest()
 
@@ -261,7 +261,7 @@ def test_s33_a_version_is_committed_once(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     winner = table.commit(base.next_commit("MERGE", added=[batch("a")], user="w"), base)
     loser = base.next_commit("MERGE", added=[batch("b")])
-    with pytest.raises(VersionTaken, match="version 1 exists already: MERGE by w") as taken:
+    with pytest.raises(VersionConflict, match="version 1 exists already: MERGE by w") as taken:
         table.commit(loser, base)
     assert taken.value.winner.added[0].id == "a"
     after = table.commit(table.newest(base).rebase(loser), table.newest(base))
@@ -272,7 +272,7 @@ def test_s33_a_version_is_committed_once(tmp_path: Path) -> None:
 def test_s33_without_a_base_the_outcome_is_the_same(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     table.commit(base.next_commit("MERGE"))
-    with pytest.raises(VersionTaken):
+    with pytest.raises(VersionConflict):
         table.commit(base.next_commit("MERGE"))
     with pytest.raises(InapplicableCommit, match="expected version 2, found 9"):
         table.commit(Commit(version=9, timestamp_ms=START_MS, operation="MERGE"))
@@ -305,7 +305,7 @@ import sys
 from trinitymerge.fs.resolve import LocalFileSystem, S3FileSystem
 from trinitymerge.log.model import Batch
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.commit import VersionTaken
+from trinitymerge.log.commit import VersionConflict
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
 table = CommitLog(S3FileSystem() if path.startswith("s3a:") else LocalFileSystem(), path)
 snapshot = table.newest()
@@ -316,7 +316,7 @@ for n in range(commits):
         try:
             snapshot = table.commit(commit, snapshot)
             break
-        except VersionTaken:
+        except VersionConflict:
             snapshot = table.newest(snapshot)
             commit = snapshot.rebase(commit)
 """
@@ -454,7 +454,7 @@ def test_s33_a_lost_answer_is_no_lost_commit(tmp_path: Path, error: OSError) -> 
 
 def test_s33_a_failure_that_may_have_succeeded_says_so(tmp_path: Path) -> None:
     table, base = create(tmp_path, fs=unreliable(tmp_path, OSError(errno.EIO, "lost"), does_it=False))
-    with pytest.raises(OutcomeUnknown, match=r"0001\.json"):
+    with pytest.raises(CommitStateUnknown, match=r"0001\.json"):
         table.commit(base.next_commit("MERGE"), base)
 
 
@@ -497,12 +497,12 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "one byte more": lambda c: c + b"\n",
     "zeroes": lambda c: bytes(len(c)),
     "not ours": lambda c: b'{"version": 3}',
-    "not json": lambda c: seal({"x": 1})[0].replace(b"}", b""),
-    "sealed nonsense": lambda c: seal({"version": 3, "added": 7})[0],
-    "another version": lambda c: seal({**unseal(c)[0], "version": 4})[0],
-    "another parent": lambda c: seal({**unseal(c)[0], "previous": "0" * 64})[0],
-    "removes what is not there": lambda c: seal({**unseal(c)[0], "removed": ["x"]})[0],
-    "a bad definition": lambda c: seal({**unseal(c)[0], "definition": {"fields": []}})[0],
+    "not json": lambda c: encode_with_checksum({"x": 1})[0].replace(b"}", b""),
+    "sealed nonsense": lambda c: encode_with_checksum({"version": 3, "added": 7})[0],
+    "another version": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "version": 4})[0],
+    "another parent": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "previous": "0" * 64})[0],
+    "removes what is not there": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "removed": ["x"]})[0],
+    "a bad definition": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "definition": {"fields": []}})[0],
 }
 
 
@@ -608,9 +608,11 @@ CHECKPOINTS: dict[str, Callable[[bytes], bytes | None]] = {
     "lost": lambda c: None,
     "torn": lambda c: c[: len(c) // 2],
     "flipped": lambda c: flip(c, len(c) // 2),
-    "sealed nonsense": lambda c: seal({"version": 50})[0],
-    "another version": lambda c: seal({**unseal(c)[0], "version": 49})[0],
-    "another entry": lambda c: seal({**unseal(c)[0], "entry": "0" * 64, "batches": []})[0],
+    "sealed nonsense": lambda c: encode_with_checksum({"version": 50})[0],
+    "another version": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "version": 49})[0],
+    "another entry": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "entry": "0" * 64, "batches": []})[
+        0
+    ],
 }
 
 
@@ -684,7 +686,9 @@ def test_a_table_that_was_replaced_is_not_mistaken_for_the_old_one(tmp_path: Pat
 
 def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> None:
     commit = snapshot.next_commit("MERGE", previous=snapshot.checksum, **protocol)
-    file_of(table, commit.version).write_bytes(seal({**commit.to_json(), "added": "in a way yet unknown"})[0])
+    file_of(table, commit.version).write_bytes(
+        encode_with_checksum({**commit.to_json(), "added": "in a way yet unknown"})[0]
+    )
 
 
 def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
@@ -704,9 +708,9 @@ def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> 
 
 def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    owed = Redo(id="b1", rows=2, files=1, bytes=9, path="/past", fields=(Field("id", "long"),), keys=("id",))
+    owed = OutboxEntry(id="b1", rows=2, files=1, bytes=9, path="/past", fields=(Field("id", "long"),), keys=("id",))
     kind = {"type": "array", "elementType": "long", "containsNull": True}
-    other = Redo(
+    other = OutboxEntry(
         id="b2",
         rows=1,
         files=1,

@@ -65,7 +65,7 @@ def test_each_maintenance_step_is_one_line(spark, tmp_path, lines):
 
 
 def test_a_fold_is_a_line_beside_its_merge(spark, tmp_path, lines):
-    table = new_table(spark, tmp_path, properties={"trinitymerge.foldAfterBatches": "1"})
+    table = new_table(spark, tmp_path, properties={"trinitymerge.minorCompactionAfterBatches": "1"})
     for i in range(2):
         merge_into(table, spark, [(i, 10, "a", False)])
     lines()

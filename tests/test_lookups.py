@@ -116,7 +116,7 @@ def sides_of(plan, snapshot):
     merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
     evaluated = merge.evaluated()
     records = bool(plan.verdict.recorded_deletes)
-    pairing = join.Pairing(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
+    pairing = join.FullJoin(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
     return pairing.rows(records)
 
 
@@ -309,7 +309,7 @@ OUTSIDE = "outside of the range of these keys are skipped"
 def test_S31_explain_says_which_batches_a_lookup_is_spared(
     key, most, words, scans, spark, tmp_path, scanned, monkeypatch, capsys
 ):
-    monkeypatch.setattr(reader, "ASKED_BATCHES", most)
+    monkeypatch.setattr(reader, "MAX_PRUNED_BATCHES", most)
     table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
     for n in range(2):
         table.upsert(spark.range(10).selectExpr("INT(id) AS id", f"{n} AS n")).execute()
@@ -385,7 +385,7 @@ def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole,
     ],
 )
 def test_it_is_written_in_one_task_where_source_and_rows_found_are_small(spark, sought, rows, size, expected):
-    once = join.Materialised(spark.range(sought).toDF("id"), sought)
+    once = join.Materialized(spark.range(sought).toDF("id"), sought)
     plain = {"tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1}
     batches = Batches(None, (Batch(id="b", rows=rows, bytes=size, **plain),))
-    assert join.fit_one_task(join.Evaluated(None, once), batches) == (expected and not is_connect(spark))
+    assert join.fit_one_task(join.MaterializedSource(None, once), batches) == (expected and not is_connect(spark))

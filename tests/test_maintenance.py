@@ -27,13 +27,17 @@ from trinitymerge import (
     reader,
 )
 from trinitymerge.errors import FilesVacuumedError
-from trinitymerge.log.model import Batch, Commit, Purged, Snapshot, now_ms
+from trinitymerge.log.model import Batch, Commit, PurgedKeys, Snapshot, now_ms
 from trinitymerge.maintenance import compaction, rewrite, vacuum
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import BLIND, KEYED
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.schema.properties import (
+    MINOR_COMPACTION_AFTER_BATCHES,
+    TARGET_SEGMENT_BYTES,
+    TOMBSTONE_RETENTION_HOURS,
+)
 from trinitymerge.stores.base import Batches
 
 HOUR_MS = 3_600_000
@@ -82,7 +86,7 @@ def test_s38_compaction_never_changes_what_readers_see(spark, tmp_path):
 @pytest.mark.slow
 def test_s38_files_hold_ranges_of_sorted_keys(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(rewrite, "UNSHUFFLED_BYTES", 0)
-    table = new_table(spark, tmp_path, "id INT, v STRING", properties={SEGMENT_BYTES: "1000"})
+    table = new_table(spark, tmp_path, "id INT, v STRING", properties={TARGET_SEGMENT_BYTES: "1000"})
     for start in (0, 1):
         table.upsert(spark.range(start, 400, 2).selectExpr("CAST(399 - id AS INT) AS id", "'x' AS v")).execute()
     table.compact()
@@ -517,13 +521,13 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
 
 def test_S38a_health_says_of_how_many_merges_the_pending_batches_are(spark, tmp_path):
     """Only where that is another number: after folds."""
-    table = new_table(spark, tmp_path, properties={FOLD_AFTER_BATCHES: "none"})
+    table = new_table(spark, tmp_path, properties={MINOR_COMPACTION_AFTER_BATCHES: "none"})
     fill(table, spark, [(i, 10, "a", False) for i in range(8)], *[[(i, 20, "b", False)] for i in range(4)])
     health = table.health()
     assert (health.pendingBatches, health.pendingMerges) == (4, 4)
     assert "batches             5 (4 pending)\n" in str(health)
     snapshot = table._backend.snapshot()
-    fold(table._backend, snapshot, snapshot.batches[2:])
+    minor_compact(table._backend, snapshot, snapshot.batches[2:])
     health = table.health()
     assert (health.batches, health.pendingBatches, health.pendingMerges, health.liveRows) == (3, 2, 4, 8)
     assert "batches             3 (2 pending, of 4 merges)\n" in str(health)
@@ -575,7 +579,7 @@ def test_s38_rows_older_than_what_was_forgotten_are_counted(spark, tmp_path):
     assert below(table, spark, (7, 20, "b", False), (6, 21, "c", False), (5, 1, None, True)) == 0
     source = frame(spark, "id INT, v STRING", (2, "b"))
     result = table.merge(source).whenMatched("target.v <> source.v").updateExpr({"v": "source.v"}).execute()
-    assert (result.path, result.rowsBelowHorizon) == ("keyed lookup", 1)
+    assert (result.strategy, result.rowsBelowHorizon) == ("keyed lookup", 1)
     assert "\n  1 row older than tombstones that are forgotten" in str(result)
 
 
@@ -663,11 +667,11 @@ FLOOR, MB32, MILLIONS = 100_000, 32 << 20, 10**7
 def test_a_compaction_pays_by_what_reads_gain(spark, monkeypatch, base, pending, why):
     """Not below a floor, and above it by the share of the base that is pending, or if reads shuffle the table for it."""
     monkeypatch.setattr(reader, "_gigabytes", lambda spark: 1.0)
-    assert compaction.why_compact(spark, batches_of(base, pending)) == why
+    assert compaction.compaction_hint(spark, batches_of(base, pending)) == why
 
 
 def test_rows_that_a_read_must_resolve_though_nothing_else_is_there_make_a_compaction_pay(spark):
-    told = compaction.why_compact(spark, batches_of([], [(FLOOR + 1, 9)], unique_keys=False))
+    told = compaction.compaction_hint(spark, batches_of([], [(FLOOR + 1, 9)], unique_keys=False))
     assert told == "100,001 rows (9 bytes) are pending beside a base of 0"
 
 
@@ -906,7 +910,7 @@ def test_s38_s40_a_reset_horizon_survives_json_and_checkpoints_and_older_librari
 
 
 def test_s33_what_maintenance_records_survives_json_and_checkpoints():
-    purged = Purged("ab12", ["cd", "ef"])
+    purged = PurgedKeys("ab12", ["cd", "ef"])
     commit = Commit(version=1, timestamp_ms=5, operation="PURGE", horizon=(1, None, "x"), purged=purged)
     assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
     definition = TableDefinition.of([Field("id", "long")], "id")
@@ -914,8 +918,8 @@ def test_s33_what_maintenance_records_survives_json_and_checkpoints():
     after = empty.apply(commit)
     assert (after.horizon, after.purged) == ((1, None, "x"), purged)
     assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
-    more = after.apply(Commit(version=2, timestamp_ms=6, operation="PURGE", purged=Purged("ab12", ["99", "cd"])))
-    assert (more.horizon, more.purged) == (after.horizon, Purged("ab12", ["99", "cd", "ef"]))
+    more = after.apply(Commit(version=2, timestamp_ms=6, operation="PURGE", purged=PurgedKeys("ab12", ["99", "cd"])))
+    assert (more.horizon, more.purged) == (after.horizon, PurgedKeys("ab12", ["99", "cd", "ef"]))
     assert Snapshot.from_json({k: v for k, v in empty.to_json().items() if k not in ("horizon", "purged")}) == empty
 
 
@@ -924,4 +928,4 @@ def test_s33_what_maintenance_records_survives_json_and_checkpoints():
 )
 def test_markers_are_data_that_nothing_can_break_out_of(purged):
     with pytest.raises((ValueError, KeyError)):
-        Purged.from_json(purged)
+        PurgedKeys.from_json(purged)

@@ -289,10 +289,10 @@ def test_a_builder_shows_its_clauses_and_that_nothing_has_happened(events, sourc
 
 
 def test_counts_are_counted():
-    one = MergeResult(version=1, rowsInserted=1, rowsAppended=1, rowsSource=1, rowsPurged=1, path="full scan")
+    one = MergeResult(version=1, rowsInserted=1, rowsAppended=1, rowsSource=1, rowsPurged=1, strategy="full scan")
     assert "(1 row appended from 1 source row; full scan)" in str(one)
     assert "\n  1 row of purged keys left out" in str(one)
-    many = MergeResult(version=1, rowsAppended=1200, rowsSource=2, path="full scan")
+    many = MergeResult(version=1, rowsAppended=1200, rowsSource=2, strategy="full scan")
     assert "(1,200 rows appended from 2 source rows;" in str(many)
 
 

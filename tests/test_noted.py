@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tables import directory_of, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, MergeResult, TrinityTable
-from trinitymerge.merge.execute.commit_info import without_values
+from trinitymerge.merge.execute.commit_info import redact_literals
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 
@@ -33,13 +33,13 @@ def noted(table: TrinityTable) -> dict[str, Any]:
 def test_S30b_all_counts_are_known_on_demand(table, spark):
     source = frame(spark, ROWS, (1, 20, "x", False), (2, 5, "late", False), (3, 20, "y", False), (4, 1, None, True))
     merge = table.upsert(source)
-    assert merge.build().path == "blind append"
+    assert merge.build().strategy == "blind append"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("builtins.print", lambda *text: None)
         assert "not blind append: withCounts() asks for all counts" in merge.withCounts().build().explain()
     result = merge.withCounts().execute()
     assert (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale) == (1, 1, 0, 1)
-    assert (result.path, result.perClause) == ("keyed lookup", (2, 2))
+    assert (result.strategy, result.perClause) == ("keyed lookup", (2, 2))
     again = merge.execute()
     assert (again.rowsInserted, again.rowsStale, again.path) == (None, None, "blind append")
 
@@ -49,7 +49,7 @@ def test_S30b_feeds_count_too_and_a_merge_that_reads_anyway_is_as_it_was(table, 
     result = table.applyChanges(events).withCounts().execute()
     assert (result.rowsInserted, result.rowsUpdated) == (1, 1)
     counted, plain = (table.updateWhere("id = 1", {"v": "'z'"}), table.updateWhere("id = 1", {"v": "'z'"}).withCounts())
-    assert counted.build().path == plain.build().path
+    assert counted.build().strategy == plain.build().strategy
 
 
 # The log --------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_S36b_literals_are_left_out(text):
-    assert without_values(text) == f'"{SHOWN[text]}"'
+    assert redact_literals(text) == f'"{SHOWN[text]}"'
 
 
 # What may surround a value: none of it is a value itself.
@@ -145,7 +145,7 @@ _VALUES = st.sampled_from(
 @given(st.lists(st.tuples(_AROUND, _VALUES), min_size=1, max_size=4), _AROUND)
 def test_S36b_no_quoted_value_survives(parts, end):
     text = "".join("".join([*around, " ", value.format("Ann")]) for around, value in parts) + "".join(end)
-    assert "Ann" not in without_values(text)
+    assert "Ann" not in redact_literals(text)
 
 
 # Notebooks ------------------------------------------------------------------------------------------------------------

@@ -411,7 +411,7 @@ def test_what_a_clause_is_there_for_is_not_tried_blindly_first(spark, events, wh
     merge = clauses(copy_of(events, spark).merge(rows))
     assert f"not blind append: {why}" in merge.build().explain()
     result = merge.execute()
-    assert (result.path, result.rowsDeleted) == ("keyed lookup", 1)
+    assert (result.strategy, result.rowsDeleted) == ("keyed lookup", 1)
 
 
 # Undecided rows -------------------------------------------------------------------------------------------------------
@@ -429,11 +429,11 @@ def test_merge_that_may_need_the_target_appends_blindly_when_its_rows_do_not(spa
 
     deletes = [(2, 30, "", "D"), (99, 30, "", "D"), (5, 30, "", "U")]
     blind, keyed = copy_of(events, spark), copy_of(events, spark)
-    assert merge(blind, *deletes).execute().path == "blind append"
-    assert merge(keyed, *deletes)._on_path(KEYED).execute().path == "keyed lookup"
+    assert merge(blind, *deletes).execute().strategy == "blind append"
+    assert merge(keyed, *deletes)._on_path(KEYED).execute().strategy == "keyed lookup"
     assert live_rows(blind) == live_rows(keyed)
     result = merge(blind, *deletes, (6, 30, "needs the target", None), (98, 30, "and this", None)).execute()
-    assert result.path == "blind append with keyed lookup"
+    assert result.strategy == "blind append with keyed lookup"
     assert (6, 30, "needs the target", False) in live_rows(blind)
     assert 98 not in {row[0] for row in live_rows(blind)}
 

@@ -13,7 +13,7 @@ from test_maintenance import age, all_files_hold
 
 from trinitymerge import ConcurrentCommitError, InvalidMergeError, ReadOnlyTableError, TrinityTable
 from trinitymerge.maintenance import purge
-from trinitymerge.maintenance.minor_compaction import fold
+from trinitymerge.maintenance.minor_compaction import minor_compact
 
 PEOPLE = "id INT, ts INT, name STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -45,7 +45,7 @@ def test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere(spark, tmp_path):
     fill(table, spark, [(6, 10, "fay", False), (7, 10, "gus", False)])
     assert len(all_files_hold(table, "ann")) == 3
     result = table.purgeWhere("name = 'ann'")
-    assert (result.version, result.keys, result.unverified) == (6, 4, ())
+    assert (result.version, result.keys, result.unverified_files) == (6, 4, ())
     assertRows(table.toDF().select("id", "name"), [(2, "bob"), (4, "cid"), (7, "gus")])
     assert all_files_hold(table, "ann") == []
     assert left not in table._backend.directories()
@@ -64,7 +64,7 @@ def test_S39b_archives_and_tombstones_are_looked_into(spark, tmp_path):
         [(1, 30, "y", False), (2, 30, None, True)],
         history=True,
     )
-    fold(table._backend, table._snapshot(), table._snapshot().current[-2:])
+    minor_compact(table._backend, table._snapshot(), table._snapshot().live_batches[-2:])
     table.compact()
     table.vacuum(retentionHours=0)
     assert table.purgeWhere("ts = 10 AND name = 'ann'").keys == 1
@@ -90,10 +90,10 @@ def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark
     dead.mkdir(parents=True)
     (dead / "part-0.parquet").write_bytes(b"half a file about ann")
     result = table.purgeWhere("name = 'ann'")
-    assert result.unverified == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
+    assert result.unverified_files == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
     assert (nameless in table._backend.directories(), other in table._backend.directories()) == (False, True)
     age(dead.parent.parent, hours=2)
-    assert table.purgeWhere("name = 'ann'").unverified == ()
+    assert table.purgeWhere("name = 'ann'").unverified_files == ()
     assert not dead.exists()
     assert live_rows(table) == [(1, 10, "bob", False)]
 
@@ -219,7 +219,9 @@ def test_S39b_it_gives_up_if_such_rows_are_written_faster_than_they_are_erased(s
 @pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(10, 40))])
 def test_S39b_no_file_fulfils_the_condition_afterwards_and_other_keys_are_as_they_were(spark, tmp_path, number):
     chance, names = random.Random(number), ["ann", "bob", "cid", "dan", None]
-    table = people(spark, tmp_path, history=number % 2 == 1, properties={"trinitymerge.foldAfterBatches": "3"})
+    table = people(
+        spark, tmp_path, history=number % 2 == 1, properties={"trinitymerge.minorCompactionAfterBatches": "3"}
+    )
     rows = [
         [(i, chance.randrange(40), chance.choice(names), False) for i in chance.sample(range(30), 4)] for _ in range(9)
     ]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tables import fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
-from trinitymerge.reader import BaseAndDeltas, resolve
+from trinitymerge.reader import ReadPlan, resolve
 
 VERSIONS = "order_id STRING, ts INT, deleted BOOLEAN, v STRING"
 
@@ -261,7 +261,7 @@ def either_way(table, monkeypatch):
     """The live rows, read in one scan as batches with unique keys are, and as those are where keys may be there twice."""
     rows = live_rows(table)
     with monkeypatch.context() as patched:
-        patched.setattr(BaseAndDeltas, "is_unique", False)
+        patched.setattr(ReadPlan, "is_unique", False)
         assert repr(live_rows(table)) == repr(rows)  # NaN equals NaN
     return rows
 
@@ -295,7 +295,7 @@ def test_S3_composite_watermarks_with_nulls_over_many_rows(spark, tmp_path, monk
 @pytest.mark.parametrize("unique", [True, False])
 def test_S14_filters_over_many_rows(spark, tmp_path, monkeypatch, unique):
     if not unique:
-        monkeypatch.setattr(BaseAndDeltas, "is_unique", False)
+        monkeypatch.setattr(ReadPlan, "is_unique", False)
     table = new_table(spark, tmp_path)
     fill(
         table,

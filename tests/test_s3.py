@@ -30,7 +30,7 @@ from trinitymerge.fs.hadoop import HadoopFileSystem
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.fs.s3 import S3FileSystem, place_of
-from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
@@ -168,7 +168,7 @@ def test_s33_a_loser_is_told_so_whatever_becomes_of_its_answer(
     winner = log.commit(base.next_commit("MERGE", user="other"), base)
     for fault in RECOVERED[what]:
         server.fail(conditional, fault, times=1)
-    with pytest.raises(VersionTaken, match="MERGE by other"):
+    with pytest.raises(VersionConflict, match="MERGE by other"):
         log.commit(base.next_commit("MERGE", user="me"), base)
     assert log.newest() == winner
 
@@ -179,7 +179,7 @@ def test_s33_what_may_have_happened_is_not_called_failed(
 ) -> None:
     log, base = table
     server.fail(conditional, fault)
-    with pytest.raises(OutcomeUnknown, match=r"0001\.json"):
+    with pytest.raises(CommitStateUnknown, match=r"0001\.json"):
         log.commit(base.next_commit("MERGE"), base)
     server.heal()
     assert log.newest() == base
@@ -190,13 +190,13 @@ def test_s33_a_request_that_is_carried_out_later_is_a_commit(
 ) -> None:
     log, base = table
     server.fail(conditional, s3server.comes_later(server))
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitStateUnknown):
         log.commit(base.next_commit("MERGE", user="slow"), base)
     server.heal()
     for carry_out in server.pending:  # the first one, and its repetitions
         carry_out()
     assert [c.user for c in log.commits()] == ["slow", None]
-    with pytest.raises(VersionTaken, match="by slow"):
+    with pytest.raises(VersionConflict, match="by slow"):
         log.commit(base.next_commit("MERGE"), base)
 
 
@@ -205,7 +205,7 @@ def test_s33_a_request_that_is_carried_out_too_late_changes_nothing(
 ) -> None:
     log, base = table
     server.fail(conditional, s3server.comes_later(server))
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitStateUnknown):
         log.commit(base.next_commit("MERGE", user="slow"), base)
     server.heal()
     after = log.commit(base.next_commit("MERGE", user="other"), base)
@@ -230,7 +230,7 @@ def test_s33_a_permission_that_goes_missing_after_a_lost_answer_is_not(
     log, base = table
     server.fail(conditional, s3server.carried_out_and_lost, times=1)
     server.fail(lambda request: "0001.json" in request.environ["PATH_INFO"], s3server.forbidden)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitStateUnknown):
         log.commit(base.next_commit("MERGE", user="me"), base)
     server.heal()
     assert log.newest().version == 1

@@ -236,7 +236,7 @@ def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inse
     builder = _merge(copy_of(tables(), spark), _rows(spark, 30, 90, 20, COLUMNS)).whenMatched("B.op = 1").delete()
     with talk_of(monkeypatch) as talk:
         result = builder.whenMatched().updateAll().whenNotMatched(inserts).insertAll().execute()
-    assert result.path == path
+    assert result.strategy == path
     assert talk.calls < most, f"{talk.calls} calls"
 
 
@@ -280,7 +280,7 @@ def test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number(spar
     for other, path in ((11, "blind append"), (8, "blind append with keyed lookup")):
         runs = on_every_path(tables(), partial(merge, other), spark, uncertain=True)
         assert [run.path for run in runs] == [BLIND, KEYED, FULL]
-        assert runs[0].result.path == path
+        assert runs[0].result.strategy == path
         assert {row[2] for row in runs[0].rows if row[0] >= 30} == {f"x{i}" for i in range(4)}
 
 

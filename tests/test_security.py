@@ -34,9 +34,9 @@ from trinitymerge import (
 )
 from trinitymerge._arguments import _history_row
 from trinitymerge.fs.local import LocalFileSystem
-from trinitymerge.log.files import seal, unseal
+from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Commit, Purged, Snapshot
+from trinitymerge.log.model import Commit, PurgedKeys, Snapshot
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
@@ -101,7 +101,7 @@ def test_no_column_name_breaks_out_of_an_expression(spark, tmp_path, roles):
         return [(row[0], row[1], row[3]) for row in found]
 
     first = rows(("1", "1", None, "a"), ("2", "1", None, "a"), ("3", "1", None, "a"))
-    assert table.upsert(first).execute().path == "blind append"
+    assert table.upsert(first).execute().strategy == "blind append"
     changes = rows(("1", "2", None, "b"), ("2", "2", None, "b"), ("4", "2", None, "b"))
     merge = (
         table.alias("A ` '")
@@ -123,7 +123,7 @@ def test_no_column_name_breaks_out_of_an_expression(spark, tmp_path, roles):
     expected = [("1", "2", "ab"), ("3", "1", "only"), ("4", "2", "b")]
     assert live() == expected
     keyed = table.merge(rows(("1", "3", None, "c"))).whenMatched(f"target.{v} = 'ab'").updateAll(exceptColumns=[value])
-    assert keyed.execute().path == "keyed lookup"
+    assert keyed.execute().strategy == "keyed lookup"
     moved = table.updateWhere(f"{k} = '4'", {key: "'5'"})
     assert moved.execute().rowsUpdated == 1
     expected = [("1", "3", "ab"), ("3", "1", "only"), ("5", "2", "b")]
@@ -282,7 +282,7 @@ def forge(table: TrinityTable, fields: dict[str, Any]) -> None:
     log = CommitLog(LocalFileSystem(), str(directory_of(table)))
     snapshot = log.newest()
     commit = snapshot.next_commit("MERGE", previous=snapshot.checksum)
-    file_of(log, commit.version).write_bytes(seal({**commit.to_json(), **fields})[0])
+    file_of(log, commit.version).write_bytes(encode_with_checksum({**commit.to_json(), **fields})[0])
 
 
 def test_links_in_the_data_directory_lead_nowhere(spark, tmp_path):
@@ -322,7 +322,7 @@ def test_a_forged_type_runs_no_code(tmp_path, monkeypatch, place):
     log, snapshot = create(tmp_path)
     data = snapshot.next_commit("CHANGE", definition=snapshot.definition, previous=snapshot.checksum).to_json()
     data["definition"]["fields"].append(Field("evil", kinds[place]).to_json())
-    file_of(log, 1).write_bytes(seal(data)[0])
+    file_of(log, 1).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*'evil'.*is of no type a table can store"):
         log.newest()
     with pytest.raises(InvalidDefinitionError, match="no type a table can store"):
@@ -342,12 +342,12 @@ def test_s33_whatever_stands_in_an_entry_is_data_or_refused(tmp_path, checkpoint
         added=[batch("x", watermark_min=(1,), version=1)],
         transaction=("app", 1),
         horizon=(1,),
-        purged=Purged("ab", ["cd"]),
+        purged=PurgedKeys("ab", ["cd"]),
         metrics={"rows": 1},
     )
     log.commit(commit, base)
     file = file_of(log, 1, checkpoint)
-    good = unseal(file.read_bytes())[0]
+    good = decode_with_checksum(file.read_bytes())[0]
     refusals = []
     for at, value in itertools.product(places(good), VALUES):
         changed = replaced(good, at, value)
@@ -412,10 +412,10 @@ def test_s33_random_changes_of_logs_are_data_or_refused(tmp_path, seed, caplog):
             entry.unlink()
             file_of(log, 0).write_bytes(sealed(hostile.mutated(beginning, chance)))
         if kind in ("entry", "both"):
-            entry.write_bytes(sealed(hostile.mutated(unseal(good[entry.name])[0], chance)))
+            entry.write_bytes(sealed(hostile.mutated(decode_with_checksum(good[entry.name])[0], chance)))
             checkpoint.unlink()
         if kind in ("checkpoint", "both"):
-            agreeing = {**unseal(good[checkpoint.name])[0], "entry": entry.read_bytes()[13:77].decode()}
+            agreeing = {**decode_with_checksum(good[checkpoint.name])[0], "entry": entry.read_bytes()[13:77].decode()}
             checkpoint.write_bytes(sealed(hostile.mutated(agreeing, chance)))
         if kind == "hint":
             content = json.dumps(hostile.mutated(json.loads(good["_last.json"]), chance))
@@ -439,10 +439,10 @@ def use(log: CommitLog, snapshot: Snapshot) -> None:
             if mark is not None:
                 is_below(definition, mark)
                 is_above(definition, mark, mark)
-    seal(snapshot.to_json())
+    encode_with_checksum(snapshot.to_json())
     following = snapshot.next_commit("X", transaction=("app", 9))
     snapshot.apply(following)
-    seal(following.to_json())
+    encode_with_checksum(following.to_json())
     tombstone_retention_hours(snapshot.properties)
     commit_backoff_seconds(snapshot.properties)
     for row in (_history_row(commit) for commit in log.commits()):
@@ -606,7 +606,7 @@ def test_S3_a_forged_watermark_says_nothing(mark):
     assert (is_below(definition, mark), is_above(definition, mark, (5,))) == (None, False)
 
 
-@pytest.mark.parametrize("name", ["trinitymerge.foldBytes", "trinitymerge.commitBackoffSeconds"])
+@pytest.mark.parametrize("name", ["trinitymerge.minorCompactionMaxBytes", "trinitymerge.commitBackoffSeconds"])
 def test_S7_a_forged_setting_is_named(tmp_path, name):
     """Not first after a merge has been committed, or when others are faster."""
     log, snapshot = create(tmp_path)

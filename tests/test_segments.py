@@ -16,20 +16,24 @@ from test_folding import ONE, Crowded, pending
 from test_settings import session
 
 from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
-from trinitymerge.log.commit import OnlyAppends, publish
+from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.log.model import COMPACT, Batch
 from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, fold
-from trinitymerge.maintenance.segments import Tiling
-from trinitymerge.reader import BaseAndDeltas
+from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
+from trinitymerge.maintenance.segments import SegmentLayout
+from trinitymerge.reader import ReadPlan
 from trinitymerge.schema import properties
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
+from trinitymerge.schema.properties import (
+    MINOR_COMPACTION_AFTER_BATCHES,
+    TARGET_SEGMENT_BYTES,
+    TOMBSTONE_RETENTION_HOURS,
+)
 from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.system_columns import BATCH
 from trinitymerge.stores.base import Batches
 
-SMALL = {SEGMENT_BYTES: "2000", FOLD_AFTER_BATCHES: "none"}
+SMALL = {TARGET_SEGMENT_BYTES: "2000", MINOR_COMPACTION_AFTER_BATCHES: "none"}
 ROWS = "id INT, k STRING, ts INT, v STRING, deleted BOOLEAN"
 KEYS = {"primaryKey": ["id", "k"], "watermarkKey": "ts", "tombstoneKey": "deleted"}
 
@@ -50,8 +54,8 @@ def base_of(table: TrinityTable) -> tuple[Batch, ...]:
     return Batches.of(table._snapshot()).base
 
 
-def tiling_of(table: TrinityTable) -> Tiling:
-    found = Tiling.of(table._backend, Batches.of(table._snapshot()))
+def tiling_of(table: TrinityTable) -> SegmentLayout:
+    found = SegmentLayout.of(table._backend, Batches.of(table._snapshot()))
     assert found is not None
     return found
 
@@ -185,7 +189,7 @@ def test_S38b_keys_whose_order_is_not_kept_have_a_base_of_one_batch(spark, tmp_p
 )
 @pytest.mark.parametrize("file_format", ["parquet", pytest.param("orc", marks=pytest.mark.long)])
 def test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment(spark, tmp_path, kind, value, file_format):
-    small = {**SMALL, SEGMENT_BYTES: "600"}  # of ORC's files, which are
+    small = {**SMALL, TARGET_SEGMENT_BYTES: "600"}  # of ORC's files, which are
     table = new_table(spark, tmp_path, f"k {kind}, v INT", primaryKey="k", properties=small, fileFormat=file_format)
     source = spark.range(600).selectExpr(f"CAST({value} AS {kind}) AS k", "CAST(id AS INT) AS v")
     table.upsert(source).execute()
@@ -202,7 +206,7 @@ def test_S38b_every_type_of_key_that_is_told_belongs_to_one_segment(spark, tmp_p
 
 def test_S38b_segments_of_a_large_table_have_several_files(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(segments_module, "_FILE_BYTES", 1500)
-    table = segmented(spark, tmp_path, 2000, **{SEGMENT_BYTES: "4500"})
+    table = segmented(spark, tmp_path, 2000, **{TARGET_SEGMENT_BYTES: "4500"})
     assert {b.files for b in base_of(table)} == {3}
     check_tiled(table)
     fill(table, spark, [row(id, 3) for id in range(1900, 2100)])
@@ -264,7 +268,7 @@ def test_S38b_rows_that_spark_arranges_otherwise_are_not_committed(spark, tmp_pa
     frames = type(spark.range(1))
     with monkeypatch.context() as patched:
         patched.setattr(frames, "repartitionByRange", lambda rows, files, *keys: rows.repartition(files, *keys))
-        with pytest.raises(TrinityMergeError, match=r"keys overlap.*trinitymerge\.segmentBytes"):
+        with pytest.raises(TrinityMergeError, match=r"keys overlap.*trinitymerge\.targetSegmentBytes"):
             table.compact()
     assert (table.version, live_rows(table)) == (version, expected)
     assert batch_directories(table) == {f"{BATCH}={b.id}" for b in table._snapshot().batches}
@@ -329,7 +333,7 @@ def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spa
             model.commit(batch)
         pending = Batches.of(table._snapshot()).pending
         if chance.random() < 0.3 and len(pending) > 1:
-            fold(table._backend, table._backend.snapshot(), pending)
+            minor_compact(table._backend, table._backend.snapshot(), pending)
         if chance.random() < 0.2:
             gone = [chance.choice(base_of(table)) for _ in range(2)]
             firsts = {table._backend.range_of(b).first for b in gone}
@@ -350,17 +354,17 @@ def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_me
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
-    overlay = BaseAndDeltas.of(Batches.of(table._snapshot()), spark)
-    assert (overlay is not None and overlay.deltas_win, len(Batches.of(table._snapshot()).pending)) == (True, 1)
+    overlay = ReadPlan.of(Batches.of(table._snapshot()), spark)
+    assert (overlay is not None and overlay.deltas_are_newer, len(Batches.of(table._snapshot()).pending)) == (True, 1)
     fill(table, spark, [row(550, 80)])
-    overlay = BaseAndDeltas.of(Batches.of(table._snapshot()), spark)
-    assert (overlay is not None, overlay.deltas_win) == (True, False), "this one may meet fresher rows"
+    overlay = ReadPlan.of(Batches.of(table._snapshot()), spark)
+    assert (overlay is not None, overlay.deltas_are_newer) == (True, False), "this one may meet fresher rows"
     assert [r for r in live_rows(table) if r[0] in (1, 550)] == [row(1, 5), row(550, 90)]
 
 
 def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(segments_module, "_PAYS", 0.05)
-    table = segmented(spark, tmp_path, **{FOLD_AFTER_BATCHES: "2"})
+    table = segmented(spark, tmp_path, **{MINOR_COMPACTION_AFTER_BATCHES: "2"})
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
     fill(table, spark, [row(2, 5)], [row(1, 6)])
@@ -368,7 +372,7 @@ def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(sp
     assert len(run) == 3
     assert {b.id for b in run}.isdisjoint(b.id for b in base_of(table))
     expected = live_rows(table)
-    fold(table._backend, table._backend.snapshot(), run)
+    minor_compact(table._backend, table._backend.snapshot(), run)
     assert live_rows(table) == expected
     check_tiled(table)
 
@@ -482,7 +486,7 @@ def test_S38b_a_compaction_of_a_part_beside_others(spark, tmp_path, at_point, mo
 
     def fold_pending(table: TrinityTable) -> None:
         snapshot = table._backend.snapshot()
-        fold(table._backend, snapshot, Batches.of(snapshot).pending)
+        minor_compact(table._backend, snapshot, Batches.of(snapshot).pending)
 
     others = {
         "merge": lambda t: fill(t, spark, new),
@@ -525,7 +529,7 @@ def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
     new = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     kept = read.batches[0]
     commit = read.next_commit(COMPACT, added=[new], removed=[b.id for b in read.batches[1:]])
-    done = publish(history, commit, read, (OnlyAppends(and_folds=True),), partial(rebased, commit))
+    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     found = [i for b in done.batches if b.id != "new" for i in history.rows_of(b.id)]
     assert found == [kept.id, *appended]
@@ -536,8 +540,8 @@ def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
 
 @pytest.mark.parametrize("text", ["0", "none", "16 MB"])
 def test_segment_bytes_that_mean_nothing_are_refused(spark, tmp_path, text):
-    with pytest.raises(InvalidDefinitionError, match=f"'{SEGMENT_BYTES}' takes a number of bytes from 1 up"):
-        new_table(spark, tmp_path, properties={SEGMENT_BYTES: text})
+    with pytest.raises(InvalidDefinitionError, match=f"'{TARGET_SEGMENT_BYTES}' takes a number of bytes from 1 up"):
+        new_table(spark, tmp_path, properties={TARGET_SEGMENT_BYTES: text})
 
 
 @pytest.mark.parametrize(
@@ -545,16 +549,16 @@ def test_segment_bytes_that_mean_nothing_are_refused(spark, tmp_path, text):
     [(1, 4, 1), (40, 4, 4), (50, 4, 8), (117, 2, 12), (120, 1, 12), (310, 4, 32), (330, 4, 33), (330, 5, 35)],
 )
 def test_S38b_a_few_segments_are_as_many_as_cores_can_share_evenly(megabytes, cores, expected):
-    piece = segments_module.Piece.of_base((), TRUE, megabytes << 20, 10 << 20, cores)
+    piece = segments_module.RewriteTask.of_base((), TRUE, megabytes << 20, 10 << 20, cores)
     assert (piece.files, piece.together) == (expected, 1)
-    large = segments_module.Piece.of_base((), TRUE, megabytes << 30, 10 << 30, cores)
+    large = segments_module.RewriteTask.of_base((), TRUE, megabytes << 30, 10 << 30, cores)
     assert (large.files, large.together) == (expected * 80, 80)
 
 
 def runs(dirty: set[int], sizes: Sequence[int]) -> list[list[int]]:
     plain = {"rows": 1, "tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1, "tiling": "t"}
     segments = [Batch(id=f"s{n}", bytes=size, **plain) for n, size in enumerate(sizes)]
-    return segments_module._runs(Tiling(pending().definition, tuple(segments), ()), dirty, 100)
+    return segments_module._runs(SegmentLayout(pending().definition, tuple(segments), ()), dirty, 100)
 
 
 @pytest.mark.parametrize(
@@ -589,7 +593,7 @@ def test_S38b_a_key_belongs_to_the_last_segment_that_begins_at_or_before_it(spar
     definition = new_definition()
     firsts = tuple(sorted({(chance.randrange(6), f"k{chance.randrange(9)}") for _ in range(count)}))
     plain = {"rows": 1, "tombstones": 0, "files": 1, "bytes": 1}
-    found = Tiling(definition, tuple(Batch(id=f"s{n}", **plain) for n in range(len(firsts))), firsts)
+    found = SegmentLayout(definition, tuple(Batch(id=f"s{n}", **plain) for n in range(len(firsts))), firsts)
     keys = list(itertools.product(range(-1, 7), ("", *(f"k{n}" for n in range(9)), "z")))
     frame = spark.createDataFrame(keys, "id INT, k STRING")
     expected = [(id, k, max(0, sum(first <= (id, k) for first in firsts) - 1)) for id, k in keys]

@@ -13,8 +13,8 @@ from trinitymerge import reader as reader_module
 from trinitymerge.history import versions
 from trinitymerge.log.model import Batch
 from trinitymerge.maintenance import archives
-from trinitymerge.reader import BaseAndDeltas
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES
+from trinitymerge.reader import ReadPlan
+from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
 from trinitymerge.spark.system_columns import BATCH
 from trinitymerge.stores.base import Batches
 from trinitymerge.stores.column_mapping import version_of_batch
@@ -56,17 +56,17 @@ class Settings:
 )
 def test_S13_as_many_rows_are_sent_as_the_smaller_memory_holds(settings, most):
     session = Settings(settings)
-    assert reader_module.may_be_sent(session, most)
-    assert not reader_module.may_be_sent(session, most + 1)
-    assert reader_module.may_be_sent(session, max(most // 2, 1_000_000), times=2)
-    assert not reader_module.may_be_sent(session, max(most // 2, 1_000_000) + 1, times=2)
+    assert reader_module.fits_broadcast(session, most)
+    assert not reader_module.fits_broadcast(session, most + 1)
+    assert reader_module.fits_broadcast(session, max(most // 2, 1_000_000), times=2)
+    assert not reader_module.fits_broadcast(session, max(most // 2, 1_000_000) + 1, times=2)
 
 
 def test_S13_this_session_tells_its_memory(spark, monkeypatch):
     """Two gigabytes and one machine, on Spark Connect, too."""
-    monkeypatch.setattr(reader_module, "FEW_ROWS", 0)
-    assert reader_module.may_be_sent(spark, 1_000_000)
-    assert not reader_module.may_be_sent(spark, 1_000_001)
+    monkeypatch.setattr(reader_module, "MIN_BROADCAST_ROWS", 0)
+    assert reader_module.fits_broadcast(spark, 1_000_000)
+    assert not reader_module.fits_broadcast(spark, 1_000_001)
 
 
 @pytest.mark.parametrize("number", [2, 48, 49, 300])
@@ -81,18 +81,18 @@ def test_S6_a_row_has_the_version_of_its_batch_however_many_there_are(spark, num
 
 def shuffled(monkeypatch):
     for module in (reader, versions, archives):
-        monkeypatch.setattr(module, "may_be_sent", lambda spark, rows, times=1: False)
+        monkeypatch.setattr(module, "fits_broadcast", lambda spark, rows, times=1: False)
 
 
 def test_S13_what_is_too_much_to_be_sent_is_shuffled(spark, tmp_path, monkeypatch):
-    table = fill(new_table(spark, tmp_path, **{"properties": {FOLD_AFTER_BATCHES: "none"}}), spark, BASE)
+    table = fill(new_table(spark, tmp_path, **{"properties": {MINOR_COMPACTION_AFTER_BATCHES: "none"}}), spark, BASE)
     table.compact()
     fill(table, spark, *LATER)
     batches = Batches.of(table._snapshot())
-    assert BaseAndDeltas.of(batches, spark) is not None
+    assert ReadPlan.of(batches, spark) is not None
     sent = live_rows(table)
     shuffled(monkeypatch)
-    assert BaseAndDeltas.of(batches, spark) is None
+    assert ReadPlan.of(batches, spark) is None
     assertRows(table.toDF(), sent)
     table.compact()
     assertRows(table.toDF(), sent)

@@ -22,7 +22,7 @@ from tables import frame, new_table
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.reader import resolve
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import column
 from trinitymerge.spark.session import is_connect
 
@@ -95,7 +95,7 @@ def life(spark, directory, file_format):
     seen = {"types": [table.toDF().dtypes, table.history().dtypes]}
     odd, fe, ff = b"it's \\n \xc3\xbc ${x}", b"\xfe", b"\xff"
     load = rows_of(spark, row(odd), row(odd, T + MICRO), row(ff, va=1), row(fe, va=2), row(b"a"), row(b"z", va=200))
-    assert table.upsert(load).execute().path == "blind append"
+    assert table.upsert(load).execute().strategy == "blind append"
     same_key = "A.`k.1` = B.`k.1` AND A.t = B.t"
     late = {"w": IN_GAP, "va": 7}
     changes = rows_of(
@@ -117,7 +117,7 @@ def life(spark, directory, file_format):
     )
     seen["preview"] = [merge.preview().dtypes]
     result = merge.execute()
-    assert result.path == "keyed lookup"
+    assert result.strategy == "keyed lookup"
     seen["counts"] = [(result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale)]
     moves = rows_of(spark, row(b"a", va=3), row(b"new", w=T, va=4)).alias("B")
     (
@@ -246,7 +246,7 @@ def usual(spark, tmp_path_factory):
 def assert_as_usual(spark, tmp_path, usual, settings, file_format):
     expected = usual(file_format)
     if is_connect(spark):  # there what is read is analysed when it is used: see test_S30_names_are_no_patterns
-        settings = {**settings, **LITERAL_NAMES}
+        settings = {**settings, **EXACT_IDENTIFIERS}
     with session(spark, settings):
         if file_format == "orc" and "spark.sql.timestampType" in settings and spark.version < "4":
             with pytest.raises(UnsupportedStorageError, match=r"cannot read .* under spark\.sql\.timestampType"):
@@ -345,7 +345,7 @@ def test_S30_names_are_no_patterns(spark, tmp_path):
         merge = table.merge(rows.alias("B"), "A.k = B.k AND A.`v.` = 'a'").whenMatched("B.`v.` = 'a'")
         assert merge.updateExpr({"`v.`": "concat(A.`v.`, B.va)"}).execute().rowsUpdated == 1
         after = (
-            nullcontext() if not is_connect(spark) else session(spark, LITERAL_NAMES)
+            nullcontext() if not is_connect(spark) else session(spark, EXACT_IDENTIFIERS)
         )  # frames are analysed when used
         with after:
             assert table.toDF().columns == ["k", "v.", "va"]
@@ -389,11 +389,11 @@ def test_held_settings_come_back_when_the_last_holder_leaves(spark):
     before, inside, leave = spark.conf.get(NAME), threading.Event(), threading.Event()
 
     def other():
-        with held(spark, {NAME: "7"}):
+        with session_conf(spark, {NAME: "7"}):
             inside.set()
             leave.wait(10)
 
-    with held(spark, {NAME: "7", "spark.sql.no.such.setting": "1"}):
+    with session_conf(spark, {NAME: "7", "spark.sql.no.such.setting": "1"}):
         thread = threading.Thread(target=other)
         thread.start()
         assert inside.wait(10)
@@ -406,7 +406,7 @@ def test_held_settings_come_back_when_the_last_holder_leaves(spark):
 def test_held_settings_that_were_not_set_are_not_set_afterwards(spark):
     name = PARQUET + "writeLegacyFormat"
     assert spark.conf.get(name, None) is None
-    with held(spark, {name: "true"}):
+    with session_conf(spark, {name: "true"}):
         assert spark.conf.get(name) == "true"
     assert spark.conf.get(name, None) is None
 
@@ -414,7 +414,7 @@ def test_held_settings_that_were_not_set_are_not_set_afterwards(spark):
 def test_what_the_user_sets_meanwhile_stays(spark):
     before = spark.conf.get(NAME)
     try:
-        with held(spark, {NAME: "7"}):
+        with session_conf(spark, {NAME: "7"}):
             spark.conf.set(NAME, "5")
         assert spark.conf.get(NAME) == "5"
     finally:

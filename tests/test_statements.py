@@ -245,8 +245,8 @@ ALTERATIONS = {
         AlterCall("addCheck", ("positive", "amount > 0 AND (amount < 9)"))
     ],
     "DROP CONSTRAINT positive": [AlterCall("dropCheck", ("positive",))],
-    "SET TBLPROPERTIES ('trinitymerge.foldBytes' = '1', a.b = 3, 'comment' = 'all')": [
-        AlterCall("setProperty", ("trinitymerge.foldBytes", "1")),
+    "SET TBLPROPERTIES ('trinitymerge.minorCompactionMaxBytes' = '1', a.b = 3, 'comment' = 'all')": [
+        AlterCall("setProperty", ("trinitymerge.minorCompactionMaxBytes", "1")),
         AlterCall("setProperty", ("a.b", "3")),
         AlterCall("setComment", ("all",)),
     ],

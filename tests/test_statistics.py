@@ -10,8 +10,8 @@ from helpers import assertRows
 from tables import directory_of, frame, new_table
 
 from trinitymerge import TrinityTable
-from trinitymerge.log.files import seal, unseal
-from trinitymerge.rows.watermarks import encoded, in_order, is_at_least, is_below
+from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
+from trinitymerge.rows.watermarks import is_at_least, is_below, sort_key, to_json_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -58,9 +58,9 @@ def test_S3_times_without_zone_are_kept_to_the_microsecond_in_every_session(spar
     in_zone(zone)
     bounds = [values[0], micros(LATE), micros(BASE), 0, values[-1]]
     below = [f"{is_below(definition, (str(b),))} AS b{i}" for i, b in enumerate(bounds)]
-    found = rows.selectExpr("k", f"{encoded('w', kind)} AS w", *below).collect()
+    found = rows.selectExpr("k", f"{to_json_sql('w', kind)} AS w", *below).collect()
     assertRows(_Rows(found), [(v, str(v), *(v < b for b in bounds)) for v in values])
-    order = [in_order((r.w,), definition) for r in sorted(found, key=lambda r: r.k)]
+    order = [sort_key((r.w,), definition) for r in sorted(found, key=lambda r: r.k)]
     assert order == sorted(order)
 
 
@@ -107,12 +107,12 @@ def test_S13_statistics_of_an_older_version_in_a_zone_mislead_nobody(spark, tmp_
     in_zone("America/Los_Angeles")
     table = gap_table(spark, tmp_path)
     (path,) = (directory_of(table) / "_trinity_log").glob("*1.json")
-    entry, _ = unseal(path.read_bytes())
+    entry, _ = decode_with_checksum(path.read_bytes())
     (batch,) = entry["added"]
     assert batch["watermarkMax"] == [str(micros(BASE))]
     hour = 3_600_000_000  # what the clocks were put forward by is missing
     batch["watermarkMin"] = batch["watermarkMax"] = [micros(BASE) - hour]
-    path.write_bytes(seal(entry)[0])
+    path.write_bytes(encode_with_checksum(entry)[0])
     for checksum in path.parent.glob(f".{path.name}.crc"):
         checksum.unlink()
     table = TrinityTable.forPath(spark, table.path)

@@ -121,7 +121,7 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
             checked += 1
         own = [
             system_columns.CLAUSE,
-            system_columns.STANDS_FOR,
+            system_columns.COUNTS_FOR_CLAUSE,
             system_columns.ACTION,
             system_columns.MISFIT,
             system_columns.EFFECT,

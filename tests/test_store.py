@@ -15,11 +15,11 @@ from contract import CHECKS, checks_of, definition
 
 from trinitymerge import TrinityTable, table
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
-from trinitymerge.log.commit import VersionTaken
+from trinitymerge.log.commit import VersionConflict
 from trinitymerge.log.model import Batch, Commit, Snapshot
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import VERSION
-from trinitymerge.stores.base import Backend, Batches, Maintained, TimeTravel, require_files
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore, VersionedStore, require_files
 from trinitymerge.stores.managed import ManagedBackend
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
@@ -50,7 +50,7 @@ class Plain:
             setattr(self, name, getattr(store, name))
 
 
-PLAIN = [name for name in dir(Backend) if not name.startswith("_")]
+PLAIN = [name for name in dir(TableStore) if not name.startswith("_")]
 
 REFUSED = {
     "forPath(versionAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, versionAsOf=0),
@@ -70,7 +70,7 @@ REFUSED = {
 @pytest.fixture
 def plain(spark, tmp_path, monkeypatch):
     """A table in such a store, opened by the front door."""
-    monkeypatch.setattr(table, "store_of", Plain)
+    monkeypatch.setattr(table, "open_store", Plain)
     schema, properties = "id INT, v STRING", {"trinitymerge.compactAfterBatches": "1"}
     return TrinityTable.create(spark, str(tmp_path / "plain"), schema, primaryKey="id", properties=properties)
 
@@ -84,8 +84,8 @@ def test_a_plain_store_keeps_its_part_of_the_contract(spark, tmp_path):
 
 def test_what_a_store_can_do_is_what_it_has_methods_for(spark, tmp_path):
     store, managed_one = Plain(spark, str(tmp_path)), ManagedBackend(spark, str(tmp_path))
-    assert [isinstance(store, kind) for kind in (TimeTravel, Maintained)] == [False, False]
-    assert [isinstance(managed_one, kind) for kind in (TimeTravel, Maintained)] == [True, True]
+    assert [isinstance(store, kind) for kind in (VersionedStore, ManagedStore)] == [False, False]
+    assert [isinstance(managed_one, kind) for kind in (VersionedStore, ManagedStore)] == [True, True]
 
 
 def test_a_table_can_be_kept_in_a_plain_store_and_is_not_looked_after(plain, spark):
@@ -171,7 +171,7 @@ class Overwrites(ManagedBackend):
     def commit(self, commit, base):
         try:
             return super().commit(commit, base)
-        except VersionTaken:
+        except VersionConflict:
             self.files.replace(self.log.files.entry_path(commit.version), b"")
             self.files.delete(self.log.files.entry_path(commit.version))
             return super().commit(commit, base)

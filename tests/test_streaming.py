@@ -21,7 +21,7 @@ from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
 from trinitymerge.log.model import Snapshot
-from trinitymerge.schema.properties import FOLD_AFTER_BATCHES, SEGMENT_BYTES
+from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TARGET_SEGMENT_BYTES
 from trinitymerge.spark.session import is_connect
 from trinitymerge.stores.base import Batches
 
@@ -80,7 +80,7 @@ def test_s36_a_stream_killed_before_and_after_its_commit_counts_each_batch_once(
 @pytest.mark.slow
 def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_path, feed):
     """Killed before its fold is committed and after it: the replay finds its marker, though its own batch is gone."""
-    table = new_table(spark, tmp_path, "id INT, n INT", properties={FOLD_AFTER_BATCHES: "2"})
+    table = new_table(spark, tmp_path, "id INT, n INT", properties={MINOR_COMPACTION_AFTER_BATCHES: "2"})
     for fault, version in (("fold.staged", 4), ("fold.committed", 6)):
         assert was_killed(start(table.path, ELSEWHERE, None, tmp_path, fault=fault))
         assert table.version == version
@@ -97,7 +97,7 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
 )
 def test_s36_S38b_a_stream_beside_a_compaction_of_a_part_counts_each_batch_once(spark, tmp_path, feed, at_point, point):
     """All micro-batches land while segments are written anew; or these are in the middle of a micro-batch."""
-    properties = {SEGMENT_BYTES: "1000", FOLD_AFTER_BATCHES: "none"}
+    properties = {TARGET_SEGMENT_BYTES: "1000", MINOR_COMPACTION_AFTER_BATCHES: "none"}
     table = new_table(spark, tmp_path, "id INT, n INT", properties=properties)
     others = [(id, 1) for id in range(1000, 1600)]
     fill(table, spark, others, [(1000, 1)])

@@ -156,7 +156,7 @@ def together(scenarios: Sequence[Scenario]) -> list[list[dict[str, Any]]]:
 def test_H2_H6_versions_of_rows_before_and_after_maintenance(spark, tmp_path, which, folding):
     for definition in {repr(s.definition): s.definition for s in BY_TABLE[which]}.values():
         scenarios = [s for s in BY_TABLE[which] if s.definition == definition]
-        table = make(spark, tmp_path, scenarios[0], foldAfterBatches=folding)
+        table = make(spark, tmp_path, scenarios[0], minorCompactionAfterBatches=folding)
         for rows in together(scenarios):
             table.upsert(spark.createDataFrame(rows, physical_schema(definition.fields))).execute()
         times = [c.operation for c in table._backend.history()][::-1]

@@ -123,7 +123,7 @@ def test_from_a_merge_to_its_batch(spark, tmp_path):
         chain = table.alias("t").merge(source.alias("s"), "t.id = s.id")
         add = {"n": "t.n + s.n", "ts": "s.ts"}
         result = chain.whenMatched().updateExpr(add).whenNotMatched().insertAll().execute()
-        assert result.path == "keyed lookup"
+        assert result.strategy == "keyed lookup"
 
     check("From a merge to its batch", merge)
 

@@ -14,7 +14,7 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import VersionTaken
+from trinitymerge.log.commit import VersionConflict
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
 
 EVERY_PATH = [BLIND, KEYED, FULL]
@@ -201,7 +201,7 @@ def test_S35_merge_that_never_read_the_target_commits_on_top(spark, numbers, mon
     other = TrinityTable.forPath(spark, table.path)
     between_snapshot_and_commit(table, monkeypatch, lambda: other.updateWhere("id = 1", {"v": 5.0}).execute())
     result = table.upsert(frame(spark, "id BIGINT, v DOUBLE", (1, 7.0), (11, 7.0))).execute()
-    assert (result.version, result.path) == (3, "blind append")
+    assert (result.version, result.strategy) == (3, "blind append")
     assert live_rows(table)[1] == (1, 7.0)
 
 
@@ -221,7 +221,7 @@ def test_S35_conflicts_without_end_are_an_error(spark, tmp_path, monkeypatch):
     fill(table, spark, [(1, 0.0)])
 
     def taken(commit, *_):
-        raise VersionTaken(commit.version, commit)
+        raise VersionConflict(commit.version, commit)
 
     monkeypatch.setattr(table._backend, "commit", taken)
     files = batch_directories(table)

@@ -22,6 +22,7 @@ from trinitymerge.errors import (
     JobFailedError,
     MissingPackageError,
     NullKeyError,
+    PendingHistoryInsertsError,
     ReadOnlyTableError,
     SchemaMismatchError,
     SqlError,
@@ -31,7 +32,6 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TooManyDeletesError,
     TrinityMergeError,
-    UnfinishedMergeError,
     UnsupportedStorageError,
 )
 from trinitymerge.merge.model.result import MergeResult
@@ -64,6 +64,7 @@ __all__ = [
     "MergeResult",
     "MissingPackageError",
     "NullKeyError",
+    "PendingHistoryInsertsError",
     "ReadOnlyTableError",
     "SchemaMismatchError",
     "SqlError",
@@ -75,7 +76,6 @@ __all__ = [
     "TooManyDeletesError",
     "TrinityMergeError",
     "TrinityTable",
-    "UnfinishedMergeError",
     "UnsupportedStorageError",
     "sql",
 ]

@@ -29,12 +29,12 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.properties import check_properties
 from trinitymerge.schema.types import contains
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.ddl import fields_of
-from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
-from trinitymerge.spark.session import is_connect, is_dataframe, share_frames
-from trinitymerge.stores.base import Adopting, Backend, require_files
+from trinitymerge.spark.session import can_join, is_connect, is_dataframe
+from trinitymerge.stores.base import CatalogStore, TableStore, require_files
 from trinitymerge.stores.catalog_files import FORMATS
 from trinitymerge.stores.file_format import reader_of
 from trinitymerge.stores.registry import time_travel
@@ -128,7 +128,7 @@ def format_of(fileFormat: str, using: str | None) -> str:
     return told
 
 
-def adopted(store: Adopting, *keys: str | Iterable[str] | None) -> None:
+def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     """Makes a table of another format one of this library's, unless it is (S16).
 
     Args:
@@ -141,12 +141,15 @@ def adopted(store: Adopting, *keys: str | Iterable[str] | None) -> None:
         InvalidDefinitionError, NullKeyError, ConcurrentCommitError, CorruptTableError: it cannot become one.
     """
     if not store.exists():
-        told = store.told_keys()
+        told = store.keys_from_properties()
         if keys[0] is None and not told:
             store.snapshot()
         given = keys if keys[0] is not None else tuple(told.values())
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
-        with held(store.spark, LITERAL_NAMES), contextlib.suppress(ConcurrentCommitError):  # another has done the same
+        with (
+            session_conf(store.spark, EXACT_IDENTIFIERS),
+            contextlib.suppress(ConcurrentCommitError),
+        ):  # another has done the same
             store.adopt(definition, current_user())
             return
     found = store.snapshot().definition
@@ -171,7 +174,7 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
         theirs = own.get(field.name)
         if theirs is None:
             return f"it lacks column '{field.name}'; it has {', '.join(map(repr, own))}"
-        kinds = (theirs.type, *(e.type for e in theirs.earlier))
+        kinds = (theirs.type, *(e.type for e in theirs.previous))
         allowed = dict(values_inside(field.type))
         stricter = [dotted(field, p) for p in never_null(theirs.type) if allowed.get(p, False)]
         if stricter:
@@ -217,7 +220,7 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
 
 
 def pinned(
-    store: Backend,
+    store: TableStore,
     call: str,
     versionAsOf: int | None,
     timestampAsOf: str | datetime.date | datetime.datetime | None,
@@ -338,9 +341,9 @@ def parquet_files(spark: SparkSession, path: str) -> DataFrame:
         rows = reader_of(spark, "parquet").load(escape_glob(path))
         rows.schema  # noqa: B018 - Spark Connect looks at the files now
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        raise StorageError(f"There are no Parquet files to read at {path}: {spark_text(error)}", path=path) from None
+        raise StorageError(f"There are no Parquet files to read at {path}: {clean_message(error)}", path=path) from None
     return rows
 
 
@@ -364,7 +367,7 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
             "Make the source in the session the table was opened in, or open the table in the source's: "
             "TrinityTable.forPath(source.sparkSession, path)."
         )
-    if not share_frames(source.sparkSession, spark):
+    if not can_join(source.sparkSession, spark):
         raise InvalidMergeError(
             f"The source belongs to another Spark Connect session than the table ({path}), and a server keeps sessions "
             "apart. Open the table in the source's: TrinityTable.forPath(source.sparkSession, path)."

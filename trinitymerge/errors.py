@@ -105,7 +105,7 @@ class CorruptTableError(TrinityMergeError, OSError):
     """A file of the table is missing, cut short or foreign; the message names the file."""
 
 
-class UnfinishedMergeError(TrinityMergeError, RuntimeError):
+class PendingHistoryInsertsError(TrinityMergeError, RuntimeError):
     """Rows that a merge owes to another table cannot be written there: until they are, nothing else is (S27)."""
 
 

@@ -23,15 +23,15 @@ from trinitymerge.errors import (
     is_foreign_frame,
     kind_of,
 )
-from trinitymerge.reader import freshest_of_foreign, resolve
+from trinitymerge.reader import latest_of_untracked, resolve
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.errors import is_sparks, quiet, spark_text
-from trinitymerge.spark.session import analysed, is_dataframe, session_key
+from trinitymerge.spark.errors import clean_message, is_spark_error, suppress_error_logs
+from trinitymerge.spark.session import force_analysis, is_dataframe, session_key
 
-WRITES = frozenset(
+WRITE_METHODS = frozenset(
     [
-        "abandonRedo",
+        "discardPendingHistoryInserts",
         "alter",
         "applyChanges",
         "compact",
@@ -52,7 +52,7 @@ WRITES = frozenset(
 )
 """The calls of a table that write."""
 
-ASKS_ITS_LOG = frozenset(
+REQUIRES_LOG = frozenset(
     [
         "asOf",
         "changes",
@@ -146,7 +146,7 @@ class ExternalTable:
     def _latest(self) -> DataFrame:
         """One row per key, tombstones included: what a managed table needs to keep older rows from coming back."""
         rows = self._rows()
-        return freshest_of_foreign(rows, self._defined(rows))
+        return latest_of_untracked(rows, self._defined(rows))
 
     def _converted(self, *keys: Any) -> tuple[Any, ...]:
         """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""
@@ -207,7 +207,7 @@ class ExternalTable:
         def __getattr__(self, name: str) -> Callable[..., Any]:
             if name in _PROPERTIES:
                 raise _refusal(self, name)
-            if name in WRITES or name in ASKS_ITS_LOG:
+            if name in WRITE_METHODS or name in REQUIRES_LOG:
                 return partial(_refuse, self, name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -218,7 +218,7 @@ def _refuse(table: ExternalTable, call: str, *_: Any, **__: Any) -> Any:
 
 def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
     remedy = "Make a managed table of it, TrinityTable.convert(spark, table, path), and use that."
-    if call in WRITES:
+    if call in WRITE_METHODS:
         return ReadOnlyTableError(
             f"{call}() is not possible for {table._what}: an external table can only be read, because others write its rows. "
             f"{remedy}",
@@ -265,12 +265,12 @@ def _looked_up(spark: SparkSession, name: str) -> DataFrame:
         InvalidDefinitionError: something that cannot be read.
     """
     try:
-        with quiet():
-            return analysed(spark.table(name))
+        with suppress_error_logs():
+            return force_analysis(spark.table(name))
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        said = spark_text(error)
+        said = clean_message(error)
         if "NOT_FOUND" in str(error) or "PARSE" in str(error):
             raise TableNotFoundError(
                 f"There is no table or view '{name}' in the session's catalog: {said} Check the name; of files, give the rows: "

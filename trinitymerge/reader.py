@@ -16,7 +16,7 @@ from trinitymerge.rows.keys import may_be_same_key, same_key
 from trinitymerge.rows.watermarks import is_at_least
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
@@ -33,32 +33,34 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
-    ALL_COLUMNS,
+    DELTA_KEY,
+    DELTA_VERSION,
+    DELTA_WATERMARK,
     KEY_TO_FIND,
-    MARK_KEY,
-    MARK_VERSION,
-    MARK_WATERMARK,
     RANK,
+    TOUCH_ALL,
     VERSION,
 )
-from trinitymerge.stores.base import Backend, Batches
+from trinitymerge.stores.base import Batches, TableStore
 
-FEW_ROWS = 1_000_000
+MIN_BROADCAST_ROWS = 1_000_000
 """As many are sent whatever memory there is."""
 
 ROWS_PER_GIGABYTE = 500_000
 """More are sent for each gigabyte. Twice as many fit; but then little is left for anything else, and shuffling is as fast."""
 
-MOST_ROWS = 4_000_000
+MAX_BROADCAST_ROWS = 4_000_000
 """What tasks give back to the driver is limited as well, to a gigabyte (``spark.driver.maxResultSize``)."""
 
 _MEMORY = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
 _BYTES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}  # a number alone is in megabytes
 
 
-def may_be_sent(spark: SparkSession, rows: int, times: int = 1) -> bool:
+def fits_broadcast(spark: SparkSession, rows: int, times: int = 1) -> bool:
     """True if so many keys with their watermarks may be sent, as many times as is said."""
-    return rows <= FEW_ROWS or rows * times <= min(MOST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark)))
+    return rows <= MIN_BROADCAST_ROWS or rows * times <= min(
+        MAX_BROADCAST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark))
+    )
 
 
 def _gigabytes(spark: SparkSession) -> float:
@@ -74,7 +76,7 @@ def _memory(spark: SparkSession, setting: str) -> int:
     return int(found[1]) * _BYTES[found[2].lower()] if found else 2**30
 
 
-ASKED_BATCHES = 512
+MAX_PRUNED_BATCHES = 512
 """Of more batches than these, the ranges of keys are not read: each is a file."""
 
 
@@ -113,19 +115,19 @@ def resolve(
     """
     fields = [Field.from_json(f) for f in df.schema.jsonValue()["fields"]]
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-    latest = freshest_of_foreign(df, definition)
-    with held(df.sparkSession, LITERAL_NAMES):
+    latest = latest_of_untracked(df, definition)
+    with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
         return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
 
 
-def freshest_of_foreign(df: DataFrame, definition: TableDefinition) -> DataFrame:
+def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame:
     """The latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
     order = [*_freshest_first(definition), *tie_breaking.ties(df, definition)]
-    with held(df.sparkSession, LITERAL_NAMES):
+    with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
         return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
 
 
-def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataFrame:
+def live_rows(backend: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
     """The live rows of a table's batches (S13).
 
     Read in whichever of four ways is cheapest (docs/architecture.md, "Reading"), and without tombstones.
@@ -140,10 +142,10 @@ def live(backend: Backend, batches: Batches, with_hidden: bool = False) -> DataF
     return (rows if is_live == TRUE else rows.filter(is_live)).selectExpr(*[quote(f.name) for f in shown])
 
 
-def live_or_dead(backend: Backend, batches: Batches) -> tuple[DataFrame, Sql]:
-    """The latest row of every key, tombstones included, read as :func:`live` reads; and SQL that is true of live ones."""
-    found = BaseAndDeltas.of(batches, backend.spark)
-    rows = _unreplaced(backend, found) if found is not None and found.is_unique else latest(backend, batches)
+def live_or_dead(backend: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
+    """The latest row of every key, tombstones included, read as :func:`live_rows` reads; and SQL that is true of live ones."""
+    found = ReadPlan.of(batches, backend.spark)
+    rows = _anti_join_plan(backend, found) if found is not None and found.is_unique else latest_rows(backend, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
@@ -160,7 +162,9 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
     return rows.select(*[c.alias(n, metadata={"comment": told[n]}) if n in told else c for n, c in columns.items()])
 
 
-def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None, within: str | None = None) -> DataFrame:
+def latest_rows(
+    backend: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
+) -> DataFrame:
     """The latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
 
     Args:
@@ -180,16 +184,18 @@ def latest(backend: Backend, batches: Batches, keys: DataFrame | None = None, wi
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return resolved(scan(batches), batches) if by_key else _laid_over(backend.spark, scan, batches, _OVERLAYS)
+    return resolve_by_window(scan(batches), batches) if by_key else _laid_over(backend.spark, scan, batches, _OVERLAYS)
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
     """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
-    found = BaseAndDeltas.of(batches, spark) if overlays else None
-    return resolved(scan(batches), batches) if found is None else _overlaid(spark, scan, found, overlays - 1)
+    found = ReadPlan.of(batches, spark) if overlays else None
+    return (
+        resolve_by_window(scan(batches), batches) if found is None else _overlay_plan(spark, scan, found, overlays - 1)
+    )
 
 
-def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
+def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
     """Versions of a table's rows, resolved by one window; where those of each key are together already, nothing is shuffled."""
     definition = batches.definition
     if batches.are_resolved:
@@ -200,8 +206,8 @@ def resolved(rows: DataFrame, batches: Batches) -> DataFrame:
     return _first_per_key(rows, definition, order).drop(VERSION)
 
 
-def near(
-    backend: Backend, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
+def prune_batches(
+    backend: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
     """Those batches that may hold a key that lies in one of some ranges; not even the files of the others need be listed.
 
@@ -212,7 +218,7 @@ def near(
         sought: ranges of keys; None is one that is not known.
     """
     known = [keys for keys in sought if keys is not None]
-    if len(batches) > ASKED_BATCHES or len(known) < len(sought):
+    if len(batches) > MAX_PRUNED_BATCHES or len(known) < len(sought):
         return tuple(batches)
     own = ((b, backend.range_of(b)) for b in batches)
     return tuple(b for b, keys in own if keys is None or not all(keys.is_apart_from(k, definition) for k in known))
@@ -223,28 +229,28 @@ def keys_to_find(definition: TableDefinition) -> list[str]:
     return [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
 
 
-def only_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+def semi_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_semi")
 
 
-def without_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+def anti_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
 
 
-def beside_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
+def left_join_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """The rows, each with what ``keys`` holds beside its key: null where it does not occur there. No key may be there twice."""
     found = rows.join(keys, F.expr(_is_sought(definition, keys)), "left_outer")
     return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
 
 def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """As :func:`only_keys`, for whoever compares keys once more: in very rare cases a row of another key is among them."""
+    """As :func:`semi_join`, for whoever compares keys once more: in very rare cases a row of another key is among them."""
     sought = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
     kinds = [physical_type(definition.field(k)) for k in sought]
     if kinds != [keys.schema[name].dataType for name in sought.values()]:
-        return only_keys(rows, definition, keys)
+        return semi_join(rows, definition, keys)
     condition = may_be_same_key([quote(k) for k in sought], list(sought.values()), kinds)
     return rows.join(keys, F.expr(condition), "left_semi")
 
@@ -265,21 +271,21 @@ overlay reads what lies over it twice."""
 
 
 @attrs.frozen
-class BaseAndDeltas:
+class ReadPlan:
     """Rows with unique keys and the few written since: the base need not be shuffled to be resolved, in either of two ways.
 
     Attributes:
         base: the resolved batch or segments, or the oldest batch if its keys are unique.
         deltas: what is pending beside it: committed after a base of one batch; of segments after those whose keys they have.
-        deltas_win: no base row can be fresher than a delta row, by the batches' statistics.
+        deltas_are_newer: no base row can be fresher than a delta row, by the batches' statistics.
     """
 
     base: Batches
     deltas: Batches
-    deltas_win: bool
+    deltas_are_newer: bool
 
     @classmethod
-    def of(cls, batches: Batches, spark: SparkSession) -> BaseAndDeltas | None:
+    def of(cls, batches: Batches, spark: SparkSession) -> ReadPlan | None:
         """Those of a table's batches, or None where full resolution is better or the only way."""
         base, deltas = batches.resting, batches.waiting
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
@@ -289,7 +295,7 @@ class BaseAndDeltas:
         if not all(_is_later(d, b) for d, b in pairs):
             return None
         win = all(_cannot_lose(d, b, batches.definition) for d, b in pairs)
-        if not may_be_sent(spark, size, 1 if win else 2):
+        if not fits_broadcast(spark, size, 1 if win else 2):
             return None
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
 
@@ -321,7 +327,7 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _unreplaced(backend: Backend, found: BaseAndDeltas) -> DataFrame:
+def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
     """The rows of base and deltas that no fresher row of their key replaces: all is scanned once, and nothing is shuffled.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
@@ -332,14 +338,14 @@ def _unreplaced(backend: Backend, found: BaseAndDeltas) -> DataFrame:
     everything = attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches))
     rows, version = backend.scan_and_version(everything)
     deltas, version_of_delta = backend.scan_and_version(found.deltas)
-    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {MARK_VERSION}"))
-    if not found.deltas_win:
+    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {DELTA_VERSION}"))
+    if not found.deltas_are_newer:
         base, version_of_base = backend.scan_and_version(found.base)
-        beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _beats(definition)])), "inner")
-        own = _mark(definition, f"{version_of_base} AS {MARK_VERSION}")
+        beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _is_newer(definition)])), "inner")
+        own = _mark(definition, f"{version_of_base} AS {DELTA_VERSION}")
         marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*own))
     mine, theirs = _watermarks(definition)
-    ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {MARK_VERSION}")])
+    ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {DELTA_VERSION}")])
     replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])
     return rows.join(F.broadcast(marks), F.expr(replaced), "left_anti").selectExpr(
         *[quote(f.name) for f in definition.stored_fields]
@@ -349,14 +355,14 @@ def _unreplaced(backend: Backend, found: BaseAndDeltas) -> DataFrame:
 def _mark(definition: TableDefinition, more: str) -> list[str]:
     """Key and watermark of a row, under names that cannot clash with those of others, and one more column."""
     return [
-        *(f"{quote(k)} AS {MARK_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
-        *(f"{quote(w)} AS {MARK_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
+        *(f"{quote(k)} AS {DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
+        *(f"{quote(w)} AS {DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
         more,
     ]
 
 
-def _overlaid(
-    spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: BaseAndDeltas, overlays: int
+def _overlay_plan(
+    spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: ReadPlan, overlays: int
 ) -> DataFrame:
     """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
@@ -372,19 +378,19 @@ def _overlaid(
     definition = overlay.base.definition
     base = scan(overlay.base).drop(VERSION)
     deltas = _laid_over(spark, lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
-    marks = _marks(deltas, overlay)
+    marks = _delta_keys(deltas, overlay)
     fresher = FALSE
-    if not overlay.deltas_win:
-        fresher = _beats(definition)
+    if not overlay.deltas_are_newer:
+        fresher = _is_newer(definition)
         beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
-        losers = beaten.selectExpr(*[MARK_KEY(i) for i in range(len(definition.primaryKey))])
+        losers = beaten.selectExpr(*[DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
-    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {ALL_COLUMNS} >= 0"
+    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {TOUCH_ALL} >= 0"
     kept = base.join(F.broadcast(marks), F.expr(replaced), "left_anti")
     return kept.unionByName(deltas)
 
 
-def _marks(deltas: DataFrame, overlay: BaseAndDeltas) -> DataFrame:
+def _delta_keys(deltas: DataFrame, overlay: ReadPlan) -> DataFrame:
     """Key and watermark of each delta row, to be met by the base's rows.
 
     The deltas are read for this and as rows of their own. Of many small files that is better done once: Spark reuses the
@@ -395,7 +401,7 @@ def _marks(deltas: DataFrame, overlay: BaseAndDeltas) -> DataFrame:
     if overlay.has_small_files:
         fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
         asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
-    return deltas.selectExpr(*_mark(definition, f"{asked} AS {ALL_COLUMNS}"))
+    return deltas.selectExpr(*_mark(definition, f"{asked} AS {TOUCH_ALL}"))
 
 
 def _has_key(definition: TableDefinition) -> Sql:
@@ -405,10 +411,10 @@ def _has_key(definition: TableDefinition) -> Sql:
 def _same_key(definition: TableDefinition) -> Sql:
     names = definition.primaryKey
     kinds = [physical_type(definition.field(k)) for k in names]
-    return same_key([quote(k) for k in names], [MARK_KEY(i) for i in range(len(names))], kinds)
+    return same_key([quote(k) for k in names], [DELTA_KEY(i) for i in range(len(names))], kinds)
 
 
-def _beats(definition: TableDefinition) -> Sql:
+def _is_newer(definition: TableDefinition) -> Sql:
     """SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
     mine, theirs = _watermarks(definition)
     return is_older(theirs, mine)
@@ -416,7 +422,9 @@ def _beats(definition: TableDefinition) -> Sql:
 
 def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
     """The watermark of a row, and of a delta row of its key."""
-    return [quote(w) for w in definition.watermarkKey], [MARK_WATERMARK(i) for i in range(len(definition.watermarkKey))]
+    return [quote(w) for w in definition.watermarkKey], [
+        DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
+    ]
 
 
 # Windows --------------------------------------------------------------------------------------------------------------

@@ -22,14 +22,14 @@ from trinitymerge.errors import (
 )
 from trinitymerge.external import ExternalTable
 from trinitymerge.feeds import streaming
-from trinitymerge.feeds.change_events import Feed, apply_changes, derived
+from trinitymerge.feeds.change_events import ChangeFeed, apply_changes, derived
 from trinitymerge.feeds.deduplicate import deduplicated
 from trinitymerge.feeds.intervals import Intervals
-from trinitymerge.feeds.snapshots import Extract
+from trinitymerge.feeds.snapshots import SnapshotFeed
 from trinitymerge.history.changes import changes
 from trinitymerge.history.explain import why
 from trinitymerge.history.incremental import Increment, increment
-from trinitymerge.history.versions import Shown, as_of, versions
+from trinitymerge.history.versions import VersionsOptions, as_of, versions
 from trinitymerge.interop.export import ExportResult, export
 from trinitymerge.interop.query import sql_for
 from trinitymerge.log.model import Snapshot, current_user
@@ -45,11 +45,11 @@ from trinitymerge.merge.execute.plan import Options
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import quote
-from trinitymerge.spark.session import can_write
-from trinitymerge.stores.base import Backend, Batches, Maintained, TimeTravel, require_files
-from trinitymerge.stores.registry import address_of, maintained, replacing, store_of, store_of_name, time_travel
+from trinitymerge.spark.session import supports_writes
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore, VersionedStore, require_files
+from trinitymerge.stores.registry import maintained, open_catalog_store, open_store, replacing, store_uri, time_travel
 from trinitymerge.stores.removed_files import naming_vacuums
 
 DEFAULT_ALIAS = "target"
@@ -59,7 +59,7 @@ DEFAULT_ALIAS = "target"
 class OpenedTable:
     """A stored table, at its newest version or pinned to an old one, which is read only."""
 
-    _backend: Backend
+    _backend: TableStore
     _pinned: int | None = None
     _alias: str = DEFAULT_ALIAS
 
@@ -71,20 +71,20 @@ class OpenedTable:
     def _snapshot(self) -> Snapshot:
         return self._backend.snapshot() if self._pinned is None else self._past().snapshot_at(self._pinned)
 
-    def _past(self) -> TimeTravel:
+    def _past(self) -> VersionedStore:
         return time_travel(self._backend, f"Reading version {self._pinned}")
 
-    def _maintained(self, call: str) -> Maintained:
-        return maintained(self._writable(), call)
+    def _require_managed(self, call: str) -> ManagedStore:
+        return maintained(self._require_writable(), call)
 
-    def _writable(self) -> Backend:
+    def _require_writable(self) -> TableStore:
         if self._pinned is not None:
             raise ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
                 "versionAsOf or timestampAsOf to write.",
                 path=self.path,
             )
-        if not can_write(self._backend.spark):
+        if not supports_writes(self._backend.spark):
             raise ReadOnlyTableError(
                 f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
                 "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
@@ -92,10 +92,10 @@ class OpenedTable:
             )
         return self._backend
 
-    def _finished(self, call: str, patience_ms: int | None = None) -> Maintained:
+    def _after_outbox(self, call: str, patience_ms: int | None = None) -> ManagedStore:
         """The store, once what merges have left to be done is done (S27)."""
-        store = self._maintained(call)
-        deliver_outbox.pay(store, patience_ms)
+        store = self._require_managed(call)
+        deliver_outbox.deliver_pending(store, patience_ms)
         return store
 
 
@@ -133,9 +133,9 @@ class TableWithUpkeep(OpenedTable):
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        store = replacing(self._writable(), "compact()")
-        deliver_outbox.pay(store)
-        return compaction.compact_as_allowed(store, full)
+        store = replacing(self._require_writable(), "compact()")
+        deliver_outbox.deliver_pending(store)
+        return compaction.compact(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
         """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
@@ -158,7 +158,7 @@ class TableWithUpkeep(OpenedTable):
             >>> orders.vacuum(dryRun=True)
             []
         """
-        return vacuum.vacuum(self._maintained("vacuum()"), retentionHours, dryRun)
+        return vacuum.vacuum(self._require_managed("vacuum()"), retentionHours, dryRun)
 
     def restore(self, version: int) -> RestoreResult:
         """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
@@ -180,7 +180,7 @@ class TableWithUpkeep(OpenedTable):
             >>> orders.restore(1).version, orders.toDF().count()
             (3, 2)
         """
-        return vacuum.restore(self._finished("restore()"), version)
+        return vacuum.restore(self._after_outbox("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
         """Erases keys: every stored version of them, from all files, history included (a legal erasure).
@@ -213,7 +213,7 @@ class TableWithUpkeep(OpenedTable):
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """
-        return purge.purge(self._maintained("purge()"), keys, lambda: self._finished("purge()", patience_ms=0))
+        return purge.purge(self._require_managed("purge()"), keys, lambda: self._after_outbox("purge()", patience_ms=0))
 
     def purgeWhere(self, condition: str | Column) -> PurgeResult:
         """Erases every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
@@ -245,8 +245,8 @@ class TableWithUpkeep(OpenedTable):
             >>> result.keys, [row["order_id"] for row in orders.toDF().collect()]
             (1, ['2'])
         """
-        finish = partial(self._finished, "purgeWhere()", patience_ms=0)
-        return purge_where(self._maintained("purgeWhere()"), condition, self._alias, finish)
+        finish = partial(self._after_outbox, "purgeWhere()", patience_ms=0)
+        return purge_where(self._require_managed("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
         """Begins to change the table's definition: columns, constraints, properties, the comment, and whether versions are kept.
@@ -260,9 +260,9 @@ class TableWithUpkeep(OpenedTable):
             >>> orders.versions().select("order_id", "amount", "validTo").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00'), validTo=None), Row(order_id='2', amount=Decimal('9.50'), validTo=None)]
         """
-        return TableAlteration(self._finished("alter()"))
+        return TableAlteration(self._after_outbox("alter()"))
 
-    def abandonRedo(self) -> tuple[dict[str, Any], ...]:
+    def discardPendingHistoryInserts(self) -> tuple[dict[str, Any], ...]:
         """Gives up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
 
         For a table that ``insertHistoryExpr`` has named and that is gone since, or has changed so that it cannot take them. What
@@ -275,10 +275,10 @@ class TableWithUpkeep(OpenedTable):
             ReadOnlyTableError: this is a past version.
 
         Example:
-            >>> orders.abandonRedo()
+            >>> orders.discardPendingHistoryInserts()
             ()
         """
-        return deliver_outbox.abandon(self._writable())
+        return deliver_outbox.discard_pending(self._require_writable())
 
     def health(self) -> TableHealth:
         """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
@@ -308,9 +308,9 @@ class TableWithAPast(TableWithUpkeep):
             >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
-        snapshot = self._readable()
-        with held(self._backend.spark, LITERAL_NAMES), naming_vacuums(self._backend):
-            return reader.with_comments(reader.live(self._backend, Batches.of(snapshot)), snapshot.definition)
+        snapshot = self._readable_snapshot()
+        with session_conf(self._backend.spark, EXACT_IDENTIFIERS), naming_vacuums(self._backend):
+            return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """What happened to the live rows after one version, up to another (S41).
@@ -407,7 +407,10 @@ class TableWithAPast(TableWithUpkeep):
             )
         with naming_vacuums(self._backend):
             return increment(
-                time_travel(self._backend, "changesSince()"), self._readable().version, target._snapshot(), appId
+                time_travel(self._backend, "changesSince()"),
+                self._readable_snapshot().version,
+                target._snapshot(),
+                appId,
             )
 
     def versions(
@@ -469,9 +472,9 @@ class TableWithAPast(TableWithUpkeep):
             <BLANKLINE>
         """
         tracked = None if track is None else _names(track)
-        shown = Shown(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
+        shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
         with naming_vacuums(self._backend):
-            return versions(time_travel(self._backend, "versions()"), self._readable(), keys, shown)
+            return versions(time_travel(self._backend, "versions()"), self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
         """The rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
@@ -499,9 +502,9 @@ class TableWithAPast(TableWithUpkeep):
             [Row(name='ann', city='Rome', day=1)]
         """
         with naming_vacuums(self._backend):
-            return as_of(time_travel(self._backend, "asOf()"), self._readable(), moment)
+            return as_of(time_travel(self._backend, "asOf()"), self._readable_snapshot(), moment)
 
-    def _readable(self) -> Snapshot:
+    def _readable_snapshot(self) -> Snapshot:
         """The version to read, whose files are there."""
         snapshot = self._snapshot()
         if self._pinned is not None:
@@ -549,7 +552,7 @@ class TableWithAPast(TableWithUpkeep):
             <BLANKLINE>
         """
         with naming_vacuums(self._backend):
-            return why(maintained(self._backend, "why()"), self._readable(), key)
+            return why(maintained(self._backend, "why()"), self._readable_snapshot(), key)
 
     # Without this library ----------------------------------------------------------------------------------------------
 
@@ -580,7 +583,7 @@ class TableWithAPast(TableWithUpkeep):
             >>> duckdb.sql(orders.sqlFor("duckdb")).project("order_id, amount").order("order_id").fetchall()
             [('1', Decimal('5.00')), ('2', Decimal('9.50'))]
         """
-        return sql_for(maintained(self._backend, "sqlFor()"), self._readable(), dialect, files)
+        return sql_for(maintained(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
 
     def export(self, path: str) -> ExportResult:
         """Writes the live rows into a new directory, as plain Parquet files that anything reads (S13).
@@ -608,7 +611,7 @@ class TableWithAPast(TableWithUpkeep):
             ['order_id', 'amount', 'ts']
         """
         with naming_vacuums(self._backend):
-            return export(maintained(self._backend, "export()"), self._readable(), path)
+            return export(maintained(self._backend, "export()"), self._readable_snapshot(), path)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -659,10 +662,10 @@ class FedTable(TableWithAPast):
         return self.toDF() if self._alias == DEFAULT_ALIAS else self.toDF().alias(self._alias)
 
     def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
-        store = self._writable()
+        store = self._require_writable()
         afterwards, options = (
-            partial(deliver_outbox.after_merge, store),
-            Options(before_attempt=deliver_outbox.before_attempt),
+            partial(deliver_outbox.post_commit_hook, store),
+            Options(pre_attempt_hook=deliver_outbox.pre_attempt_hook),
         )
         return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=afterwards)
 
@@ -839,7 +842,7 @@ class FedTable(TableWithAPast):
             [Row(order_id='1', amount=Decimal('8.00'))]
         """
         source = _arguments.check_source(self._backend.spark, source, self.path)
-        feed = Feed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
+        feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
         return apply_changes(self._builder, time_travel(self._backend, "applyChanges()"), source, feed, self._alias)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
@@ -891,7 +894,7 @@ class FedTable(TableWithAPast):
         own = self._snapshot().definition
         if missing not in ("delete", "keep"):
             raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
-        extract = Extract.of(self._backend.spark, source, own, at, missing == "delete")
+        extract = SnapshotFeed.of(self._backend.spark, source, own, at, missing == "delete")
         derive = partial(extract.merged_into, time_travel(self._backend, "snapshot()"))
         return derived(self._builder, derive, f"snapshot(at={at})")
 
@@ -933,7 +936,7 @@ class CopiedTable(FedTable):
             >>> copy.version, copy.deleteWhere("true").execute().rowsDeleted, orders.toDF().count()
             (1, 2, 2)
         """
-        target = maintained(store_of(self._backend.spark, path), "clone()")
+        target = maintained(open_store(self._backend.spark, path), "clone()")
         clone.clone(maintained(self._backend, "clone()"), self._pinned, target)
         return type(self)(target)
 
@@ -1004,8 +1007,10 @@ class CopiedTable(FedTable):
             comment,
             history,
         )
-        table = cls(store_of(spark, path))
-        convert.convert(table._maintained("convert()"), rows, definition, {**origin, "sourceColumns": rows.columns})
+        table = cls(open_store(spark, path))
+        convert.convert(
+            table._require_managed("convert()"), rows, definition, {**origin, "sourceColumns": rows.columns}
+        )
         return table
 
     @classmethod
@@ -1064,7 +1069,7 @@ class CopiedTable(FedTable):
         """
         keys = (primaryKey,) if isinstance(primaryKey, str) else tuple(primaryKey)
         source = _arguments.check_source(spark, source, path)
-        with held(spark, LITERAL_NAMES):
+        with session_conf(spark, EXACT_IDENTIFIERS):
             found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
             events, flag = found.events()
         definition = _arguments.definition_of(
@@ -1079,7 +1084,7 @@ class CopiedTable(FedTable):
             comment,
             True,
         )
-        table = cls(store_of(spark, path))
+        table = cls(open_store(spark, path))
         table._backend.create(definition, current_user())
         merge = table.applyChanges(events, applyAsDeletes=quote(flag))
         merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
@@ -1136,7 +1141,7 @@ def _files(spark: SparkSession, path: str) -> DataFrame:
         InvalidMergeError: they are.
     """
     with contextlib.suppress(UnsupportedStorageError):  # it can be read all the same
-        if store_of(spark, path).exists():
+        if open_store(spark, path).exists():
             raise InvalidMergeError(
                 f"{path} is a table of this library: its files hold rows that were replaced or deleted, too. Copy it with "
                 "TrinityTable.forPath(spark, source).clone(path)."
@@ -1193,9 +1198,9 @@ class TrinityTable(CopiedTable):
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: settings as text. Those of the library start with ``trinitymerge.``:
                 ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
-                ``historyRetentionHours`` (``none`` for ever), ``foldAfterBatches`` (16; ``none`` for never), ``foldBytes``
-                (32 MB), ``segmentBytes`` (16 MB, more in large tables), ``maxCommitAttempts`` (20),
-                ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
+                ``historyRetentionHours`` (``none`` for ever), ``minorCompactionAfterBatches`` (16; ``none`` for never),
+                ``minorCompactionMaxBytes`` (32 MB), ``targetSegmentBytes`` (16 MB, more in large tables),
+                ``maxCommitAttempts`` (20), ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
             using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's; ``"parquet"`` or ``"orc"`` for a plain table
@@ -1228,7 +1233,7 @@ class TrinityTable(CopiedTable):
             comment,
             history,
         )
-        store = store_of(spark, path, using)
+        store = open_store(spark, path, using)
         store.create(definition, current_user())
         return cls(store)
 
@@ -1273,7 +1278,7 @@ class TrinityTable(CopiedTable):
             comment,
             history,
         )
-        store = store_of(spark, path, using)
+        store = open_store(spark, path, using)
         if not store.exists():
             try:
                 store.create(definition, current_user())
@@ -1318,7 +1323,7 @@ class TrinityTable(CopiedTable):
             >>> TrinityTable.forPath(spark, orders_path).definition.primaryKey
             ('order_id',)
         """
-        store = store_of(spark, path)
+        store = open_store(spark, path)
         store.snapshot()
         return cls(store, pinned=_arguments.pinned(store, "forPath", versionAsOf, timestampAsOf))
 
@@ -1366,7 +1371,7 @@ class TrinityTable(CopiedTable):
             ConcurrentCommitError: others have committed while it got its keys.
             ValueError: ``name`` is no name of a table.
         """
-        store = store_of_name(spark, name)
+        store = open_catalog_store(spark, name)
         keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
         _arguments.adopted(store, *keys)
         return cls(store, pinned=_arguments.pinned(store, "forName", versionAsOf, timestampAsOf))
@@ -1379,7 +1384,7 @@ class TrinityTable(CopiedTable):
             >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")
             False
         """
-        return store_of(spark, path).exists()
+        return open_store(spark, path).exists()
 
     # What it is ----------------------------------------------------------------------------------------------------
 
@@ -1467,9 +1472,9 @@ class TrinityTable(CopiedTable):
             >>> follow(spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-05-01' AS ts, 'web' AS channel"), 0)
             ('column channel string is added',)
         """
-        self._writable()
+        self._require_writable()
         return streaming.batch_function(
-            partial(_opened, address_of(self._backend), self._alias), mergeFunction, appId, onResult
+            partial(_opened, store_uri(self._backend), self._alias), mergeFunction, appId, onResult
         )
 
     # Showing --------------------------------------------------------------------------------------------------------
@@ -1481,4 +1486,4 @@ class TrinityTable(CopiedTable):
 
 def _opened(address: str, alias: str, spark: SparkSession) -> TrinityTable:
     """A table in another session: by its address, which can be sent to another process where a session cannot."""
-    return TrinityTable(store_of(spark, address), alias=alias)
+    return TrinityTable(open_store(spark, address), alias=alias)

@@ -20,7 +20,7 @@ from trinitymerge.schema.properties import check_properties
 
 _PENDING = 5
 
-UNFOLDED: Properties = (("trinitymerge.foldAfterBatches", "none"),)
+UNFOLDED: Properties = (("trinitymerge.minorCompactionAfterBatches", "none"),)
 """Turns off that merges fold small batches into one (P7)."""
 
 

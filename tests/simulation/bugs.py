@@ -20,7 +20,14 @@ from simulation.scenarios import SMALL
 from simulation.states import Scenario
 from simulation.table import SimulatedTable
 from trinitymerge.log import commit as commit_module
-from trinitymerge.log.commit import Holds, NotDelivered, NothingLanded, OnlyAppends, SamePurges, VersionTaken
+from trinitymerge.log.commit import (
+    AppendOnlySince,
+    NoConcurrentCommits,
+    Predicate,
+    PurgeUnchanged,
+    TransactionNotCommitted,
+    VersionConflict,
+)
 from trinitymerge.log.log import CommitLog
 from trinitymerge.maintenance import compaction, purge, vacuum
 from trinitymerge.merge.execute import conflicts
@@ -94,7 +101,7 @@ def _failed_for_sure(self: CommitLog, commit: Any, error: OSError) -> None:
 
 
 def _tried_again(self: CommitLog, commit: Any, error: OSError) -> None:
-    raise VersionTaken(commit.version, commit)
+    raise VersionConflict(commit.version, commit)
 
 
 def _hint_is_the_end(self: CommitLog, known: Any = None) -> Any:
@@ -126,8 +133,8 @@ def _marked_afterwards(table: Any, merging: Any, options: Any, snapshot: Any) ->
 def _asks_once(history: Any, commit: Any, base: Any, requirements: Any, remade: Any = None) -> Any:
     try:
         return history.commit(commit, base)
-    except VersionTaken:
-        landed = commit_module.Landed.after(history, base)
+    except VersionConflict:
+        landed = commit_module.ConcurrentCommits.after(history, base)
         for requirement in requirements:
             why = requirement.violation(landed)
             if why is not None:
@@ -136,7 +143,7 @@ def _asks_once(history: Any, commit: Any, base: Any, requirements: Any, remade: 
     while True:
         try:
             return history.commit(base.rebase(commit), base)
-        except VersionTaken:
+        except VersionConflict:
             base = history.snapshot()
 
 
@@ -204,22 +211,22 @@ BUGS = (
         "history",
         ((compaction, "rebased", _keeps_what_it_has_read),),
     ),
-    Bug("a fold goes on top of a compaction of its batches", "late row", (_never(OnlyAppends),)),
-    Bug("a tombstone is forgotten though older rows have landed", "forgets", (_never(Holds),)),
-    Bug("a merge does not look at what landed under its keys", "same key", (_never(Holds),)),
+    Bug("a fold goes on top of a compaction of its batches", "late row", (_never(AppendOnlySince),)),
+    Bug("a tombstone is forgotten though older rows have landed", "forgets", (_never(Predicate),)),
+    Bug("a merge does not look at what landed under its keys", "same key", (_never(Predicate),)),
     Bug(
         "the marker of a transaction is committed after its rows",
         "transaction",
         ((programs, "_attempt", _marked_afterwards),),
     ),
-    Bug("a replay does not look for its marker among what landed", "transaction", (_never(NotDelivered),)),
-    Bug("rows of purged keys are committed after the purge", "purge", (_never(SamePurges),)),
-    Bug("a purge does not look at what landed", "purge", (_never(NothingLanded),)),
-    Bug("a restore does not undo what landed", "restore", (_never(NothingLanded),)),
+    Bug("a replay does not look for its marker among what landed", "transaction", (_never(TransactionNotCommitted),)),
+    Bug("rows of purged keys are committed after the purge", "purge", (_never(PurgeUnchanged),)),
+    Bug("a purge does not look at what landed", "purge", (_never(NoConcurrentCommits),)),
+    Bug("a restore does not undo what landed", "restore", (_never(NoConcurrentCommits),)),
     Bug("requirements are asked of the first collision alone", "overtake", ((programs, "publish", _asks_once),)),
     Bug(
         "a merge that read everything asks for its keys alone",
         "everything",
-        ((conflicts.Dependence, "why_not", lambda self, landed: None),),
+        ((conflicts.ReadSet, "why_not", lambda self, landed: None),),
     ),
 )

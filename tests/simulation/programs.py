@@ -14,13 +14,13 @@ import attrs
 from simulation.processes import Machine, Process
 from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
-from trinitymerge.log.commit import Attempts, OutcomeUnknown, publish
+from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, publish
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import alter as alter_module
 from trinitymerge.maintenance import auto, compaction, minor_compaction, purge
 from trinitymerge.maintenance import vacuum as vacuum_module
 from trinitymerge.merge.compile.strategies import Reads
-from trinitymerge.merge.execute.conflicts import Dependence, requirements
+from trinitymerge.merge.execute.conflicts import ReadSet, requirements
 from trinitymerge.merge.execute.executor import already_done
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.merge.model.result import MergeResult
@@ -94,22 +94,22 @@ class Merged:
 
 def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int] | None) -> Merged:
     """What ``merge/execute/executor.py`` does around the rows."""
-    options, attempts = Options(transaction=transaction), Attempts()
+    options, attempts = Options(transaction=transaction), RetryPolicy()
     while True:
-        snapshot = options.before_attempt(table)
+        snapshot = options.pre_attempt_hook(table)
         done = already_done(options, snapshot, table.path)
         if done is not None:
             return Merged(done.version, "replayed")
         try:
             after = _attempt(table, merging, options, snapshot)
-        except OutcomeUnknown:
+        except CommitStateUnknown:
             return Merged(None)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
-            attempts.give_way(error, snapshot)
+            attempts.backoff(error, snapshot)
             continue
         if after is None:
             return Merged(snapshot.version, "nothing to write")
-        auto.looked_after(table, MergeResult(version=after.version), after)
+        auto.run_auto_maintenance(table, MergeResult(version=after.version), after)
         return Merged(after.version)
 
 
@@ -128,10 +128,10 @@ def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot
     is_first = not snapshot.batches
     staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=True, base=is_first)
     try:
-        depends = Dependence(table, _reads(merging), not merging.reads_all, batch, staged)
+        depends = ReadSet(table, _reads(merging), not merging.reads_all, batch, staged)
         commit = snapshot.next_commit("MERGE", added=[batch], transaction=options.transaction)
         return publish(table, commit, snapshot, requirements(options, depends))
-    except OutcomeUnknown:
+    except CommitStateUnknown:
         raise
     except Exception:
         table.discard(staged)
@@ -143,9 +143,9 @@ def _reads(merging: Merging) -> Reads:
     return Reads(keys=keys, everything=merging.reads_all)
 
 
-def _reading(table: SimulatedTable, merging: Merging) -> Dependence:
+def _reading(table: SimulatedTable, merging: Merging) -> ReadSet:
     nothing: Any = None
-    return Dependence(table, _reads(merging), not merging.reads_all, None, nothing)
+    return ReadSet(table, _reads(merging), not merging.reads_all, None, nothing)
 
 
 def _rows_of(table: SimulatedTable, snapshot: Snapshot) -> dict[int, Row]:
@@ -224,14 +224,14 @@ def fold(name: str, base_too: bool = False) -> Acting:
         snapshot = table.snapshot()
         now = Batches.of(snapshot)
         batches = now.batches if base_too and len(now.base) <= 1 else now.pending
-        return minor_compaction.fold(table, snapshot, batches) if len(batches) > 1 else None
+        return minor_compaction.minor_compact(table, snapshot, batches) if len(batches) > 1 else None
 
     return _maintenance(name, "folds", work)
 
 
 def compact(name: str, full: bool = False) -> Acting:
     """A process that compacts."""
-    return _maintenance(name, "compacts", lambda table: compaction.compact(table, full))
+    return _maintenance(name, "compacts", lambda table: compaction.compact_segments(table, full))
 
 
 def vacuum(name: str, hours: float = 1.0) -> Acting:
@@ -250,7 +250,7 @@ def erase(name: str, *keys: int) -> Acting:
     return _maintenance(
         name,
         "purges",
-        lambda table: purge.erase(table, sought, len(keys), 0.0, lambda: None),
+        lambda table: purge.delete_keys(table, sought, len(keys), 0.0, lambda: None),
         purges=frozenset(keys),
         lists=True,
     )

@@ -25,8 +25,8 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TrinityMergeError,
 )
-from trinitymerge.log.commit import OutcomeUnknown
-from trinitymerge.log.model import COMPACT, PURGE, RESTORE, REWRITES, Commit, Snapshot
+from trinitymerge.log.commit import CommitStateUnknown
+from trinitymerge.log.model import COMPACT, DATA_PRESERVING_OPERATIONS, PURGE, RESTORE, Commit, Snapshot
 from trinitymerge.stores.base import Batches
 
 
@@ -174,7 +174,7 @@ class Promises:
             versions.append(self.models[checksum])
         model = versions[-1]
         promise = "the rows are those of the commits, in their order"
-        if commits[-1].operation in REWRITES:
+        if commits[-1].operation in DATA_PRESERVING_OPERATIONS:
             promise = "maintenance changes no row"
         require(live(found) == live(model.rows), promise, f"{live(found)} instead of {live(model.rows)}")
         require(dict(found) == dict(model.rows), "no tombstone is lost", f"{found} instead of {model.rows}")
@@ -320,6 +320,6 @@ def _is_excused(acting: Acting, error: Exception, may: Callable[[str], bool]) ->
     if isinstance(error, (FilesVacuumedError, CorruptTableError, TableNotFoundError)):
         is_told = does != "reads" and not isinstance(error, CorruptTableError) and may("vacuum")
         return may("tick") or may("purge") or is_told
-    if isinstance(error, (OSError, OutcomeUnknown)):
+    if isinstance(error, (OSError, CommitStateUnknown)):
         return may("fault")
     return isinstance(error, TrinityMergeError) and may("fault")

@@ -22,7 +22,7 @@ def deletes(*keys: int, at: int) -> Upsert:
 
 def table(*first: Upsert, **properties: object) -> tuple[Acting, ...]:
     """A table, and what was merged before anything is explored."""
-    made = programs.create("cc", **{"foldAfterBatches": "none", **properties})
+    made = programs.create("cc", **{"minorCompactionAfterBatches": "none", **properties})
     return (made, *(programs.merge(f"s{n}", upsert) for n, upsert in enumerate(first)))
 
 
@@ -150,7 +150,7 @@ SMALL = (
     ),
     Scenario(
         "a power cut while some segments are compacted",
-        table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), segmentBytes=40),
+        table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), targetSegmentBytes=40),
         (programs.compact(A), programs.merge(B, rows(1, at=4))),
         cuts=1,
     ),
@@ -158,7 +158,7 @@ SMALL = (
     Scenario(
         "a compaction of some segments beside a merge and a fold",
         (
-            *table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), segmentBytes=40),
+            *table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), targetSegmentBytes=40),
             programs.compact("ff", full=True),
             programs.merge("s8", rows(6, 7, at=3)),
             programs.merge("s9", rows(6, at=4)),
@@ -204,12 +204,14 @@ _MANY = (
 _TABLES = (
     (
         "folds and compactions",
-        table(rows(1, 2, 3, at=1), rows(2, at=2), deletes(3, at=3), foldAfterBatches=2, checkpointInterval=3),
+        table(
+            rows(1, 2, 3, at=1), rows(2, at=2), deletes(3, at=3), minorCompactionAfterBatches=2, checkpointInterval=3
+        ),
         (*_MANY, programs.fold("ff"), programs.compact("gg"), programs.read("hh", times=3)),
     ),
     (
         "a restore, a purge, a vacuum and an alteration",
-        table(rows(1, 2, at=1), rows(1, at=2), foldAfterBatches=2, checkpointInterval=2),
+        table(rows(1, 2, at=1), rows(1, at=2), minorCompactionAfterBatches=2, checkpointInterval=2),
         (
             *_MANY[:3],
             programs.restore("ff", 1),
@@ -225,7 +227,7 @@ _TABLES = (
     ),
     (
         "segments",
-        table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), segmentBytes=40, foldAfterBatches=3),
+        table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), targetSegmentBytes=40, minorCompactionAfterBatches=3),
         (
             *_MANY[:3],
             programs.compact("ff"),

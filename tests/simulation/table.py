@@ -20,10 +20,10 @@ import attrs
 from simulation.processes import Machine, machine_here, same_every_time
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Batch, Purged, Snapshot
+from trinitymerge.log.model import Batch, PurgedKeys, Snapshot
 from trinitymerge.maintenance import archives, compaction, minor_compaction, purge, segments
 from trinitymerge.maintenance.archives import NOTHING, Archived
-from trinitymerge.maintenance.rewrite import Forget, Rewritten
+from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention
 from trinitymerge.merge.execute import conflicts
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
@@ -33,7 +33,7 @@ from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores import managed
 from trinitymerge.stores.base import Batches, Staged
-from trinitymerge.stores.managed import KeptRanges, ManagedBackend
+from trinitymerge.stores.managed import KeyRangeFiles, ManagedBackend
 from trinitymerge.stores.staging import batch_of
 
 PATH = "sim:/table"
@@ -115,14 +115,14 @@ class SimulatedTable(ManagedBackend):
         self.path = PATH
         self.log = CommitLog(machine, PATH)
         self._newest = None
-        self._ranges = KeptRanges(machine)
+        self._ranges = KeyRangeFiles(machine)
         self._whole = {}
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> list[Stored]:  # type: ignore[override]
         """The rows of some batches. Their files are found first, and read then, as Spark does."""
         readable = [b for b in batches.batches if b.rows]
         paths = [(b, f.path) for b in readable for f in self.data_files(b.id)]
-        self.require_whole(readable)
+        self.verify_files(readable)
         return [Stored(row, b.version or 0, b) for b, path in paths for row in self._rows_of(path)]
 
     def rows_in(self, batch_id: str) -> list[Row]:
@@ -201,7 +201,7 @@ def _rewrite(
     table: SimulatedTable,
     own: TableDefinition,
     replaces: Sequence[Batch],
-    forget: Forget,
+    forget: TombstoneRetention,
     within: Sql = TRUE,
     files: int | None = None,
 ) -> Rewritten:
@@ -232,7 +232,7 @@ class _Gathering:
         return _observed(rows)
 
 
-def _changed(table: SimulatedTable, batches: Batches, tiled: segments.Tiling) -> Mapping[int, int]:
+def _changed(table: SimulatedTable, batches: Batches, tiled: segments.SegmentLayout) -> Mapping[int, int]:
     counts: dict[int, int] = {}
     firsts = [first[0] for first in tiled.firsts]
     for stored in table.scan(Batches(batches.definition, batches.pending)):
@@ -241,11 +241,11 @@ def _changed(table: SimulatedTable, batches: Batches, tiled: segments.Tiling) ->
     return counts
 
 
-def _why_not(table: SimulatedTable, snapshot: Snapshot, forget: Forget) -> str:
+def _why_not(table: SimulatedTable, snapshot: Snapshot, forget: TombstoneRetention) -> str:
     base = Batches.of(snapshot).base
     return (
         ""
-        if len(base) < len(snapshot.current) or any(b.tombstones for b in base)
+        if len(base) < len(snapshot.live_batches) or any(b.tombstones for b in base)
         else "there is one base and nothing else"
     )
 
@@ -274,30 +274,30 @@ def _beside_fold(
     own = snapshot.definition
     if not own.history:
         return NOTHING
-    earlier = snapshot.archives(archives.LOOSE)
+    earlier = snapshot.archives(archives.UNRESOLVED)
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
     version = max(b.version for b in replaces if b.version is not None)
     closed = _closed(table, own, (*replaces, *earlier))
     return attrs.evolve(
-        _archived(table, own, closed, archives.LOOSE, version, staged), replaced=frozenset(b.id for b in earlier)
+        _archived(table, own, closed, archives.UNRESOLVED, version, staged), replaced=frozenset(b.id for b in earlier)
     )
 
 
 def _beside_compaction(
-    table: SimulatedTable, snapshot: Snapshot, work: segments.Work, staged: list[Staged]
+    table: SimulatedTable, snapshot: Snapshot, work: segments.CompactionPlan, staged: list[Staged]
 ) -> Archived:
     """What ``archiving.beside_compaction`` does where all is written anew: every version that has ended is settled."""
     own = snapshot.definition
     if not own.history:
         return NOTHING
-    earlier = (*snapshot.archives(archives.LOOSE), *snapshot.archives(archives.SETTLED))
-    closed = _closed(table, own, (*snapshot.current, *earlier))
-    archived = _archived(table, own, closed, archives.SETTLED, snapshot.version, staged)
+    earlier = (*snapshot.archives(archives.UNRESOLVED), *snapshot.archives(archives.RESOLVED))
+    closed = _closed(table, own, (*snapshot.live_batches, *earlier))
+    archived = _archived(table, own, closed, archives.RESOLVED, snapshot.version, staged)
     return attrs.evolve(archived, replaced=frozenset(b.id for b in earlier))
 
 
-def _meets(dependence: conflicts.Dependence, landed: Batches) -> bool:
+def _meets(dependence: conflicts.ReadSet, landed: Batches) -> bool:
     table: Any = dependence.backend
     mine = {r.key for r in table.read_staged(dependence.staged)} if dependence.batch is not None else set()
     mine |= set(dependence.reads.keys or ())
@@ -342,16 +342,16 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (managed, "as_stored", lambda rows, fields: rows),
     (managed, "write", _write),
     (minor_compaction, "rewrite", _rewrite),
-    (minor_compaction, "beside_fold", _beside_fold),
+    (minor_compaction, "archive_for_minor", _beside_fold),
     (compaction, "rewrite", _rewrite),
-    (segments, "Gathering", _Gathering),
-    (compaction, "beside_compaction", _beside_compaction),
+    (segments, "Metrics", _Gathering),
+    (compaction, "archive_for_full", _beside_compaction),
     (compaction, "_why_not", _why_not),
     (segments, "_changed", _changed),
-    (conflicts.Dependence, "_meets", _meets),
+    (conflicts.ReadSet, "_meets", _meets),
     (purge._Purge, "holding", _holding),
     (purge._Purge, "_without_keys", _without_keys),
-    (purge, "_markers", lambda work, snapshot: Purged("5a17", sorted(map(marker, work.keys)))),
+    (purge, "_markers", lambda work, snapshot: PurgedKeys("5a17", sorted(map(marker, work.keys)))),
 )
 """Every function that hands rows to Spark, and what does the same in plain Python."""
 

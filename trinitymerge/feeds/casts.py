@@ -10,7 +10,7 @@ from trinitymerge.merge.analysis.analyze import can_be_completed, completed, mis
 from trinitymerge.merge.execute.validate import MISFIT
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.casts import Storing, stored, storing
+from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column
 from trinitymerge.spark.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
@@ -23,8 +23,8 @@ def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
         field: the table's column.
         follows: they may lack any (S44); otherwise those that came later.
     """
-    grown = {tuple(name.casefold() for name in path) for path in field.grown}
-    if not (grown or follows) or storing(kind, field) is not Storing.REFUSED:
+    grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
+    if not (grown or follows) or cast_policy(kind, field) is not CastPolicy.REFUSED:
         return False
 
     def may_lack(path: Path) -> bool:
@@ -38,7 +38,7 @@ def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, .
     return tuple(missing_fields(kind, physical_type(field))) if lacks_fields(kind, field, follows) else ()
 
 
-def fitting(
+def cast_to_stored(
     source: DataFrame,
     column: str,
     field: Field,
@@ -54,7 +54,7 @@ def fitting(
         column: its name there.
         field: the table's column.
         call: begins the message.
-        is_key: see :func:`~trinitymerge.spark.casts.stored`.
+        is_key: see :func:`~trinitymerge.spark.casts.cast_to_column`.
         fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
         follows: see :func:`lacks_fields`.
 
@@ -62,17 +62,17 @@ def fitting(
         SchemaMismatchError: no value of its type can be stored there.
     """
     kind, value = source.schema[column].dataType, quote(column)
-    way = storing(kind, field)
+    way = cast_policy(kind, field)
     if lacks_fields(kind, field, follows):
         return completed(value, kind, physical_type(field))
-    if way is Storing.REFUSED:
+    if way is CastPolicy.REFUSED:
         raise SchemaMismatchError(
             f"{call}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
             "Cast it explicitly.",
             column=field.name,
         )
-    fits = stored(value, way, field, is_key)
-    if way is not Storing.CHECKED or not fails:
+    fits = cast_to_column(value, way, field, is_key)
+    if way is not CastPolicy.CHECKED or not fails:
         return fits
     told = text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
     wrong = Sql(f"raise_error(concat({told}, substring(CAST({value} AS STRING), 1, 200)))")

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
-from trinitymerge.feeds.casts import fitting, lacking_fields
-from trinitymerge.feeds.derived import Derive, Derived, DerivedMerge
+from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
+from trinitymerge.feeds.derived import DerivedMerge, MergeFactory, SourceFactory
 from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import Timeline
 from trinitymerge.log.model import Snapshot
@@ -21,7 +21,7 @@ from trinitymerge.merge.analysis.relations import as_column
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.compile.strategies import KEYED
 from trinitymerge.merge.execute.plan import Options
-from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
     All,
@@ -33,8 +33,8 @@ from trinitymerge.merge.model.clauses import (
     WhenNotMatched,
     WhenOnlyOnTarget,
 )
-from trinitymerge.reader import live_or_dead, only_keys, with_comments
-from trinitymerge.rows.watermarks import Watermark, told, watermark_metrics, watermark_of
+from trinitymerge.reader import live_or_dead, semi_join, with_comments
+from trinitymerge.rows.watermarks import Watermark, literal_sql, watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
 from trinitymerge.spark.errors import analysis_errors
@@ -57,18 +57,18 @@ from trinitymerge.spark.expressions import (
     physical_type,
     quote,
 )
-from trinitymerge.spark.observe import Gathering
-from trinitymerge.spark.session import analysed
+from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, TimeTravel
+from trinitymerge.stores.base import Batches, VersionedStore
 
 _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
 def filled(
-    store: TimeTravel, snapshot: Snapshot, events: Events, feed: Feed, after: Sequence[Sql]
-) -> tuple[Events, str]:
+    store: VersionedStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
+) -> tuple[ChangeEvents, str]:
     """The events with their nulls filled, and the name of the column that tells what the key of each holds.
 
     Args:
@@ -85,7 +85,7 @@ def filled(
     return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
 
 
-def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str]:
+def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
     """By the table's column, the events' column of that name: those whose nulls mean that nothing changed, and lacking ones."""
     exact = is_case_sensitive(rows.sparkSession)
     fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
@@ -105,7 +105,7 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: Feed) -> dict[str, str
     return {n: column for n, column in found.items() if column is not None}
 
 
-def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequence[Sql]) -> DataFrame:
+def _stored(store: VersionedStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
     """What the table holds of the events' keys, tombstones included: all versions, or the latest rows.
 
     Without history no others are known, and without a declared watermark all rows are older than the events.
@@ -115,27 +115,27 @@ def _stored(store: TimeTravel, snapshot: Snapshot, events: Events, after: Sequen
     columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
     keys = events.rows.selectExpr(
         *[
-            f"{fitting(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
+            f"{cast_to_stored(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
             for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
         ]
     )
     if own.history and own.watermarkKey:
         timeline = Timeline(store, own)
-        return timeline.in_order(only_keys(timeline.scan(snapshot.batches), own, keys))
+        return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
     rows, _ = live_or_dead(store, Batches.of(snapshot))
     if after:
         rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
-    return only_keys(rows, own, keys)
+    return semi_join(rows, own, keys)
 
 
 @attrs.frozen(eq=False)
 class _Filling:
     own: TableDefinition
-    events: Events
+    events: ChangeEvents
     columns: dict[str, str]
-    feed: Feed
+    feed: ChangeFeed
 
-    def over(self, stored: DataFrame) -> tuple[Events, str]:
+    def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
         """The events, with what stands before each filled in, and beside each the latest stored row of its key."""
         own, rows = self.own, self.events.rows
         exact = is_case_sensitive(rows.sparkSession)
@@ -203,7 +203,7 @@ class _Filling:
     def _stored(self, name: str, column: str) -> Sql:
         """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
         own, fails, follows = self.own, name in self.columns, self.feed.follows
-        return fitting(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
+        return cast_to_stored(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
 
     def _dies(self) -> Sql:
         """True of deletes, and of events that are tombstones by themselves (S4)."""
@@ -249,7 +249,7 @@ CALL = "applyChanges()"
 
 
 @attrs.frozen(eq=False)
-class Feed:
+class ChangeFeed:
     """What is said about a source of events; the arguments of ``applyChanges``.
 
     Attributes:
@@ -280,7 +280,7 @@ class Feed:
         columns: str | Iterable[str] | None,
         except_columns: str | Iterable[str],
         ignore_nulls: bool | str | Iterable[str],
-    ) -> Feed:
+    ) -> ChangeFeed:
         """As ``applyChanges`` is called.
 
         Raises:
@@ -306,7 +306,7 @@ class Feed:
 
 
 @attrs.frozen(eq=False)
-class Events:
+class ChangeEvents:
     """Rows with the table's columns, and what each is.
 
     Attributes:
@@ -345,7 +345,7 @@ def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
 # What was asked -------------------------------------------------------------------------------------------------------
 
 
-def check(own: TableDefinition, feed: Feed) -> None:
+def check(own: TableDefinition, feed: ChangeFeed) -> None:
     """Refuses what a table has no means for (H9).
 
     Raises:
@@ -371,7 +371,7 @@ def check(own: TableDefinition, feed: Feed) -> None:
         )
 
 
-def check_taken(own: TableDefinition, feed: Feed) -> None:
+def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
     """Refuses columns that are to be taken, and that the table does not have.
 
     Raises:
@@ -387,7 +387,7 @@ def check_taken(own: TableDefinition, feed: Feed) -> None:
         )
 
 
-def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
+def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> ChangeEvents:
     """The events with the columns of the table, and two that say what they are.
 
     Raises:
@@ -413,7 +413,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: Feed) -> Events:
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
-        return Events(analysed(rows), flags[0], flags[-1], mentioned)
+        return ChangeEvents(force_analysis(rows), flags[0], flags[-1], mentioned)
 
 
 @attrs.frozen
@@ -424,7 +424,7 @@ class _Columns:
     null: list[str]
 
     @classmethod
-    def of(cls, source: DataFrame, own: TableDefinition, feed: Feed) -> _Columns:
+    def of(cls, source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> _Columns:
         exact, names = is_case_sensitive(source.sparkSession), source.columns
         found = {name: find_name(name, own.names, exact) for name in names}
         wanted = names if feed.columns is None else _known(feed.columns, names, exact)
@@ -476,7 +476,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 @attrs.frozen(eq=False)
-class SinceTruncate:
+class AfterTruncate:
     """What is left after the last truncate of some events.
 
     Attributes:
@@ -485,12 +485,12 @@ class SinceTruncate:
         at: the sequence of the truncate, as SQL, column by column; empty if there is none.
     """
 
-    events: Events
+    events: ChangeEvents
     clauses: tuple[Clause, ...] = ()
     at: tuple[Sql, ...] = ()
 
 
-def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTruncate:
+def since_truncate(events: ChangeEvents, own: TableDefinition, alias: str) -> AfterTruncate:
     """Looks for truncates among events: evaluates the source, and reads the target as a whole only if there is one.
 
     Events that are not fresher than the last truncate become deletes of their keys at its place.
@@ -502,7 +502,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     rows = events.rows.localCheckpoint()
     undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
     counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
-    observed = Gathering({**counts, **watermark_metrics(own, where)}).of(rows)
+    observed = Metrics({**counts, **watermark_metrics(own, where)}).compute(rows)
     if observed["undated"]:
         raise NullKeyError(
             f"{CALL}: {counted(observed['undated'], 'event')} of the source have no place in the sequence "
@@ -511,7 +511,7 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
             rows=observed["undated"],
         )
     if not observed["n"]:
-        return SinceTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
+        return AfterTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
     at = _sequence_of(watermark_of(observed, "max", own), own)
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
@@ -525,12 +525,12 @@ def since_truncate(events: Events, own: TableDefinition, alias: str) -> SinceTru
     rows = rows.drop(events.is_truncate)
     target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
     truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-    return SinceTruncate(attrs.evolve(events, rows=rows), truncated, tuple(at))
+    return AfterTruncate(attrs.evolve(events, rows=rows), truncated, tuple(at))
 
 
 def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
     kinds = [physical_type(own.field(n)) for n in own.watermarkKey]
-    found = [told(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
+    found = [literal_sql(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
     at = [Sql(value) for value in found if value is not None]
     if len(at) != len(kinds):
         raise InvalidMergeError(
@@ -544,7 +544,7 @@ Begin: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
 """From a source to a merge by primary key that has no clause yet."""
 
 
-def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed, alias: str) -> MergeBuilder:
+def apply_changes(begin: Begin, store: VersionedStore, source: DataFrame, feed: ChangeFeed, alias: str) -> MergeBuilder:
     """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
 
     Args:
@@ -555,12 +555,12 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
         alias: the target's.
     """
 
-    def derive(snapshot: Snapshot, options: Options) -> Derived:
+    def derive(snapshot: Snapshot, options: Options) -> MergeFactory:
         check(snapshot.definition, feed)
-        asked = attrs.evolve(feed, follows=options.follows_source)
+        asked = attrs.evolve(feed, follows=options.schema_evolution)
         own, events, told = _fitted(source, snapshot.definition, asked, options)
         made: dict[str, Any] = {}
-        since = SinceTruncate(events)
+        since = AfterTruncate(events)
         if feed.truncates is not None:
             since = since_truncate(events, own, alias)
             made |= {"at": since.at, "based_on": snapshot}
@@ -568,18 +568,18 @@ def apply_changes(begin: Begin, store: TimeTravel, source: DataFrame, feed: Feed
         if told.fills:
             done, holds = filled(store, attrs.evolve(snapshot, definition=own), done, told, since.at)
             made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
-        return Derived(with_comments(done.rows, own), (*done.clauses, *since.clauses), own, made)
+        return MergeFactory(with_comments(done.rows, own), (*done.clauses, *since.clauses), own, made)
 
     return derived(begin, derive, CALL, is_sequenced=True)
 
 
 def _fitted(
-    source: DataFrame, own: TableDefinition, feed: Feed, options: Options
-) -> tuple[TableDefinition, Events, Feed]:
+    source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
+) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
     """The events as the table takes them: the definition, with room for what they bring (S44), and what they lack (S22)."""
     events = events_of(source, own, feed)
-    if options.follows_source:
-        own = followed(own, events.of_keys, None, events.clauses, options)
+    if options.schema_evolution:
+        own = evolve_schema(own, events.of_keys, None, events.clauses, options)
     check_taken(own, feed)
     if own.history:
         source, told = _without_columns(source, own, feed)
@@ -587,7 +587,7 @@ def _fitted(
     return own, events, feed
 
 
-def _without_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tuple[DataFrame, Feed]:
+def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:
     """Events that know nothing of a column or field, and need not: they leave it as it was before, in the data's time (S22, H10).
 
     Where there was nothing it is the default (S46). In a table without history they leave it as it is, as any update does.
@@ -613,7 +613,7 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: Feed) -> tup
     return source.selectExpr("*", *beside), told
 
 
-def derived(begin: Begin, derive: Derive, call: str, **settings: Any) -> MergeBuilder:
+def derived(begin: Begin, derive: SourceFactory, call: str, **settings: Any) -> MergeBuilder:
     """A merge whose source is made when it is built; it is called as the user did. ``settings`` are more of its options."""
     b = begin(None)
     options = attrs.evolve(b._options, call=call, **settings)

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
-from trinitymerge.feeds.casts import fitting
+from trinitymerge.feeds.casts import cast_to_stored
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.model.arguments import text_of
@@ -18,9 +18,9 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.errors import analysis_errors
 from trinitymerge.spark.expressions import equals, find_name, is_case_sensitive
 from trinitymerge.spark.predicates import is_deterministic
-from trinitymerge.spark.session import analysed
+from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import PLACE
+from trinitymerge.spark.system_columns import RANK_IN_SOURCE
 
 CALL = "insert()"
 _ONE_PLACE = "orderBy puts these rows at the same place: add to it what tells them apart."
@@ -47,7 +47,11 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
         return merge  # what is wrong is said when the merge is built
     with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
         place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
-        found = analysed(source.select("*", place.alias(PLACE)).filter(equals(PLACE, Sql("1"))).drop(PLACE))
+        found = force_analysis(
+            source.select("*", place.alias(RANK_IN_SOURCE))
+            .filter(equals(RANK_IN_SOURCE, Sql("1")))
+            .drop(RANK_IN_SOURCE)
+        )
     texts = [text_of(b) for b in by]
     only_ordering = [
         n
@@ -94,7 +98,7 @@ def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
         return {}
     try:
         return {
-            n: fitting(source, column, own.field(n), CALL, is_key=n in own.primaryKey, fails=False)
+            n: cast_to_stored(source, column, own.field(n), CALL, is_key=n in own.primaryKey, fails=False)
             for n, column in columns.items()
             if column is not None
         }

@@ -9,10 +9,10 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError
-from trinitymerge.log.commit import Attempts
+from trinitymerge.log.commit import RetryPolicy
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.execute.conflicts import Unchanged
+from trinitymerge.merge.execute.conflicts import RowsUnchanged
 from trinitymerge.merge.execute.executor import already_done
 from trinitymerge.merge.execute.plan import MergePlan, Options
 from trinitymerge.merge.execute.planner import Upon, plan_of
@@ -20,11 +20,11 @@ from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 
 
 @attrs.frozen(eq=False)
-class Derived:
+class MergeFactory:
     """A merge by primary key.
 
     Attributes:
@@ -40,7 +40,7 @@ class Derived:
     options: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-Derive: TypeAlias = Callable[[Snapshot, Options], Derived]
+SourceFactory: TypeAlias = Callable[[Snapshot, Options], MergeFactory]
 """From a version of the table, and what the user has set, to what is merged into it."""
 
 
@@ -48,7 +48,7 @@ Derive: TypeAlias = Callable[[Snapshot, Options], Derived]
 class DerivedMerge(MergeBuilder):
     """A merge that knows the table before it knows its source; used like any other, but for clauses: it has its own."""
 
-    _derive: Derive
+    _derive: SourceFactory
 
     def _begun(self, *_condition: Any) -> NoReturn:
         raise InvalidMergeError(f"{self._options.call} has clauses of its own, and takes no others.")
@@ -63,7 +63,7 @@ class DerivedMerge(MergeBuilder):
     def build(self) -> MergePlan:
         """Makes the source for the table's newest version, lazily, and finds out what the merge means."""
         snapshot, b = self._backend.snapshot(), self
-        with held(self._backend.spark, LITERAL_NAMES):
+        with session_conf(self._backend.spark, EXACT_IDENTIFIERS):
             with merge_errors(self._backend):
                 found = self._derive(snapshot, self._options)
             options, upon = attrs.evolve(self._options, **found.options), Upon(snapshot, found.definition)
@@ -71,7 +71,7 @@ class DerivedMerge(MergeBuilder):
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append; from the beginning if others have changed the table meanwhile (S35)."""
-        attempts, backend = Attempts(), self._backend
+        attempts, backend = RetryPolicy(), self._backend
         while True:
             done = already_done(self._options, backend.snapshot(), backend.path)
             if done is not None:
@@ -79,11 +79,11 @@ class DerivedMerge(MergeBuilder):
             try:
                 return self.build().execute()
             except ConcurrentCommitError as error:
-                if not isinstance(error.facts.get("requirement"), Unchanged):
+                if not isinstance(error.facts.get("requirement"), RowsUnchanged):
                     raise
-                attempts.give_way(error, backend.snapshot())
+                attempts.backoff(error, backend.snapshot())
             except FilesVacuumedError as error:
-                attempts.give_way(error, backend.snapshot())
+                attempts.backoff(error, backend.snapshot())
 
     def _with(self, **options: Any) -> MergeBuilder:
         return attrs.evolve(self, options=attrs.evolve(self._options, **options))

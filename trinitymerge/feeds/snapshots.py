@@ -11,19 +11,19 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
-from trinitymerge.feeds.casts import fitting, lacks_fields
-from trinitymerge.feeds.change_events import Events, free_name, named
-from trinitymerge.feeds.derived import Derived
-from trinitymerge.history.changes import equatable, field_of
+from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
+from trinitymerge.feeds.change_events import ChangeEvents, free_name, named
+from trinitymerge.feeds.derived import MergeFactory
+from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
 from trinitymerge.merge.compile.strategies import FULL
 from trinitymerge.merge.execute.plan import Options
-from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
 from trinitymerge.reader import with_comments
-from trinitymerge.rows.watermarks import Watermark, in_order, is_at_least, told, watermark_metrics, watermark_of
+from trinitymerge.rows.watermarks import Watermark, is_at_least, literal_sql, sort_key, watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.errors import analysis_errors
@@ -48,17 +48,17 @@ from trinitymerge.spark.expressions import (
     quote,
     same,
 )
-from trinitymerge.spark.observe import Gathering
-from trinitymerge.spark.session import analysed
+from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, TimeTravel
+from trinitymerge.stores.base import Batches, VersionedStore
 
 CALL = "snapshot()"
 
 
 @attrs.frozen(eq=False)
-class Extract:
+class SnapshotFeed:
     """A full extract and its moment.
 
     Attributes:
@@ -78,7 +78,7 @@ class Extract:
     follows: bool = False
 
     @classmethod
-    def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> Extract:
+    def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> SnapshotFeed:
         """An extract, once it is known that the table can take it.
 
         Raises:
@@ -92,41 +92,41 @@ class Extract:
             )
         at = literal(spark, when, own.field(own.watermarkKey[0]), "at")
         row = source.sparkSession.range(1).selectExpr(f"{at} AS {quote(own.watermarkKey[0])}")
-        moment = watermark_of(Gathering(watermark_metrics(own, TRUE)).of(row), "max", own)
-        if moment is None or in_order(moment, own) is None:
+        moment = watermark_of(Metrics(watermark_metrics(own, TRUE)).compute(row), "max", own)
+        if moment is None or sort_key(moment, own) is None:
             raise InvalidMergeError(
                 f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} cannot be compared in the log. "
                 "Use a watermark column of type TIMESTAMP, DATE or BIGINT."
             )
         return cls(source, own, at, moment, deletes)
 
-    def merged_into(self, store: TimeTravel, snapshot: Snapshot, options: Options) -> Derived:
+    def merged_into(self, store: VersionedStore, snapshot: Snapshot, options: Options) -> MergeFactory:
         """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
 
         Raises:
             InvalidMergeError: the extract lacks a column, or comes too late for a table without history.
         """
         extract = self._fitted(snapshot.definition, options)
-        comparing = _Comparing.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
+        comparing = SnapshotDiff.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
-            rows = with_comments(analysed(comparing.rows()), extract.own)
-            events = Events(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
+            rows = with_comments(force_analysis(comparing.rows()), extract.own)
+            events = ChangeEvents(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
         clauses = named(*events.clauses, call=CALL)
         made = {"based_on": snapshot, "computed_by": FULL, "holds": comparing.holds}
         if self.source.isEmpty():
-            return Derived(events.rows.limit(0), clauses, extract.own, made)
+            return MergeFactory(events.rows.limit(0), clauses, extract.own, made)
         told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": extract._ignored}
-        return Derived(events.rows, clauses, extract.own, {**made, **told})
+        return MergeFactory(events.rows, clauses, extract.own, {**made, **told})
 
-    def _fitted(self, own: TableDefinition, options: Options) -> Extract:
+    def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
         """The extract as a table takes it, with room for what it brings (S44).
 
         Raises:
             InvalidMergeError: it lacks a column.
         """
-        follows = options.follows_source
+        follows = options.schema_evolution
         if follows:
-            own = followed(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
+            own = evolve_schema(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
         optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
         optional |= {n for n in own.names if follows and n not in own.primaryKey}
         exact = is_case_sensitive(self.source.sparkSession)
@@ -146,14 +146,14 @@ class Extract:
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
         """The next moment that was taken after this one; None if there is none."""
-        mine = in_order(self.moment, self.own)
-        known = [(place, moment) for moment in taken if (place := in_order(moment, self.own)) is not None]
+        mine = sort_key(self.moment, self.own)
+        known = [(place, moment) for moment in taken if (place := sort_key(moment, self.own)) is not None]
         following = [(place, moment) for place, moment in known if mine is not None and place > mine]
         return min(following, key=lambda f: f[0])[1] if following else None
 
 
 @attrs.frozen(eq=False)
-class _Comparing:
+class SnapshotDiff:
     """An extract beside what the table held at its moment.
 
     Attributes:
@@ -165,7 +165,7 @@ class _Comparing:
         written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
     """
 
-    extract: Extract
+    extract: SnapshotFeed
     held: DataFrame
     is_live: Sql
     is_latest: bool
@@ -173,7 +173,7 @@ class _Comparing:
     written: DataFrame | None
 
     @classmethod
-    def of(cls, extract: Extract, store: TimeTravel, snapshot: Snapshot) -> _Comparing:
+    def of(cls, extract: SnapshotFeed, store: VersionedStore, snapshot: Snapshot) -> SnapshotDiff:
         own, batches = extract.own, Batches.of(snapshot)
         next_moment = extract.later(snapshot.extracts)
         if not own.history:
@@ -185,7 +185,7 @@ class _Comparing:
             return cls(extract, *reader.live_or_dead(store, batches), True, None, None)
         timeline = Timeline(store, own)
         kind = physical_type(own.field(own.watermarkKey[0]))
-        following = None if next_moment is None else told(next_moment[0], kind)
+        following = None if next_moment is None else literal_sql(next_moment[0], kind)
         is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
         current = reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), TRUE)
         if following is None:
@@ -253,7 +253,7 @@ class _Comparing:
         dead = next((is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), FALSE)
         struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
         rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
-        parts = ", ".join(equatable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
+        parts = ", ".join(comparable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
         content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
         least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
         # A null key is refused, whatever its row says: it counts as torn, and as a row that is written.
@@ -278,7 +278,7 @@ class _Comparing:
         column = self._column(field)
         if column is None:
             return Sql(null_of(field))
-        return fitting(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
+        return cast_to_stored(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
 
     def _value(self, i: int, field: Field) -> Sql:
         """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
@@ -307,7 +307,7 @@ class _Comparing:
     def _differs(self) -> Sql:
         compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
         equal = all_of(
-            same(*(equatable(v, physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
+            same(*(comparable(v, physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
             for i, f in compared
         )
         return any_of([is_null(Sql("held")), not_(equal)])

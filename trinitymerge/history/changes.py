@@ -11,14 +11,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.log.model import RESTORE, REWRITES, Batch, Commit, Snapshot
+from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS, RESTORE, Batch, Commit, Snapshot
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.keys import may_be_same_key
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
@@ -36,18 +36,18 @@ from trinitymerge.spark.expressions import (
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     CHANGE,
+    CHANGED_IN,
     IN_AFTER,
     IN_BEFORE,
     KEY_TO_COMPARE,
     KEY_TO_FIND,
     LATEST_AFTER,
     LATEST_BEFORE,
-    MADE_BY,
     PRECEDENCE,
     STORED_ROW,
     VERSION,
 )
-from trinitymerge.stores.base import Batches, TimeTravel, require_files
+from trinitymerge.stores.base import Batches, VersionedStore, require_files
 
 # Versions -------------------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,9 @@ class Span:
     @property
     def changing(self) -> tuple[Commit, ...]:
         """The commits that can have changed what readers see: neither compactions nor folds, nor markers of transactions."""
-        return tuple(c for c in self.commits if c.operation not in REWRITES and (c.added or c.removed))
+        return tuple(
+            c for c in self.commits if c.operation not in DATA_PRESERVING_OPERATIONS and (c.added or c.removed)
+        )
 
     @property
     def steps(self) -> list[Span]:
@@ -85,8 +87,8 @@ class Span:
     @property
     def unshared(self) -> tuple[Batch, ...]:
         """The batches that only one of the two versions has. Keys of others alone have the same rows in both."""
-        here, there = ({b.id for b in s.current} for s in (self.before, self.after))
-        return tuple(b for s in (self.before, self.after) for b in s.current if (b.id in here) != (b.id in there))
+        here, there = ({b.id for b in s.live_batches} for s in (self.before, self.after))
+        return tuple(b for s in (self.before, self.after) for b in s.live_batches if (b.id in here) != (b.id in there))
 
     @property
     def appended(self) -> tuple[Batch, ...] | None:
@@ -101,15 +103,19 @@ class Span:
     @property
     def restored_at(self) -> int | None:
         """The last restore, which made rows hold that are older than both versions; or what a copy begins with, likewise."""
-        return max((c.version for c in self.changing if c.operation == RESTORE or c.begins is not None), default=None)
+        return max(
+            (c.version for c in self.changing if c.operation == RESTORE or c.initial_snapshot is not None), default=None
+        )
 
     @property
-    def told(self) -> dict[int, int | None]:
+    def newest_commit_by_version(self) -> dict[int, int | None]:
         """For each version that newer rows of the later one count as: the newest commit that can have written them.
 
         Rows that a compaction or fold has written count as a version that may have added none.
         """
-        versions = {b.version for b in self.after.current if b.version is not None and b.version > self.before.version}
+        versions = {
+            b.version for b in self.after.live_batches if b.version is not None and b.version > self.before.version
+        }
         made, otherwise = [c.version for c in self.changing], self.restored_at
         return {v: max((m for m in made if m <= v), default=otherwise) for v in sorted(versions)}
 
@@ -117,12 +123,12 @@ class Span:
 # Keys that can have changed -------------------------------------------------------------------------------------------
 
 
-def touched(store: TimeTravel, span: Span) -> tuple[Batch, ...]:
+def candidate_batches(store: VersionedStore, span: Span) -> tuple[Batch, ...]:
     """Batches whose keys are all that can differ between two versions, as few rows of them as there are."""
     unshared, appended = span.unshared, span.appended
     if appended is None or total_rows(appended) >= total_rows(unshared):
         return unshared
-    known = {b.id for s in (span.before, span.after) for b in s.current}
+    known = {b.id for s in (span.before, span.after) for b in s.live_batches}
     rewritten_since = [b for b in appended if b.id not in known]
     return unshared if store.missing(rewritten_since) else appended
 
@@ -132,13 +138,13 @@ def total_rows(batches: Iterable[Batch]) -> int:
     return sum(b.rows for b in batches)
 
 
-def near(
-    store: TimeTravel, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
+def prune_span(
+    store: VersionedStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
 ) -> tuple[Batch, ...]:
     """Those batches that may hold a key of the sought ones, by the ranges kept beside their files."""
-    if len(sought) > reader.ASKED_BATCHES:
+    if len(sought) > reader.MAX_PRUNED_BATCHES:
         return tuple(batches)
-    return reader.near(store, definition, batches, [store.range_of(b) for b in sought])
+    return reader.prune_batches(store, definition, batches, [store.range_of(b) for b in sought])
 
 
 def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
@@ -161,18 +167,18 @@ def field_of(row: Sql, name: str) -> Sql:
     return Sql(f"{row}.{quote(name)}")
 
 
-def whole_number(value: int | None) -> Sql:
+def bigint(value: int | None) -> Sql:
     """A number as a ``BIGINT``, or null."""
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
 
 
 def meaning(meanings: Mapping[int, int | None], value: Sql) -> Sql:
     """What a number stands for, as SQL; null if nothing."""
-    pairs = ", ".join(f"{whole_number(k)}, {whole_number(v)}" for k, v in meanings.items())
-    return Sql(f"try_element_at(map({pairs}), {value})") if pairs else whole_number(None)
+    pairs = ", ".join(f"{bigint(k)}, {bigint(v)}" for k, v in meanings.items())
+    return Sql(f"try_element_at(map({pairs}), {value})") if pairs else bigint(None)
 
 
-def moment(milliseconds: Sql) -> Sql:
+def timestamp(milliseconds: Sql) -> Sql:
     """A time of the log as a timestamp."""
     return Sql(f"timestamp_millis({milliseconds})")
 
@@ -187,23 +193,23 @@ def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
     names = definition.watermarkKey
     values = [quote(n) if row is None else field_of(row, n) for n in names]
     if len(names) < 2:
-        return values[0] if names else whole_number(None)
+        return values[0] if names else bigint(None)
     struct = Sql(f"struct({', '.join(f'{v} AS {quote(n)}' for n, v in zip(names, values, strict=True))})")
     return struct if row is None else case([(is_not_null(row), struct)])
 
 
-def equatable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
+def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
     """The value as something Spark can compare, and that is equal where it is: maps by their entries, variants by their text."""
     if _is_plain(kind):
         return value
     each = Sql(f"x{depth}")
     if isinstance(kind, StructType):
-        fields = (f"{equatable(field_of(value, f.name), f.dataType, depth)} AS {quote(f.name)}" for f in kind.fields)
+        fields = (f"{comparable(field_of(value, f.name), f.dataType, depth)} AS {quote(f.name)}" for f in kind.fields)
         return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
     if isinstance(kind, ArrayType):
-        return Sql(f"transform({value}, {each} -> {equatable(each, kind.elementType, depth + 1)})")
+        return Sql(f"transform({value}, {each} -> {comparable(each, kind.elementType, depth + 1)})")
     if isinstance(kind, MapType):
-        value_of = equatable(field_of(each, "value"), kind.valueType, depth + 1)
+        value_of = comparable(field_of(each, "value"), kind.valueType, depth + 1)
         entry = f"named_struct('k', {field_of(each, 'key')}, 'v', {value_of})"
         return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
     return Sql(f"to_json(named_struct('v', {value}))")
@@ -217,7 +223,7 @@ def _is_plain(kind: DataType) -> bool:
     return not isinstance(kind, MapType) and kind.typeName() != "variant"
 
 
-SHOWN = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"
+OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"
 """What is shown beside the user's columns; all but the last are called as Delta calls them."""
 
 MOST_STEPS = 100
@@ -225,11 +231,11 @@ MOST_STEPS = 100
 
 _KIND, _IMAGE = field_of(CHANGE, "kind"), field_of(CHANGE, "image")
 
-SENT_ROWS = 500_000
+BROADCAST_ROWS = 500_000
 """Up to this many keys that can have changed are sent to every task that scans the batches of both versions."""
 
 
-def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
+def changes(store: VersionedStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
     """What happened to the live rows after one version up to another (S41).
 
     Args:
@@ -247,7 +253,7 @@ def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | N
     last = newest if toVersion is None else toVersion
     _check_versions(store.path, fromVersion, last, newest)
     before, after = store.snapshot_at(fromVersion), store.snapshot_at(last)
-    require_free(after.definition, SHOWN, "changes")
+    require_free(after.definition, OUTPUT_COLUMNS, "changes")
     span = Span(before, after, tuple(store.commits(fromVersion + 1, last)))
     spans = [span] if net else span.steps
     if len(spans) > MOST_STEPS:
@@ -259,7 +265,7 @@ def changes(store: TimeTravel, newest: int, fromVersion: int, toVersion: int | N
     _require_files(store, spans)
     spans = spans or [Span(after, after, ())]
     definition = for_reading(after.definition, (v.definition for s in spans for v in (s.before, s.after)))
-    with held(store.spark, LITERAL_NAMES):
+    with session_conf(store.spark, EXACT_IDENTIFIERS):
         return _united([_Comparison(store, s, definition).changes() for s in spans])
 
 
@@ -279,14 +285,14 @@ def _check_versions(path: str, first: int, last: int, newest: int) -> None:
         )
 
 
-def _require_files(store: TimeTravel, spans: Sequence[Span]) -> None:
+def _require_files(store: VersionedStore, spans: Sequence[Span]) -> None:
     """Looks for each batch once, however many versions have it. The newest version is not a past one: reading it says more."""
     newest = store.snapshot().version
     snapshots = {s.version: s for span in spans for s in (span.before, span.after)}
     past = [s for v, s in sorted(snapshots.items()) if v < newest]
-    gone = {b.id for b in store.missing(list({b.id: b for s in past for b in s.current}.values()))}
+    gone = {b.id for b in store.missing(list({b.id: b for s in past for b in s.live_batches}.values()))}
     for snapshot in past:
-        if not gone.isdisjoint(b.id for b in snapshot.current):
+        if not gone.isdisjoint(b.id for b in snapshot.live_batches):
             require_files(store, snapshot)
 
 
@@ -311,7 +317,7 @@ class _Comparison:
         definition: by which both are read.
     """
 
-    store: TimeTravel
+    store: VersionedStore
     span: Span
     definition: TableDefinition
 
@@ -321,13 +327,13 @@ class _Comparison:
         was, now = _is_live(own, LATEST_BEFORE), _is_live(own, LATEST_AFTER)
         differ = any_of(not_(_is_same(f)) for f in own.fields)
         changed = case([(all_of([was, now]), differ)], any_of([was, now]))
-        shown = [f"{_shown(was, now)} AS {CHANGE}", f"{self._made_by()} AS {MADE_BY}", LATEST_AFTER]
+        shown = [f"{_shown(was, now)} AS {CHANGE}", f"{self._made_by()} AS {CHANGED_IN}", LATEST_AFTER]
         rows = self._both_states().filter(changed).selectExpr(*shown)
         return rows.selectExpr(
             *[f"{field_of(_IMAGE, n)} AS {quote(n)}" for n in own.names],
             f"{_KIND} AS {quote(TYPE)}",
-            f"{MADE_BY} AS {quote(COMMIT)}",
-            f"{self._committed(MADE_BY)} AS {quote(TIME)}",
+            f"{CHANGED_IN} AS {quote(COMMIT)}",
+            f"{self._committed(CHANGED_IN)} AS {quote(TIME)}",
             f"{watermark(own, LATEST_AFTER)} AS {quote(WATERMARK)}",
         )
 
@@ -345,19 +351,19 @@ class _Comparison:
 
     def _parts(self) -> Iterator[DataFrame]:
         """The stored rows of both versions that matter, each batch once."""
-        sought = touched(self.store, self.span)
+        sought = candidate_batches(self.store, self.span)
         if not total_rows(sought):
             return
-        here, there = ({b.id for b in s.current} for s in (self.span.before, self.span.after))
-        batches = {b.id: b for s in (self.span.before, self.span.after) for b in s.current}
-        few = total_rows(sought) <= SENT_ROWS
+        here, there = ({b.id for b in s.live_batches} for s in (self.span.before, self.span.after))
+        batches = {b.id: b for s in (self.span.before, self.span.after) for b in s.live_batches}
+        few = total_rows(sought) <= BROADCAST_ROWS
         whole = {b.id for b in sought} if few else set(batches)
         for was, now in ((True, False), (False, True), (True, True)):
             some = [b for i, b in batches.items() if (i in here, i in there) == (was, now)]
             read = [b for b in some if b.id in whole]
             if read:
                 yield self._part(read, was, now)
-            close = near(self.store, self.definition, [b for b in some if b.id not in whole], sought)
+            close = prune_span(self.store, self.definition, [b for b in some if b.id not in whole], sought)
             if close:
                 yield self._about(self._part(close, was, now), sought)
 
@@ -367,7 +373,7 @@ class _Comparison:
         keys = [f"{quote(k)} AS {KEY_TO_COMPARE(i)}" for i, k in enumerate(own.primaryKey)]
         stored = ", ".join(quote(f.name) for f in own.stored_fields)
         rows = self.store.scan(Batches(own, tuple(batches)))
-        both = (*self.span.before.current, *self.span.after.current)
+        both = (*self.span.before.live_batches, *self.span.after.live_batches)
         decided = tie_breaking.weights(rows.drop(VERSION), own) if any(b.foreign for b in both) else []
         order = ", ".join([*map(quote, own.watermarkKey), VERSION, *decided])
         structs = [f"struct({stored}, {VERSION}) AS {STORED_ROW}", f"struct({order}) AS {PRECEDENCE}"]
@@ -388,16 +394,20 @@ class _Comparison:
         """The version of the commit that made a change, as far as known, as SQL over the latest row of the later version."""
         made = self.span.changing
         if len(made) == 1:
-            return whole_number(made[0].version)
+            return bigint(made[0].version)
         version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
-        told = case([(is_older, whole_number(self.span.restored_at))], meaning(self.span.told, version))
-        return case([(is_not_null(version), told)], whole_number(None))
+        told = case([(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version))
+        return case([(is_not_null(version), told)], bigint(None))
 
     def _committed(self, version: Sql) -> Sql:
         """When a version was committed, as SQL."""
         made = self.span.changing
-        shown = {*self.span.told.values(), self.span.restored_at} if len(made) > 1 else {c.version for c in made}
+        shown = (
+            {*self.span.newest_commit_by_version.values(), self.span.restored_at}
+            if len(made) > 1
+            else {c.version for c in made}
+        )
         return Sql(
             f"timestamp_millis({meaning({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
         )
@@ -413,7 +423,7 @@ def _is_live(definition: TableDefinition, row: Sql) -> Sql:
 def _is_same(field: Field) -> Sql:
     """True if a column has the same value in both states, or null in both."""
     kind = physical_type(field)
-    return same(*(equatable(field_of(row, field.name), kind) for row in (LATEST_BEFORE, LATEST_AFTER)))
+    return same(*(comparable(field_of(row, field.name), kind) for row in (LATEST_BEFORE, LATEST_AFTER)))
 
 
 def _shown(was: Sql, now: Sql) -> Sql:

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
-from trinitymerge.history.changes import field_of, meaning, moment, require_free, watermark
+from trinitymerge.history.changes import field_of, meaning, require_free, timestamp, watermark
 from trinitymerge.log.model import Batch, Snapshot
 from trinitymerge.rows import key_ranges
-from trinitymerge.rows.keys import as_columns, naming_misfits, require_no_null
+from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import (
     all_of,
     case,
@@ -33,15 +33,15 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, RANK, RUNNER_UP, SINCE, VERSION, WINNER
-from trinitymerge.stores.base import Maintained
+from trinitymerge.stores.base import ManagedStore
 
-SHOWN = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
+OUTPUT_COLUMNS = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
 """What stands beside the user's columns."""
 
 _CALL = "why"
 
 
-def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
+def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     """Every stored row of one key, the one that holds first (S42).
 
     Args:
@@ -54,23 +54,23 @@ def why(store: Maintained, snapshot: Snapshot, key: Any) -> DataFrame:
         InvalidDefinitionError: a column of the table is called as one that is added.
     """
     own = snapshot.definition
-    require_free(own, SHOWN, _CALL)
-    with held(store.spark, LITERAL_NAMES):
-        keys = as_columns(store.spark, own, [key], _CALL)
-        with naming_misfits(_CALL):
-            require_no_null(keys, _CALL)
+    require_free(own, OUTPUT_COLUMNS, _CALL)
+    with session_conf(store.spark, EXACT_IDENTIFIERS):
+        keys = keys_to_columns(store.spark, own, [key], _CALL)
+        with translate_cast_errors(_CALL):
+            require_non_null_keys(keys, _CALL)
             within = key_ranges.one_of(own, keys)
         batches = [b for b in snapshot.batches if b.rows]
-        store.require_whole(batches)
+        store.verify_files(batches)
         stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
         near = stored if within is None else stored.filter(within)
-        rows = reader.only_keys(near, own, F.broadcast(keys))
+        rows = reader.semi_join(near, own, F.broadcast(keys))
         versions = _versions(store, rows) if own.history else {}
         ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
         return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
 
 
-def _versions(store: Maintained, rows: DataFrame) -> dict[int, int]:
+def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
     """The versions that have committed rows of a table with history, by the time that the rows keep in archives."""
     kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
     found = {r[0]: store.version_of(r[0]) for r in kept}
@@ -98,10 +98,10 @@ def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
     )
 
 
-def _explained(rows: DataFrame, store: Maintained, own: TableDefinition, versions: set[int | None]) -> DataFrame:
+def _explained(rows: DataFrame, store: ManagedStore, own: TableDefinition, versions: set[int | None]) -> DataFrame:
     times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
-    values = (BATCH, VERSION, moment(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
-    shown = (f"{value} AS {quote(name)}" for value, name in zip(values, SHOWN, strict=True))
+    values = (BATCH, VERSION, timestamp(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
+    shown = (f"{value} AS {quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
     return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
 
 

@@ -13,15 +13,15 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
-from trinitymerge.history.changes import equatable, field_of, meaning, moment
-from trinitymerge.log.model import LOOSE, SETTLED, Batch, Snapshot
-from trinitymerge.reader import may_be_sent
+from trinitymerge.history.changes import comparable, field_of, meaning, timestamp
+from trinitymerge.log.model import RESOLVED, UNRESOLVED, Batch, Snapshot
+from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
-from trinitymerge.rows.keys import as_columns, naming_misfits, require_no_null
+from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import (
     FALSE,
     all_of,
@@ -44,8 +44,8 @@ from trinitymerge.spark.expressions import (
     text_literal,
 )
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import CLOSED, ENDED, LAST_OF_RUN, NEXT, RUN, SINCE, UNTIL, VERSION
-from trinitymerge.stores.base import Batches, TimeTravel
+from trinitymerge.spark.system_columns import ENDED, GROUP, IS_ENDED, LAST_OF_RUN, NEXT, SINCE, UNTIL, VERSION
+from trinitymerge.stores.base import Batches, VersionedStore
 
 
 def require_history(definition: TableDefinition, call: str, path: str) -> None:
@@ -76,7 +76,7 @@ def archive_fields(definition: TableDefinition) -> tuple[Field, ...]:
     return Field(str(SINCE), "long"), until_field(definition), Field(str(ENDED), "long")
 
 
-def begin(definition: TableDefinition) -> Sql:
+def valid_from(definition: TableDefinition) -> Sql:
     """Where a version begins: its first watermark column, or the time of its commit in milliseconds (H5)."""
     return quote(definition.watermarkKey[0]) if definition.watermarkKey else SINCE
 
@@ -89,7 +89,7 @@ def time_order(definition: TableDefinition) -> Sql:
     return Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{SINCE} ASC"]))
 
 
-def come_after(
+def is_in_order(
     definition: TableDefinition, pending: Sequence[Batch], base: Sequence[Batch], horizon: Watermark | None
 ) -> bool:
     """True if no pending row lies before a settled version begins or ends, by what the log knows of batches.
@@ -123,7 +123,7 @@ class Timeline:
         definition: of the table.
     """
 
-    backend: TimeTravel
+    backend: VersionedStore
     definition: TableDefinition
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
@@ -140,7 +140,7 @@ class Timeline:
         versions = sorted({b.version for b in batches if b.version is not None and b.archive is None})
         return or_else(SINCE, meaning({v: self.backend.committed_at(v) for v in versions}, VERSION))
 
-    def followed(self, rows: DataFrame) -> DataFrame:
+    def with_next(self, rows: DataFrame) -> DataFrame:
         """Rows of whole keys, as :meth:`scan` gives them, and as :data:`NEXT` the watermark and commit of the next of the key."""
         own = self.definition
         following = over(Sql(f"lead(struct({', '.join(self._marks())}))"), map(quote, own.primaryKey), time_order(own))
@@ -157,7 +157,7 @@ class Timeline:
         pairs = enumerate(self.definition.watermarkKey)
         return all_of([is_not_null(NEXT), *(same(quote(w), field_of(NEXT, f"w{i}")) for i, w in pairs)])
 
-    def is_ended_anew(self) -> Sql:
+    def ends_earlier(self) -> Sql:
         """True if the next row ends this one earlier than it says, or for the first time.
 
         What a settled archive says may know more: of a tombstone that has been forgotten since.
@@ -169,9 +169,9 @@ class Timeline:
         """Rows of whole keys with their ends found anew; of several with equal watermarks the last committed (H2).
 
         Returns:
-            The columns of :meth:`scan`, and :data:`CLOSED`: false on rows that nothing ends.
+            The columns of :meth:`scan`, and :data:`IS_ENDED`: false on rows that nothing ends.
         """
-        return self._ended(self.followed(rows))
+        return self._ended(self.with_next(rows))
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
         """Rows that end where they say, unless the first of some later ones ends them earlier, or corrects them.
@@ -181,7 +181,7 @@ class Timeline:
 
         Args:
             rows: of :meth:`scan`, settled.
-            later: likewise, pending; of each key all, and none of them before one of ``rows``, see :func:`come_after`.
+            later: likewise, pending; of each key all, and none of them before one of ``rows``, see :func:`is_in_order`.
 
         Returns:
             As :meth:`in_order`, without the later ones.
@@ -190,30 +190,30 @@ class Timeline:
         keys = reader.keys_to_find(own)
         marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {NEXT}")
         first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({NEXT}) AS {NEXT}"))
-        return self._ended(reader.beside_keys(rows, own, F.broadcast(first)))
+        return self._ended(reader.left_join_keys(rows, own, F.broadcast(first)))
 
     def _ended(self, rows: DataFrame) -> DataFrame:
         """Rows with :data:`NEXT`, which ends them or does not; without those that it corrects."""
-        anew, until = self.is_ended_anew(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
+        anew, until = self.ends_earlier(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
             UNTIL: case([(anew, until)], UNTIL),
             ENDED: case([(anew, field_of(NEXT, "since"))], ENDED),
         }
         return rows.filter(not_(self.is_corrected())).selectExpr(
             *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns if n != NEXT],
-            f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {CLOSED}",
+            f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {IS_ENDED}",
         )
 
     def as_stored(self, rows: DataFrame) -> DataFrame:
         """Rows of :meth:`scan` that end where they say, if anywhere: those of a base and of settled archives."""
-        return rows.selectExpr("*", f"{is_not_null(ENDED)} AS {CLOSED}")
+        return rows.selectExpr("*", f"{is_not_null(ENDED)} AS {IS_ENDED}")
 
 
 _COMMIT_TIME = Field("commit time", "timestamp")
 
 
 @attrs.frozen
-class Shown:
+class VersionsOptions:
     """What a user asks of ``versions()`` beside the keys; its arguments."""
 
     track: tuple[str, ...] | None
@@ -225,7 +225,9 @@ class Shown:
     emptyIntervals: bool
 
 
-def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: Shown) -> DataFrame:
+def versions(
+    store: VersionedStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
+) -> DataFrame:
     """One row per version, with its interval (H2-H5).
 
     Raises:
@@ -237,28 +239,28 @@ def versions(store: TimeTravel, snapshot: Snapshot, keys: DataFrame | Iterable[A
     own = snapshot.definition
     require_history(own, "versions()", store.path)
     beside = _beside(own, shown)
-    with held(store.spark, LITERAL_NAMES):
+    with session_conf(store.spark, EXACT_IDENTIFIERS):
         timeline = Timeline(store, own)
         rows = _with_ends(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
         if not shown.emptyIntervals:
             rows = rows.filter(not_(_is_empty(own)))
         tracked = _tracked(store, own, shown)
-        begins = begin(own)
+        begins = valid_from(own)
         if tracked is not None:
-            rows, begins = _joined(rows, own, tracked), Sql(RUN)
+            rows, begins = _joined(rows, own, tracked), Sql(GROUP)
         until = _shown_time(own, UNTIL)
         if shown.openEnd is not None:
             end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
-            until = case([(CLOSED, until)], end)
+            until = case([(IS_ENDED, until)], end)
         return rows.selectExpr(
             *map(quote, beside),
             f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
             f"{until} AS {quote(shown.validTo)}",
-            f"{not_(CLOSED)} AS {quote(shown.current)}",
+            f"{not_(IS_ENDED)} AS {quote(shown.current)}",
         )
 
 
-def as_of(store: TimeTravel, snapshot: Snapshot, when: Any) -> DataFrame:
+def as_of(store: VersionedStore, snapshot: Snapshot, when: Any) -> DataFrame:
     """The rows that were valid at a moment of the data's time (H5).
 
     Raises:
@@ -267,7 +269,7 @@ def as_of(store: TimeTravel, snapshot: Snapshot, when: Any) -> DataFrame:
     """
     own = snapshot.definition
     require_history(own, "asOf()", store.path)
-    with held(store.spark, LITERAL_NAMES):
+    with session_conf(store.spark, EXACT_IDENTIFIERS):
         at = literal(store.spark, when, _time_field(own), "asOf")
         if not own.watermarkKey:
             at = Sql(f"unix_micros({at}) / 1000")  # of the log's clock, which counts milliseconds
@@ -276,13 +278,13 @@ def as_of(store: TimeTravel, snapshot: Snapshot, when: Any) -> DataFrame:
 
 def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
     """The stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
-    begins = begin(timeline.definition)
-    holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(CLOSED), Sql(f"{UNTIL} > {at}")])]
+    begins = valid_from(timeline.definition)
+    holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(IS_ENDED), Sql(f"{UNTIL} > {at}")])]
     rows = _with_ends(timeline, snapshot, None, "asOf")
     return rows.filter(all_of([not_(is_tombstone(timeline.definition)), *holds]))
 
 
-def _beside(own: TableDefinition, shown: Shown) -> list[str]:
+def _beside(own: TableDefinition, shown: VersionsOptions) -> list[str]:
     """The user's columns that are shown; the first watermark column is not where ``validFrom`` has its name: it is the same.
 
     Raises:
@@ -308,25 +310,25 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
     """All versions of all keys, or of some, tombstones included, with their ends."""
     own = timeline.definition
     if keys is not None:
-        sought = as_columns(timeline.backend.spark, own, keys, call)
-        with naming_misfits(call):
-            require_no_null(sought, call)
+        sought = keys_to_columns(timeline.backend.spark, own, keys, call)
+        with translate_cast_errors(call):
+            require_non_null_keys(sought, call)
             within = key_ranges.one_of(own, sought)
         rows = timeline.scan(snapshot.batches)
-        return timeline.in_order(reader.only_keys(rows if within is None else rows.filter(within), own, sought))
-    base, archives = Batches.of(snapshot).base, snapshot.archives(SETTLED)
-    pending = (*Batches.of(snapshot).pending, *snapshot.archives(LOOSE))
+        return timeline.in_order(reader.semi_join(rows if within is None else rows.filter(within), own, sought))
+    base, archives = Batches.of(snapshot).base, snapshot.archives(RESOLVED)
+    pending = (*Batches.of(snapshot).pending, *snapshot.archives(UNRESOLVED))
     if not pending:
         return timeline.as_stored(timeline.scan((*base, *archives)))
-    few = may_be_sent(timeline.backend.spark, sum(b.rows for b in pending))
+    few = fits_broadcast(timeline.backend.spark, sum(b.rows for b in pending))
     if not few or not (base or archives):
         return timeline.in_order(timeline.scan(snapshot.batches))
     settled, landed = timeline.scan((*base, *archives)), timeline.scan(pending)
-    if come_after(own, pending, base, snapshot.horizon):
+    if is_in_order(own, pending, base, snapshot.horizon):
         return timeline.before(settled, landed).unionByName(timeline.in_order(landed))
     keys = F.broadcast(landed.selectExpr(*reader.keys_to_find(own)))
-    anew = timeline.in_order(reader.only_keys(settled, own, keys).unionByName(landed))
-    return timeline.as_stored(reader.without_keys(settled, own, keys)).unionByName(anew)
+    anew = timeline.in_order(reader.semi_join(settled, own, keys).unionByName(landed))
+    return timeline.as_stored(reader.anti_join(settled, own, keys)).unionByName(anew)
 
 
 # Times ----------------------------------------------------------------------------------------------------------------
@@ -338,12 +340,12 @@ def _time_field(own: TableDefinition) -> Field:
 
 
 def _shown_time(own: TableDefinition, value: Sql) -> Sql:
-    return value if own.watermarkKey else moment(value)
+    return value if own.watermarkKey else timestamp(value)
 
 
 def _is_empty(own: TableDefinition) -> Sql:
     """True if a version ends at the instant at which it begins."""
-    return all_of([CLOSED, same(begin(own), UNTIL)])
+    return all_of([IS_ENDED, same(valid_from(own), UNTIL)])
 
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
@@ -377,7 +379,7 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
 # Versions that are one ------------------------------------------------------------------------------------------------
 
 
-def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Field] | None:
+def _tracked(store: VersionedStore, own: TableDefinition, shown: VersionsOptions) -> list[Field] | None:
     """The columns in which consecutive versions must differ, or they are one; None if each is shown.
 
     Raises:
@@ -404,23 +406,23 @@ def _tracked(store: TimeTravel, own: TableDefinition, shown: Shown) -> list[Fiel
 
 
 def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> DataFrame:
-    """Consecutive versions that agree in some columns as one: the last, and as :data:`RUN` where the first begins.
+    """Consecutive versions that agree in some columns as one: the last, and as :data:`GROUP` where the first begins.
 
     Never across a gap: a version belongs to the one before if it begins where that ends.
     """
     keys = [quote(k) for k in own.primaryKey]
     order = time_order(own)
-    values = [equatable(quote(f.name), physical_type(f)) for f in tracked]
+    values = [comparable(quote(f.name), physical_type(f)) for f in tracked]
     compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
 
     def before(value: Sql) -> Sql:
         return over(Sql(f"lag({value})"), keys, order)
 
-    continues = all_of([same(before(UNTIL), begin(own)), same(before(compared), compared)])
-    numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {RUN}")
-    numbered = numbered.selectExpr(*map(quote, rows.columns), f"{over(Sql(f'sum({RUN})'), keys, order)} AS {RUN}")
-    run = [*keys, RUN]
-    first = over(Sql(f"first_value({begin(own)})"), run, order)
+    continues = all_of([same(before(UNTIL), valid_from(own)), same(before(compared), compared)])
+    numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {GROUP}")
+    numbered = numbered.selectExpr(*map(quote, rows.columns), f"{over(Sql(f'sum({GROUP})'), keys, order)} AS {GROUP}")
+    run = [*keys, GROUP]
+    first = over(Sql(f"first_value({valid_from(own)})"), run, order)
     is_last = is_null(over(Sql("lead(1)"), run, order))
-    marked = numbered.selectExpr(*map(quote, rows.columns), f"{first} AS {RUN}", f"{is_last} AS {LAST_OF_RUN}")
+    marked = numbered.selectExpr(*map(quote, rows.columns), f"{first} AS {GROUP}", f"{is_last} AS {LAST_OF_RUN}")
     return marked.filter(LAST_OF_RUN).drop(LAST_OF_RUN)

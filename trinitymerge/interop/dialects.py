@@ -24,7 +24,7 @@ _NAME_PART = re.compile(r'(?:"((?:[^"]|"")+)"|([^".\s]+))(?:\.(?=.)|\Z)')
 
 
 @attrs.frozen
-class Rows:
+class ScanGroup:
     """Batches that one scan reads: they count as one version, and their files hold columns under the same names.
 
     Attributes:
@@ -109,7 +109,7 @@ class Dialect:
         """
         return path
 
-    def select(self, items: Sql, rows: Rows) -> Sql:
+    def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """A query over the files of some batches.
 
         Args:
@@ -151,7 +151,7 @@ class _WithPathsAsText(Dialect):
         known = {None: "", "file": "", "s3a": "s3:"}.get(scheme, f"{scheme}:")
         return known + "".join(f"[{c}]" if c in "*?[" else c for c in rest)
 
-    def select(self, items: Sql, rows: Rows) -> Sql:
+    def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """See :class:`Dialect`."""
         files = ", ".join(self.text(self.place(f)) for f in rows.files)
         read = f"read_parquet([{files}], {self.option})"
@@ -246,7 +246,7 @@ class Spark(Dialect):
         """See :class:`Dialect`."""
         return escape_glob(path)
 
-    def select(self, items: Sql, rows: Rows) -> Sql:
+    def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """See :class:`Dialect`. In the inner query a name that files do not know means the column of that name outside: a null."""
         start = rows.directories[0].removesuffix(rows.ids[0])
         ids = (
@@ -305,7 +305,7 @@ class Trino(Dialect):
         parts = [m[2] if m[1] is None else m[1].replace('""', '"') for m in found]
         return cls(Sql(".".join('"' + p.replace('"', '""') + '"' for p in parts)))
 
-    def select(self, items: Sql, rows: Rows) -> Sql:
+    def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """See :class:`Dialect`. Which columns there are is said where the table is declared."""
         ids = ", ".join(self.text(i) for i in rows.ids)
         return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(BATCH)} IN ({ids})")

@@ -20,12 +20,12 @@ from trinitymerge.log.files import require_outside
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import LITERAL_NAMES, handing_over, held
-from trinitymerge.spark.errors import failure_of, is_sparks, spark_text
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, capture_observations, session_conf
+from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import case, is_not_null, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.stores.base import Batches, Maintained
+from trinitymerge.stores.base import Batches, ManagedStore
 from trinitymerge.stores.file_format import write
 
 _RENAMING = (None, "file", "hdfs", "webhdfs", "swebhdfs", "viewfs", "abfs", "abfss")
@@ -63,7 +63,7 @@ class ExportResult:
         )
 
 
-def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
+def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
     """Writes the live rows of a version.
 
     Args:
@@ -83,15 +83,19 @@ def export(store: Maintained, snapshot: Snapshot, path: str) -> ExportResult:
     files = filesystem_for(store.spark, path)
     target = files.qualify(path)
     _require_free(files, target)
-    gathering, temporary = Gathering({"rows": "count(1)"}), temporary_beside(target)
+    gathering, temporary = Metrics({"rows": "count(1)"}), temporary_beside(target)
     doing = f"an export writes the live rows to {target}"
-    with held(store.spark, LITERAL_NAMES), _nothing_left(files, temporary), reporting.if_slow(store.path, doing):
+    with (
+        session_conf(store.spark, EXACT_IDENTIFIERS),
+        _nothing_left(files, temporary),
+        reporting.if_slow(store.path, doing),
+    ):
         with _naming_the_table(store.path, target):
-            rows = gathering.over(reader.live(store, batches))
-            with handing_over(store.spark):
+            rows = gathering.observe(reader.live_rows(store, batches))
+            with capture_observations(store.spark):
                 write(_plain(rows, snapshot.definition), "parquet", temporary)
-        observed = gathering.result()
-        store.require_still_whole(batches.batches)
+        observed = gathering.collect()
+        store.verify_files_after_read(batches.batches)
         found = _cleared(files, temporary)
         _require_free(files, target)
         _publish(files, temporary, target)
@@ -166,11 +170,11 @@ def _naming_the_table(path: str, target: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        raise (failure_of(error) or StorageError)(
-            f"The live rows of {path} could not be written to {target}: {spark_text(error)} Nothing is left there. If a vacuum or "
-            "purge has removed files meanwhile, open the table again and repeat the call.",
+        raise (classify_failure(error) or StorageError)(
+            f"The live rows of {path} could not be written to {target}: {clean_message(error)} Nothing is left there. If a "
+            "vacuum or purge has removed files meanwhile, open the table again and repeat the call.",
             path=target,
         ) from None
 

@@ -8,20 +8,20 @@ from typing import Any
 import attrs
 
 from trinitymerge.errors import UnsupportedStorageError, did_you_mean
-from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, Rows, Trino
+from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, ScanGroup, Trino
 from trinitymerge.log.model import Batch, Snapshot
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import tombstone_value
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import RANK, VERSION
-from trinitymerge.stores.base import Batches, Maintained
+from trinitymerge.stores.base import Batches, ManagedStore
 
 _FRACTIONS = ("float", "double")
 
 
 @attrs.frozen
-class Stored:
+class BatchFiles:
     """A batch with rows, and where they are.
 
     Attributes:
@@ -47,7 +47,7 @@ class LiveRows:
     """
 
     definition: TableDefinition
-    stored: tuple[Stored, ...]
+    stored: tuple[BatchFiles, ...]
     are_resolved: bool
     tombstone_text: str
 
@@ -69,10 +69,10 @@ class LiveRows:
         """A query for each scan: the table's columns, and the version its rows count as where that matters."""
         for some in self._together(dialect):
             batch = some[0].batch
-            held = [_Held.of(f, batch.layout) for f in self.definition.stored_fields]
+            held = [ColumnForm.of(f, batch.layout_version) for f in self.definition.stored_fields]
             items = [h.declared(dialect) for h in held]
             items += [] if self.are_resolved else [Sql(f"{batch.version} AS {dialect.quoted(VERSION)}")]
-            rows = Rows(
+            rows = ScanGroup(
                 tuple(s.batch.id for s in some),
                 tuple(s.directory for s in some),
                 tuple(file for s in some for file in s.files),
@@ -82,12 +82,12 @@ class LiveRows:
             )
             yield dialect.select(Sql(", ".join(items)), rows)
 
-    def _together(self, dialect: Dialect) -> list[list[Stored]]:
+    def _together(self, dialect: Dialect) -> list[list[BatchFiles]]:
         """The batches by what one scan can read: of one version where that matters, with files of one layout."""
-        may_differ = any(f.added or f.grown for f in self.definition.fields)
-        found: dict[Any, list[Stored]] = {}
+        may_differ = any(f.added or f.added_fields for f in self.definition.fields)
+        found: dict[Any, list[BatchFiles]] = {}
         for stored in self.stored:
-            alike = (None if self.are_resolved else stored.batch.version, stored.batch.layout)
+            alike = (None if self.are_resolved else stored.batch.version, stored.batch.layout_version)
             is_alone = may_differ and not dialect.unites_files
             found.setdefault(stored.batch.id if is_alone else alike, []).append(stored)
         return list(found.values())
@@ -117,7 +117,7 @@ class LiveRows:
 
 
 @attrs.frozen
-class _Held:
+class ColumnForm:
     """How the files of a layout hold a column: each in one form, the first that is not too old (S43).
 
     Attributes:
@@ -131,25 +131,25 @@ class _Held:
     type: Any
 
     @classmethod
-    def of(cls, field: Field, layout: int) -> _Held:
+    def of(cls, field: Field, layout: int) -> ColumnForm:
         """For a column, in files of a layout."""
-        earlier = next((e for e in field.earlier if layout < e.until), None)
+        earlier = next((e for e in field.previous if layout < e.until), None)
         return cls(field, field.stored_as, field.type) if earlier is None else cls(field, earlier.name, earlier.type)
 
     def declared(self, dialect: Dialect) -> Sql:
         """The column as the table has it: also where files have a narrower type, lack fields of a struct, or have none of it."""
         value, name = dialect.quoted(self.name), dialect.quoted(self.field.name)
-        if self.type != self.field.type or self.field.grown or self.field.added:
+        if self.type != self.field.type or self.field.added_fields or self.field.added:
             return Sql(f"{dialect.cast(value, self.field.type)} AS {name}")
         return value if self.name == self.field.name else Sql(f"{value} AS {name}")
 
 
 def columns_of(definition: TableDefinition) -> Sequence[str]:
     """All names that a query has for columns of a table."""
-    return [name for f in definition.fields for name in (f.name, f.stored_as, *(e.name for e in f.earlier))]
+    return [name for f in definition.fields for name in (f.name, f.stored_as, *(e.name for e in f.previous))]
 
 
-def sql_for(store: Maintained, snapshot: Snapshot, dialect: str, files: str | None) -> str:
+def sql_for(store: ManagedStore, snapshot: Snapshot, dialect: str, files: str | None) -> str:
     """The query for the live rows of a version.
 
     Args:
@@ -183,11 +183,11 @@ def _engine(dialect: str, files: str | None) -> Dialect:
     return kind()
 
 
-def _stored(store: Maintained, batch: Batch) -> Stored:
+def _stored(store: ManagedStore, batch: Batch) -> BatchFiles:
     files = store.data_files(batch.id)
     if len(files) != batch.files:
-        store.require_whole([batch])
-    return Stored(batch, store.batch_path(batch.id), tuple(f.path for f in files))
+        store.verify_files([batch])
+    return BatchFiles(batch, store.batch_path(batch.id), tuple(f.path for f in files))
 
 
 def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
@@ -201,7 +201,7 @@ def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
         )
     for field in definition.fields:
         wrong = "" if engine.type_of(field.type) else f"({field.text}) does not come out right in {engine.title}"
-        if field.grown and not engine.fills_fields:
+        if field.added_fields and not engine.fills_fields:
             wrong = (
                 f"({field.text}) has got fields that older files lack, which {engine.title} alone cannot read as null"
             )

@@ -16,12 +16,12 @@ from trinitymerge.schema.properties import commit_backoff_seconds, max_commit_at
 
 _LONGEST_PAUSE_SECONDS = 2.0
 
-Setback: TypeAlias = ConcurrentCommitError | FilesVacuumedError
+RetryableError: TypeAlias = ConcurrentCommitError | FilesVacuumedError
 """What a new attempt may get over."""
 
 
 @attrs.define
-class Attempts:
+class RetryPolicy:
     """The attempts at one commit.
 
     Attributes:
@@ -30,7 +30,7 @@ class Attempts:
 
     failures: int = 0
 
-    def give_way(self, error: Setback, snapshot: Snapshot) -> None:
+    def backoff(self, error: RetryableError, snapshot: Snapshot) -> None:
         """Waits for a random time that doubles with each failure, so that one of those who collide gets through.
 
         Args:
@@ -90,11 +90,11 @@ def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
     )
 
 
-class OutcomeUnknown(OSError):  # noqa: N818 - it may have worked
+class CommitStateUnknown(OSError):  # noqa: N818 - it may have worked
     """The storage failed during a commit that may or may not have taken place; its files must stay."""
 
 
-class VersionTaken(Exception):  # noqa: N818 - an answer to a question, not a failure
+class VersionConflict(Exception):  # noqa: N818 - an answer to a question, not a failure
     """Another writer has committed that version; nothing was changed.
 
     Attributes:
@@ -125,14 +125,14 @@ class Versioned(Protocol):
         """Makes a commit visible as ``commit.version``, on top of ``before``.
 
         Raises:
-            VersionTaken: that version exists already; nothing was changed.
+            VersionConflict: that version exists already; nothing was changed.
             FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
-            OutcomeUnknown: the storage cannot say whether the commit took place.
+            CommitStateUnknown: the storage cannot say whether the commit took place.
         """
 
 
 @attrs.frozen
-class Landed:
+class ConcurrentCommits:
     """What others have committed since a snapshot.
 
     Attributes:
@@ -146,17 +146,17 @@ class Landed:
     commits: tuple[Commit, ...]
 
     @classmethod
-    def after(cls, store: Versioned, since: Snapshot) -> Landed:
+    def after(cls, store: Versioned, since: Snapshot) -> ConcurrentCommits:
         """What a table's history says."""
         now = store.snapshot()
         return cls(since, now, tuple(store.commits(since.version + 1, now.version)))
 
-    def and_then(self, later: Landed) -> Landed:
+    def then(self, later: ConcurrentCommits) -> ConcurrentCommits:
         """This and what landed after it."""
-        return Landed(self.since, later.now, (*self.commits, *later.commits))
+        return ConcurrentCommits(self.since, later.now, (*self.commits, *later.commits))
 
     @property
-    def appended(self) -> tuple[Batch, ...]:
+    def appended_batches(self) -> tuple[Batch, ...]:
         """The batches of commits that removed none, as the log's entries say them, whether or not they are live now."""
         return tuple(
             attrs.evolve(b, version=c.version) if b.version is None else b
@@ -169,7 +169,7 @@ class Landed:
 class Requirement(Protocol):
     """What must hold of the commits that landed meanwhile for a commit to go on top of them."""
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """Says why the commit may not go on top, in words that follow "because"; None if it may."""
 
 
@@ -177,7 +177,7 @@ class Requirement(Protocol):
 class SameDefinition:
     """The table's definition has not changed."""
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         if landed.now.definition_version == landed.since.definition_version:
             return None
@@ -185,23 +185,23 @@ class SameDefinition:
 
 
 @attrs.frozen
-class SamePurges:
+class PurgeUnchanged:
     """No key has been purged: the rows to commit have been checked against the markers of before."""
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         return None if landed.now.purged == landed.since.purged else "keys have been purged"
 
 
 @attrs.frozen
-class NotDelivered:
+class TransactionNotCommitted:
     """The transaction has not been committed by somebody else, nor any of another stream under its name (S36, S36a)."""
 
     application: str
     version: int
     stream: str | None = None
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         last, writer = landed.now.transactions.get(self.application), landed.now.streams.get(self.application)
         if self.stream is not None and writer not in (None, self.stream):
@@ -212,7 +212,7 @@ class NotDelivered:
 
 
 @attrs.frozen
-class OnlyAppends:
+class AppendOnlySince:
     """Nothing landed but new rows, and what leaves rows and definition as they are.
 
     Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
@@ -224,7 +224,7 @@ class OnlyAppends:
 
     and_folds: bool = False
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         for commit in landed.commits:
             if self.and_folds and commit.operation == FOLD:
@@ -240,25 +240,25 @@ class OnlyAppends:
 
 
 @attrs.frozen
-class NothingLanded:
+class NoConcurrentCommits:
     """Nobody has committed anything: what is committed was computed from the table as a whole."""
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         return f"{len(landed.commits)} commits have landed" if len(landed.commits) != 1 else "a commit has landed"
 
 
 @attrs.frozen(eq=False)
-class Holds:
+class Predicate:
     """Anything else, handed in by whoever knows it.
 
     Attributes:
         why_not: from what landed to the reason against the commit, or None.
     """
 
-    why_not: Callable[[Landed], str | None]
+    why_not: Callable[[ConcurrentCommits], str | None]
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         return self.why_not(landed)
 
@@ -268,7 +268,7 @@ def publish(
     commit: Commit,
     before: Snapshot,
     requirements: Sequence[Requirement],
-    remade: Callable[[Landed], Commit] | None = None,
+    remade: Callable[[ConcurrentCommits], Commit] | None = None,
 ) -> Snapshot:
     """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
 
@@ -285,28 +285,32 @@ def publish(
     Raises:
         ConcurrentCommitError: a requirement does not hold; nothing was changed. Its ``requirement`` says which.
         FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
-        OutcomeUnknown: the storage cannot say whether the commit took place: its files must stay.
+        CommitStateUnknown: the storage cannot say whether the commit took place: its files must stay.
     """
-    everything = Landed(before, before, ())
+    everything = ConcurrentCommits(before, before, ())
     while True:
         try:
             after = store.commit(commit, before)
             reporting.committed(store.path, commit)
             return after
-        except VersionTaken as taken:
-            landed = Landed.after(store, before)
+        except VersionConflict as taken:
+            landed = ConcurrentCommits.after(store, before)
             if landed.now.version < taken.version:
                 raise _conflict(store, landed, taken, "its log does not show that version yet") from None
             for requirement in requirements:
                 why = requirement.violation(landed)
                 if why is not None:
                     raise _conflict(store, landed, taken, why, requirement) from None
-            before, everything = landed.now, everything.and_then(landed)
+            before, everything = landed.now, everything.then(landed)
             commit = before.rebase(commit) if remade is None else remade(everything)
 
 
 def _conflict(
-    store: Versioned, landed: Landed, taken: VersionTaken, why: str, requirement: Requirement | None = None
+    store: Versioned,
+    landed: ConcurrentCommits,
+    taken: VersionConflict,
+    why: str,
+    requirement: Requirement | None = None,
 ) -> ConcurrentCommitError:
     return ConcurrentCommitError(
         f"Another writer has committed to {store.path} meanwhile: expected version {landed.since.version}, found "

@@ -19,18 +19,18 @@ _ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
 _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 
 
-def seal(data: Mapping[str, Any]) -> tuple[bytes, str]:
+def encode_with_checksum(data: Mapping[str, Any]) -> tuple[bytes, str]:
     """A JSON object in its envelope, and its checksum."""
     body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()[1:]
     checksum = hashlib.sha256(body).hexdigest()
     return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
 
 
-def unseal(content: bytes) -> tuple[dict[str, Any], str]:
-    """The inverse of :func:`seal`.
+def decode_with_checksum(content: bytes) -> tuple[dict[str, Any], str]:
+    """The inverse of :func:`encode_with_checksum`.
 
     Raises:
-        ValueError: these bytes are not what :func:`seal` has written.
+        ValueError: these bytes are not what :func:`encode_with_checksum` has written.
     """
     checksum = checksum_of(content)
     data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
@@ -47,7 +47,7 @@ def checksum_of(content: bytes) -> str:
     """The checksum of an envelope, once its content is known to match.
 
     Raises:
-        ValueError: these bytes are not what :func:`seal` has written.
+        ValueError: these bytes are not what :func:`encode_with_checksum` has written.
     """
     match = _ENVELOPE.match(content)
     if not match:
@@ -136,7 +136,7 @@ class LogFiles:
                 path=self.table_path,
             )
         if (0, False) not in found and not self.exists():
-            raise self.missing(0)
+            raise self.missing_entry(0)
         return [v for v, is_checkpoint in found if not is_checkpoint] or [0], sorted(
             (v for v, is_checkpoint in found if is_checkpoint), reverse=True
         )
@@ -147,13 +147,13 @@ class LogFiles:
         Raises:
             CorruptTableError: the entry is cut short or garbled.
         """
-        path = self.entry_path(0 if snapshot.version <= snapshot.begins_at else snapshot.version)
+        path = self.entry_path(0 if snapshot.version <= snapshot.first_version else snapshot.version)
         try:
             return checksum_of(self.fs.read(path)) == snapshot.checksum
         except (FileNotFoundError, NotADirectoryError):
             return False
         except (ValueError, NoRegularFileError) as error:
-            raise self.corrupt(path, str(error)) from error
+            raise self.corrupt_file(path, str(error)) from error
 
     def checkpoints(self) -> dict[int, FileInfo]:
         """The files of checkpoints, by version, oldest first."""
@@ -170,25 +170,25 @@ class LogFiles:
         try:
             return self.read_entry(version)
         except FileNotFoundError:
-            raise self.missing(version) from None
+            raise self.missing_entry(version) from None
 
     def read_entry(self, version: int) -> Entry:
         path = self.entry_path(version)
         try:
-            data, checksum = unseal(self.fs.read(path))
+            data, checksum = decode_with_checksum(self.fs.read(path))
             self._check_protocol(path, data)
             commit = Commit.from_json(data)
         except UNREADABLE as error:
-            raise self.corrupt(path, str(error)) from error
+            raise self.corrupt_file(path, str(error)) from error
         if commit.version != version:
-            raise self.corrupt(path, f"it says that it is version {commit.version}")
+            raise self.corrupt_file(path, f"it says that it is version {commit.version}")
         return Entry(commit, checksum)
 
     def read_checkpoint(self, version: int) -> Snapshot | None:
         """A checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
         path = self.checkpoint_path(version)
         try:
-            data, _ = unseal(self.fs.read(path))
+            data, _ = decode_with_checksum(self.fs.read(path))
             self._check_protocol(path, data)
             snapshot = Snapshot.from_json(data)
             if snapshot.version != version:
@@ -203,12 +203,12 @@ class LogFiles:
     def _check_protocol(self, path: str, data: Mapping[str, object]) -> None:
         needed = data.get("readerProtocol")
         if isinstance(needed, int) and needed > PROTOCOL:
-            raise too_new(path, "reader", needed)
+            raise unsupported_protocol(path, "reader", needed)
 
-    def missing(self, version: int) -> CorruptTableError:
-        return self.corrupt(self.entry_path(version), "it is missing, but later ones exist")
+    def missing_entry(self, version: int) -> CorruptTableError:
+        return self.corrupt_file(self.entry_path(version), "it is missing, but later ones exist")
 
-    def corrupt(self, path: str, why: str) -> CorruptTableError:
+    def corrupt_file(self, path: str, why: str) -> CorruptTableError:
         return CorruptTableError(
             f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
             path=path,
@@ -231,7 +231,7 @@ def require_outside(fs: FileSystem, path: str) -> None:
         above = above.rpartition("/")[0]
 
 
-def too_new(path: str, role: str, needed: int) -> UnsupportedStorageError:
+def unsupported_protocol(path: str, role: str, needed: int) -> UnsupportedStorageError:
     return UnsupportedStorageError(
         f"'{path}' needs {role} protocol {needed}; this version of trinitymerge knows {PROTOCOL}. "
         "Upgrade trinitymerge.",

@@ -15,8 +15,8 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
-from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
-from trinitymerge.log.files import HINT, Entry, LogFiles, seal, too_new
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
+from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, unsupported_protocol
 from trinitymerge.log.model import PROTOCOL, Commit, InapplicableCommit, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
@@ -83,13 +83,13 @@ class CommitLog:
             created = self.files.entry(0)
             first = created.commit.shown.version
             if version == 0 and first:
-                empty = Snapshot.created(attrs.evolve(created.commit, begins=None))
+                empty = Snapshot.created(attrs.evolve(created.commit, initial_snapshot=None))
                 return attrs.evolve(empty, checksum=created.checksum)
             if version not in range(first, max(first, last) + 1):
                 raise self._no_version(version, first, max(first, last))
         snapshot = self._replay([c for c in checkpoints if c <= version], stop=version)
         if snapshot.version < version:
-            raise self.files.missing(snapshot.version + 1)
+            raise self.files.missing_entry(snapshot.version + 1)
         return snapshot
 
     def _no_version(self, version: int, first: int, last: int) -> TableNotFoundError:
@@ -113,7 +113,7 @@ class CommitLog:
             CorruptTableError: as :meth:`newest`.
         """
         newest = self.newest()
-        versions = range(newest.begins_at, newest.version + 1)
+        versions = range(newest.first_version, newest.version + 1)
 
         def committed(version: int) -> int:
             return self.files.entry(version if version > versions[0] else 0).commit.shown.timestamp_ms
@@ -131,7 +131,7 @@ class CommitLog:
 
     def version_of(self, timestamp_ms: int) -> int | None:
         """The version that was committed at exactly that time, before a copy was made too; None if nobody knows."""
-        begins = self.files.entry(0).commit.begins
+        begins = self.files.entry(0).commit.initial_snapshot
         if begins is None or timestamp_ms >= begins.snapshot.timestamp_ms:
             return self.version_at(timestamp_ms)
         return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
@@ -145,11 +145,11 @@ class CommitLog:
         try:
             return self.files.read_entry(version).commit.timestamp_ms
         except FileNotFoundError:
-            begins = self.files.entry(0).commit.begins
+            begins = self.files.entry(0).commit.initial_snapshot
         if begins is not None and version == begins.snapshot.version:
             return begins.snapshot.timestamp_ms
         if begins is None or version not in begins.commit_times:
-            raise self.files.missing(version)
+            raise self.files.missing_entry(version)
         return begins.commit_times[version]
 
     def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
@@ -184,7 +184,7 @@ class CommitLog:
             InapplicableCommit: the commit is no first commit.
             CorruptTableError: there is a log without its first entry; nothing was changed.
             UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
-            OutcomeUnknown: as :meth:`commit`.
+            CommitStateUnknown: as :meth:`commit`.
         """
         snapshot = Snapshot.created(commit)
         self.files.require_own()
@@ -192,7 +192,7 @@ class CommitLog:
             self.files.list_versions()
         try:
             return self._write(commit, snapshot)
-        except VersionTaken as taken:
+        except VersionConflict as taken:
             raise FileExistsError(errno.EEXIST, "There is a table already", self.files.table_path) from taken
         except NotADirectoryError as error:
             raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
@@ -212,21 +212,21 @@ class CommitLog:
             The snapshot after the commit.
 
         Raises:
-            VersionTaken: another writer was faster; nothing was changed.
+            VersionConflict: another writer was faster; nothing was changed.
             InapplicableCommit: it does not fit what is before it: ``expected version 5, found 7``; nothing was
                 changed.
             TableNotFoundError: the table was dropped, or replaced by another one, since ``before`` was read.
             UnsupportedStorageError: a newer library must write this table, or the storage cannot create
                 exclusively.
-            OutcomeUnknown: the storage failed and cannot say whether the commit took place: leave its files
+            CommitStateUnknown: the storage failed and cannot say whether the commit took place: leave its files
                 alone.
             OSError: the storage failed, and the commit has not taken place.
         """
         before = before or self.newest()
         if before.writer_protocol > PROTOCOL:
-            raise too_new(self.files.table_path, "writer", before.writer_protocol)
+            raise unsupported_protocol(self.files.table_path, "writer", before.writer_protocol)
         if 0 < commit.version <= before.version:
-            raise VersionTaken(commit.version, self.files.entry(commit.version).commit)
+            raise VersionConflict(commit.version, self.files.entry(commit.version).commit)
         timestamp_ms = max(before.later_ms, commit.timestamp_ms)
         commit = attrs.evolve(commit, timestamp_ms=timestamp_ms, previous=before.checksum)
         after = before.apply(commit)
@@ -240,7 +240,7 @@ class CommitLog:
         return self._write(commit, after)
 
     def _write(self, commit: Commit, after: Snapshot) -> Snapshot:
-        content, checksum = seal(commit.to_json())
+        content, checksum = encode_with_checksum(commit.to_json())
         faults.fault("commit.before")
         try:
             self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)
@@ -257,7 +257,7 @@ class CommitLog:
         """Accepts an entry that is ours after all: a storage may repeat a request whose answer got lost."""
         winner = self.files.entry(commit.version).commit
         if winner.id != commit.id:
-            raise VersionTaken(commit.version, winner)
+            raise VersionConflict(commit.version, winner)
 
     def _settle(self, commit: Commit, error: OSError) -> None:
         """Finds out what a failed create has done."""
@@ -268,7 +268,9 @@ class CommitLog:
             is_certain = isinstance(error, (PermissionError, NotADirectoryError))
             if is_certain or (self.files.fs.is_local and not self.files.fs.exists(path)):
                 raise error from None
-            raise OutcomeUnknown(f"{error}; whether '{path}' was created could not be found out ({second})") from error
+            raise CommitStateUnknown(
+                f"{error}; whether '{path}' was created could not be found out ({second})"
+            ) from error
 
     def _write_helpers(self, snapshot: Snapshot) -> None:
         try:
@@ -284,13 +286,15 @@ class CommitLog:
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         faults.fault("checkpoint.before")
         with contextlib.suppress(FileExistsError):
-            self.files.fs.create_exclusive(self.files.checkpoint_path(snapshot.version), seal(snapshot.to_json())[0])
+            self.files.fs.create_exclusive(
+                self.files.checkpoint_path(snapshot.version), encode_with_checksum(snapshot.to_json())[0]
+            )
         faults.fault("checkpoint.done")
 
     def _write_hint(self, snapshot: Snapshot) -> None:
         interval = checkpoint_interval(snapshot.properties)
         newest = snapshot.version - snapshot.version % interval
-        starts = [*(v for v in (newest, newest - interval) if v > snapshot.begins_at), 0][:2]
+        starts = [*(v for v in (newest, newest - interval) if v > snapshot.first_version), 0][:2]
         content = json.dumps({"version": snapshot.version, "starts": starts}).encode()
         self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
 
@@ -301,13 +305,13 @@ class CommitLog:
         snapshot = self._replay(checkpoints)
         # The listing is older than the replay, so whatever it shows was there to be replayed.
         if max((*entries, *checkpoints)) > snapshot.version:
-            raise self.files.missing(snapshot.version + 1)
+            raise self.files.missing_entry(snapshot.version + 1)
         return snapshot
 
     def _replay(self, checkpoints: Iterable[int], stop: int | None = None) -> Snapshot:
         start = self._first_believable((*checkpoints, 0))
         if start is None:
-            raise self.files.missing(0)
+            raise self.files.missing_entry(0)
         return self._forward(start, stop=stop)
 
     def _first_believable(self, versions: Iterable[int]) -> Snapshot | None:
@@ -323,7 +327,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         except InapplicableCommit as error:
-            raise self.files.corrupt(self.files.entry_path(0), str(error)) from error
+            raise self.files.corrupt_file(self.files.entry_path(0), str(error)) from error
 
     def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
         """Replays the entries after a snapshot, up to ``stop`` or the first that does not exist."""
@@ -343,17 +347,17 @@ class CommitLog:
         if not self.files.fs.exists(self.files.entry_path(version + 2)):
             return False
         if not self.files.fs.exists(self.files.entry_path(version + 1)):
-            raise self.files.missing(version + 1)
+            raise self.files.missing_entry(version + 1)
         return True  # two writers came in between
 
     def _follow(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         path = self.files.entry_path(entry.commit.version)
         if entry.commit.previous != snapshot.checksum:
-            raise self.files.corrupt(path, f"it does not follow the version {snapshot.version} that is here")
+            raise self.files.corrupt_file(path, f"it does not follow the version {snapshot.version} that is here")
         try:
             return attrs.evolve(snapshot.apply(entry.commit), checksum=entry.checksum)
         except InapplicableCommit as error:
-            raise self.files.corrupt(path, str(error)) from error
+            raise self.files.corrupt_file(path, str(error)) from error
 
 
 class _TooFar(Exception):  # noqa: N818 - a signal within this module

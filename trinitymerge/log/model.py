@@ -193,7 +193,7 @@ def from_json_object(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
     return {**values, "extra": {key: value for key, value in data.items() if key not in known}}
 
 
-LOOSE, SETTLED = "loose", "settled"
+UNRESOLVED, RESOLVED = "loose", "settled"
 """The two kinds of archives, see :attr:`Batch.archive`."""
 
 
@@ -221,7 +221,7 @@ class Batch:
         tombstones_since: when its first tombstone was committed, ms since the epoch; of an archive, its first version ended.
         archive: what its rows are to a table with history (H6): None, rows to resolve; ``"loose"``, versions that a newer row of a
             pending batch has replaced; ``"settled"``, versions that end where they say. No archive is read for live rows.
-        layout: of the table when its files were written: which forms of columns they have (S43).
+        layout_version: of the table when its files were written: which forms of columns they have (S43).
         foreign: others wrote its rows, into a table of another format: nothing says in which order (S15).
         extra: fields of newer libraries, kept as they are.
     """
@@ -239,8 +239,8 @@ class Batch:
     merges: int = attrs.field(default=1, validator=check_count)
     tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, LOOSE, SETTLED)))
-    layout: int = attrs.field(default=0, validator=check_count)
+    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, UNRESOLVED, RESOLVED)))
+    layout_version: int = attrs.field(default=0, validator=check_count)
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
@@ -258,7 +258,7 @@ class Batch:
         return cls(**from_json_object(data, _BATCH_FIELDS))
 
 
-_BATCH_FIELDS = json_names(Batch)
+_BATCH_FIELDS = json_names(Batch, layout_version="layout")
 
 
 REDO, ABANDON = "REDO", "ABANDON"
@@ -272,7 +272,7 @@ PROTOCOL_OF_REDO = 4
 
 
 @attrs.frozen(kw_only=True)
-class Redo:
+class OutboxEntry:
     """The rows that one merge has for one other table, staged beside its own.
 
     Attributes:
@@ -322,7 +322,7 @@ class Redo:
         return {**to_json_object(self, _FIELDS), "fields": [f.to_json() for f in self.fields]}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Redo:
+    def from_json(cls, data: Mapping[str, Any]) -> OutboxEntry:
         """The inverse of :meth:`to_json`.
 
         Raises:
@@ -333,17 +333,17 @@ class Redo:
         return cls(**values)
 
 
-_FIELDS = json_names(Redo)
+_FIELDS = json_names(OutboxEntry)
 
 
-def redo_of(data: Mapping[str, Any]) -> tuple[Redo, ...]:
+def parse_outbox(data: Mapping[str, Any]) -> tuple[OutboxEntry, ...]:
     """What an entry or checkpoint says is owed."""
-    return tuple(Redo.from_json(r) for r in data.get("redo") or ())
+    return tuple(OutboxEntry.from_json(r) for r in data.get("redo") or ())
 
 
-def owed_after(
-    owed: Iterable[Redo], more: Iterable[Redo], redone: Iterable[str], timestamp_ms: int
-) -> tuple[Redo, ...]:
+def pending_after(
+    owed: Iterable[OutboxEntry], more: Iterable[OutboxEntry], redone: Iterable[str], timestamp_ms: int
+) -> tuple[OutboxEntry, ...]:
     """What is owed after a commit, in the order of commits.
 
     Args:
@@ -370,7 +370,7 @@ def without_old_markers(transactions: Mapping[str, int]) -> Mapping[str, int]:
 
 
 @attrs.frozen
-class Purged:
+class PurgedKeys:
     """Which primary keys must never come back: their salted hashes, not the keys themselves.
 
     Attributes:
@@ -386,7 +386,7 @@ class Purged:
         return {"salt": self.salt, "hashes": list(self.hashes)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Purged | None:
+    def from_json(cls, data: Mapping[str, Any] | None) -> PurgedKeys | None:
         """The inverse of :meth:`to_json`; None for None.
 
         Raises:
@@ -394,16 +394,16 @@ class Purged:
         """
         return cls(data["salt"], data["hashes"]) if data else None
 
-    def plus(self, other: Purged | None) -> Purged:
+    def plus(self, other: PurgedKeys | None) -> PurgedKeys:
         """These and others of the same table."""
-        return self if other is None else Purged(self.salt, sorted({*self.hashes, *other.hashes}))
+        return self if other is None else PurgedKeys(self.salt, sorted({*self.hashes, *other.hashes}))
 
 
 _BEGINS = 4
 """The protocol since which a log may begin with rows: an older reader would find none, and no later entry."""
 
 COMPACT, FOLD = "COMPACT", "FOLD"
-REWRITES = (COMPACT, FOLD)
+DATA_PRESERVING_OPERATIONS = (COMPACT, FOLD)
 """The operations that replace batches and never change what readers see (S38, S38a)."""
 
 RESTORE = "RESTORE"
@@ -439,16 +439,16 @@ class Commit:
             Libraries that do not know this field keep the horizon they have. They then count rows below it that are
             not (``rowsBelowHorizon``), and read and write the same rows.
         purged: keys that must never come back, if this commit purges some.
-        gone: ids of batches that a vacuum or purge is about to remove, and of those of earlier ones that are still there: none of
-            them can be committed or brought back from here on (S39). None leaves what was said before as it is.
+        pending_deletes: ids of batches that a vacuum or purge is about to remove, and of those of earlier ones that still exist.
+            None of them can be committed or restored from here on (S39). None leaves the earlier ids as they are.
         extract, extracts: the moment of the full extract that was compared (H11); set by a restore, all those of its version.
-        redo, redone: rows owed to other tables from now on (S27); ids of those that are not owed any more.
+        redo, delivered: rows owed to other tables from now on (S27); ids of those that are not owed any more.
         metrics: counts, for people.
         user: who did it, as far as known.
         duration_ms: how long the operation took, until the commit.
         reader_protocol: what a reader must understand.
         writer_protocol: what a writer must understand.
-        begins: with the commit of version 0, what the log begins with if that is not an empty table (S7b, S40a).
+        initial_snapshot: with the commit of version 0, what the log begins with if that is not an empty table (S7b, S40a).
         id: unguessable; by it a writer recognises its own entry when a storage's answer got lost.
         previous: checksum of the entry before; the log sets it.
         extra: fields of newer libraries, kept as they are.
@@ -467,20 +467,20 @@ class Commit:
     stream: str | None = attrs.field(default=None, validator=check_stream)
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
     resets_horizon: bool = attrs.field(default=False, validator=check_resets_horizon)
-    purged: Purged | None = None
-    gone: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_ids)
+    purged: PurgedKeys | None = None
+    pending_deletes: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_ids)
     extract: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
     extracts: tuple[tuple[Any, ...], ...] | None = attrs.field(
         default=None, converter=tuples_or_none, validator=check_scalars
     )
-    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
-    redone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    redo: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=as_tuple)
+    delivered: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=is_a(Mapping))
     user: str | None = attrs.field(default=None, validator=is_a_or_none(str))
     duration_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     reader_protocol: int = attrs.field(default=FIRST, validator=check_count)
     writer_protocol: int = attrs.field(default=FIRST, validator=check_count)
-    begins: Beginning | None = None
+    initial_snapshot: InitialSnapshot | None = None
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex, validator=is_a(str))
     previous: str | None = attrs.field(default=None, validator=is_a_or_none(str))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
@@ -488,9 +488,9 @@ class Commit:
     @property
     def shown(self) -> Commit:
         """The commit as a part of the history: the first one of a log that begins with rows is that which brought them."""
-        if self.begins is None:
+        if self.initial_snapshot is None:
             return self
-        first = self.begins.first
+        first = self.initial_snapshot.first
         return attrs.evolve(self, version=first.version, timestamp_ms=first.timestamp_ms, added=first.batches)
 
     def to_json(self) -> dict[str, Any]:
@@ -500,7 +500,7 @@ class Commit:
         data["definition"] = self.definition.to_json() if self.definition else None
         data["purged"] = self.purged.to_json() if self.purged else None
         data["redo"] = [r.to_json() for r in self.redo]
-        data["begins"] = self.begins.to_json() if self.begins else None
+        data["begins"] = self.initial_snapshot.to_json() if self.initial_snapshot else None
         return data
 
     @classmethod
@@ -513,9 +513,9 @@ class Commit:
         values = from_json_object(data, _COMMIT_FIELDS)
         values["added"] = tuple(Batch.from_json(b) for b in values.get("added") or ())
         values["definition"] = TableDefinition.from_json(d) if (d := values.get("definition")) else None
-        values["purged"] = Purged.from_json(values.get("purged"))
-        values["redo"] = redo_of(values)
-        values["begins"] = Beginning.from_json(b) if (b := values.get("begins")) else None
+        values["purged"] = PurgedKeys.from_json(values.get("purged"))
+        values["redo"] = parse_outbox(values)
+        values["initial_snapshot"] = InitialSnapshot.from_json(b) if (b := values.get("initial_snapshot")) else None
         return cls(**values)
 
 
@@ -534,11 +534,11 @@ class Snapshot:
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see :class:`Commit`; None if
             none were. A checkpoint holds it as it is.
         purged: keys that must never come back; None if none were purged.
-        gone: batches that are being removed, see :class:`Commit`.
+        pending_deletes: batches that are being removed, see :class:`Commit`.
         extracts: the moments of all full extracts that were taken (H11).
         redo: rows that merges up to here owe to other tables (S27).
         writer_protocol: what a writer of this table must understand.
-        begins_at: the first version that the log tells of. What it holds stands in the entry of version 0, where the table is
+        first_version: the first version that the log tells of. What it holds stands in the entry of version 0, where the table is
             empty; there is nothing between.
         checksum: of the entry of this version; empty on a snapshot that no log has seen.
     """
@@ -551,13 +551,13 @@ class Snapshot:
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    purged: Purged | None = None
-    gone: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
+    purged: PurgedKeys | None = None
+    pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
-    redo: tuple[Redo, ...] = attrs.field(default=(), converter=as_tuple)
+    redo: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=as_tuple)
     reader_protocol: int = FIRST
     writer_protocol: int = FIRST
-    begins_at: int = 0
+    first_version: int = 0
     checksum: str = attrs.field(default="", repr=False)
 
     @property
@@ -566,12 +566,12 @@ class Snapshot:
         return self.definition.properties
 
     @property
-    def current(self) -> tuple[Batch, ...]:
+    def live_batches(self) -> tuple[Batch, ...]:
         """The batches that live rows are read from: all but archives."""
         return tuple(b for b in self.batches if b.archive is None)
 
     @property
-    def in_use(self) -> set[str]:
+    def referenced_ids(self) -> set[str]:
         """The ids of all batches whose files this version needs: its own, and those with rows owed to other tables."""
         return {b.id for b in self.batches} | {r.id for r in self.redo}
 
@@ -631,8 +631,8 @@ class Snapshot:
         Raises:
             InapplicableCommit: saying what was expected and what was found.
         """
-        if commit.begins is not None:
-            return commit.begins.on(self)
+        if commit.initial_snapshot is not None:
+            return commit.initial_snapshot.on(self)
         check_applies(commit, self)
         removed = set(commit.removed)
         added = [attrs.evolve(b, version=commit.version) if b.version is None else b for b in commit.added]
@@ -648,9 +648,9 @@ class Snapshot:
             streams=self._with_stream(commit),
             horizon=self._horizon_after(commit),
             purged=commit.purged.plus(self.purged) if commit.purged else self.purged,
-            gone=self.gone if commit.gone is None else commit.gone,
+            pending_deletes=self.pending_deletes if commit.pending_deletes is None else commit.pending_deletes,
             extracts=self._extracts_after(commit),
-            redo=owed_after(self.redo, commit.redo, commit.redone, commit.timestamp_ms),
+            redo=pending_after(self.redo, commit.redo, commit.delivered, commit.timestamp_ms),
             reader_protocol=max(self.reader_protocol, commit.reader_protocol),
             writer_protocol=max(self.writer_protocol, commit.writer_protocol),
             checksum="",
@@ -707,13 +707,13 @@ class Snapshot:
             raise ValueError("streams do not map names of applications to ids of streaming queries")
         values["definition"] = TableDefinition.from_json(values["definition"])
         values["batches"] = tuple(Batch.from_json(b) for b in values["batches"])
-        values["purged"] = Purged.from_json(values.get("purged"))
-        values["redo"] = redo_of(values)
+        values["purged"] = PurgedKeys.from_json(values.get("purged"))
+        values["redo"] = parse_outbox(values)
         return cls(**values)
 
 
 @attrs.frozen(kw_only=True)
-class Beginning:
+class InitialSnapshot:
     """What the log of a table begins with that has not been empty: a copy (S40a), or one made of rows that exist (S7b).
 
     Attributes:
@@ -734,7 +734,7 @@ class Beginning:
     def first(self) -> Snapshot:
         """The snapshot, as the one that this log begins with."""
         protocol = max(self.snapshot.reader_protocol, _BEGINS)
-        return attrs.evolve(self.snapshot, begins_at=self.snapshot.version, reader_protocol=protocol, checksum="")
+        return attrs.evolve(self.snapshot, first_version=self.snapshot.version, reader_protocol=protocol, checksum="")
 
     def on(self, snapshot: Snapshot) -> Snapshot:
         """What a log begins with, on top of nothing.
@@ -751,7 +751,7 @@ class Beginning:
         return {"snapshot": self.first.to_json(), "commitTimes": {str(v): at for v, at in self.commit_times.items()}}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Beginning:
+    def from_json(cls, data: Mapping[str, Any]) -> InitialSnapshot:
         """The inverse of :meth:`to_json`.
 
         Raises:
@@ -769,8 +769,18 @@ def _commit_order(batch: Batch) -> int:
 
 # Names in JSON ----------------------------------------------------------------------------------------------
 
-_COMMIT_FIELDS = json_names(Commit, timestamp_ms="timestamp", duration_ms="durationMs", id="commitId")
-_SNAPSHOT_FIELDS = json_names(Snapshot, timestamp_ms="timestamp", checksum="entry")
+_COMMIT_FIELDS = json_names(
+    Commit,
+    timestamp_ms="timestamp",
+    duration_ms="durationMs",
+    id="commitId",
+    delivered="redone",
+    initial_snapshot="begins",
+    pending_deletes="gone",
+)
+_SNAPSHOT_FIELDS = json_names(
+    Snapshot, timestamp_ms="timestamp", checksum="entry", first_version="beginsAt", pending_deletes="gone"
+)
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again

@@ -22,35 +22,35 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import Attempts, NothingLanded, Requirement, SameDefinition, publish
+from trinitymerge.log.commit import NoConcurrentCommits, Requirement, RetryPolicy, SameDefinition, publish
 from trinitymerge.log.model import Snapshot, current_user
-from trinitymerge.maintenance.compaction import compact
+from trinitymerge.maintenance.compaction import compact_segments
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import (
     differences_of_checks,
     differences_of_columns,
-    find,
-    renamed,
+    drop_not_null,
+    find_column,
+    rename_column,
+    set_not_null,
     widened,
     with_check,
     with_column,
     with_comment,
     with_default,
-    with_nulls,
     without_check,
     without_column,
-    without_nulls,
 )
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
 from trinitymerge.schema.properties import check_properties
-from trinitymerge.spark.casts import Storing, misfit, stored, storing
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.ddl import column_of
-from trinitymerge.spark.errors import analysis_errors, failure_of, is_sparks, spark_text
+from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import count_where, empty_frame, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import (
     checked_condition,
     forbidden_nulls,
@@ -61,8 +61,8 @@ from trinitymerge.spark.predicates import (
 )
 from trinitymerge.spark.session import is_connect
 from trinitymerge.spark.sql_text import Sql, as_sql, bare
-from trinitymerge.spark.system_columns import NOTHING
-from trinitymerge.stores.base import Backend, Batches, Maintained
+from trinitymerge.spark.system_columns import NO_COLUMN
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.removed_files import naming_vacuums
 
@@ -151,7 +151,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
     where = f"The default of column '{field.name}'"
     if not default:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
-    one = spark.sql(f"SELECT 0 AS {NOTHING} FROM VALUES (0)")  # computed while the query is planned: no job runs
+    one = spark.sql(f"SELECT 0 AS {NO_COLUMN} FROM VALUES (0)")  # computed while the query is planned: no job runs
     with _refused(column=field.name), analysis_errors(where):
         value = F.expr(as_sql(default))
         has_query = holds_query(one, value)
@@ -161,8 +161,8 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
         kind = one.select(value.alias("value")).schema.fields[0].dataType
         one.filter(value.isNull()).schema  # noqa: B018 - neither an aggregate nor a window function
     _require_constant(one, default, field, where)
-    way = storing(kind, field)
-    if way is Storing.REFUSED:
+    way = cast_policy(kind, field)
+    if way is CastPolicy.REFUSED:
         raise InvalidDefinitionError(
             f"{where} is a value of type {kind.simpleString()}, and the column is {field.text}. Cast it explicitly.",
             column=field.name,
@@ -206,7 +206,7 @@ def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text:
         other.conf.set(setting, str(spark.conf.get(setting)))
     try:
         with analysis_errors(where):
-            empty_frame(other, [*fields, Field(NOTHING, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
+            empty_frame(other, [*fields, Field(NO_COLUMN, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
     except InvalidMergeError as error:
         raise InvalidDefinitionError(
             f"{error} This session knows more than others do (a variable, or a temporary function), and they could not "
@@ -224,20 +224,20 @@ def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
             )
 
 
-def _value(one: DataFrame, default: str, field: Field, way: Storing, where: str) -> dict[str, Any]:
+def _value(one: DataFrame, default: str, field: Field, way: CastPolicy, where: str) -> dict[str, Any]:
     try:
-        unfit = misfit(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
+        unfit = cast_failure(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
         row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr(
             "CAST(value AS STRING)",  # else Spark would not compute what is never null
-            f"{holds_null(field, stored(Sql('value'), way, field))} AS holds_null",
+            f"{holds_null(field, cast_to_column(Sql('value'), way, field))} AS holds_null",
             f"{unfit} AS misfit",
         )
         return row.collect()[0].asDict()
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        failed = failure_of(error) or InvalidDefinitionError
-        raise failed(f"{where} cannot be computed: {spark_text(error)}", column=field.name) from None
+        failed = classify_failure(error) or InvalidDefinitionError
+        raise failed(f"{where} cannot be computed: {clean_message(error)}", column=field.name) from None
 
 
 # Rows that are there --------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
     return bool(_new_checks(before, after) or _no_longer_null(before, after))
 
 
-def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinition) -> None:
+def require_fulfilled(backend: TableStore, batches: Batches, before: TableDefinition) -> None:
     """Refuses what the live rows do not fulfil, in one job; a second one finds rows to name.
 
     Args:
@@ -263,14 +263,14 @@ def require_fulfilled(backend: Backend, batches: Batches, before: TableDefinitio
     after = batches.definition
     broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
     broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
-    rows = reader.live(backend, batches, with_hidden=True)
+    rows = reader.live_rows(backend, batches, with_hidden=True)
     try:
-        counts = Gathering({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).of(rows)
+        counts = Metrics({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).compute(rows)
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        raise (failure_of(error) or InvalidDefinitionError)(
-            f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {spark_text(error)} Nothing was altered."
+        raise (classify_failure(error) or InvalidDefinitionError)(
+            f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {clean_message(error)} Nothing was altered."
         ) from None
     for i, (rule, sql) in enumerate(broken.items()):
         if counts[f"c{i}"]:
@@ -348,7 +348,7 @@ class TableAlteration:
         version 2: column channel string is added; the comment is 'all of them'
     """
 
-    _backend: Maintained
+    _backend: ManagedStore
     _steps: tuple[Step, ...] = ()
     _history: bool = False
 
@@ -390,7 +390,7 @@ class TableAlteration:
         """
         if not isinstance(new, str) or not new:
             raise InvalidDefinitionError(f"A column needs a name, got {new!r}.")
-        return self._then(lambda own: renamed(own, old, new))
+        return self._then(lambda own: rename_column(own, old, new))
 
     def dropColumn(self, name: str) -> TableAlteration:
         """Drops a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
@@ -427,7 +427,7 @@ class TableAlteration:
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column, or it is part of the primary key.
         """
-        return self._then(lambda own: with_nulls(own, name))
+        return self._then(lambda own: drop_not_null(own, name))
 
     def setNotNull(self, name: str) -> TableAlteration:
         """Lets a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
@@ -443,7 +443,7 @@ class TableAlteration:
             >>> orders.alter().setNotNull("amount").execute().changes
             ('column amount must not be null',)
         """
-        return self._then(lambda own: without_nulls(own, name))
+        return self._then(lambda own: set_not_null(own, name))
 
     def setDefault(self, name: str, default: str) -> TableAlteration:
         """Sets what inserts put into a column that they say nothing of, instead of null (S46).
@@ -469,7 +469,9 @@ class TableAlteration:
                 column=name,
             )
         return self._then(
-            lambda own: with_default(own, name, default_of(self._backend.spark, find(own, name), default.strip()))
+            lambda own: with_default(
+                own, name, default_of(self._backend.spark, find_column(own, name), default.strip())
+            )
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
@@ -563,11 +565,11 @@ class TableAlteration:
             InvalidDefinitionError: the changes contradict the definition.
             ConstraintError: live rows break a new constraint.
         """
-        with held(self._backend.spark, LITERAL_NAMES):
+        with session_conf(self._backend.spark, EXACT_IDENTIFIERS):
             return self._executed()
 
     def _executed(self) -> AlterResult:
-        attempts = Attempts()
+        attempts = RetryPolicy()
         while True:
             snapshot = self._prepared()
             definition = self._altered(snapshot.definition)
@@ -580,13 +582,13 @@ class TableAlteration:
                     with naming_vacuums(self._backend):
                         require_fulfilled(self._backend, looked_at, snapshot.definition)
                 except FilesVacuumedError as error:
-                    attempts.give_way(error, snapshot)
+                    attempts.backoff(error, snapshot)
                     continue
             faults.fault("alter.prepared")
             try:
                 done = self._commit(snapshot, definition, changes)
             except ConcurrentCommitError as error:
-                attempts.give_way(error, snapshot)
+                attempts.backoff(error, snapshot)
                 continue
             faults.fault("alter.committed")
             return AlterResult(done.version, changes)
@@ -596,10 +598,10 @@ class TableAlteration:
         snapshot = self._backend.snapshot()
         if not self._history or snapshot.definition.history or Batches.of(snapshot).are_resolved:
             return snapshot
-        compact(self._backend)
+        compact_segments(self._backend)
         snapshot = self._backend.snapshot()
         if not Batches.of(snapshot).are_resolved:  # few changes, which a compaction leaves beside the segments
-            compact(self._backend, full=True)
+            compact_segments(self._backend, full=True)
         return self._backend.snapshot()
 
     def _altered(self, own: TableDefinition) -> TableDefinition:
@@ -620,7 +622,7 @@ class TableAlteration:
                 "changed; run it again.",
                 path=self._backend.path,
                 version=snapshot.version,
-                requirement=NothingLanded(),
+                requirement=NoConcurrentCommits(),
             )
         restarted = snapshot.batches if begins and not definition.watermarkKey else ()
         commit = snapshot.next_commit(
@@ -632,7 +634,7 @@ class TableAlteration:
             user=current_user(),
         )
         looked = begins or is_stricter(snapshot.definition, definition)
-        requirement: Requirement = NothingLanded() if looked else SameDefinition()
+        requirement: Requirement = NoConcurrentCommits() if looked else SameDefinition()
         return publish(self._backend, commit, snapshot, (requirement,))
 
 

@@ -10,18 +10,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.history.versions import Timeline, come_after
-from trinitymerge.log.model import LOOSE, SETTLED, Batch, Snapshot
-from trinitymerge.maintenance.rewrite import Forget, wanted_files
-from trinitymerge.maintenance.segments import Work
-from trinitymerge.reader import may_be_sent
+from trinitymerge.history.versions import Timeline, is_in_order
+from trinitymerge.log.model import RESOLVED, UNRESOLVED, Batch, Snapshot
+from trinitymerge.maintenance.rewrite import TombstoneRetention, wanted_files
+from trinitymerge.maintenance.segments import CompactionPlan
+from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, is_not_null, is_null, is_tombstone, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import CLOSED, ENDED, ORIGIN, VERSION
-from trinitymerge.stores.base import Batches, Maintained, Staged
+from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, VERSION
+from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
 GROWTH = 2
@@ -47,8 +47,8 @@ NOTHING = Archived()
 # Folding --------------------------------------------------------------------------------------------------------------
 
 
-def beside_fold(
-    backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
+def archive_for_minor(
+    backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
     """The rows that a fold has replaced, with those that earlier folds have, if these are not many more.
 
@@ -62,26 +62,26 @@ def beside_fold(
     if not snapshot.definition.history:
         return NOTHING
     limit = GROWTH * sum(b.bytes for b in replaces)
-    earlier = tuple(b for b in snapshot.archives(LOOSE) if b.bytes <= limit)
+    earlier = tuple(b for b in snapshot.archives(UNRESOLVED) if b.bytes <= limit)
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
     timeline = Timeline(backend, snapshot.definition)
-    closed = timeline.in_order(timeline.scan((*replaces, *earlier))).filter(CLOSED)
+    closed = timeline.in_order(timeline.scan((*replaces, *earlier))).filter(IS_ENDED)
     version = max(b.version for b in replaces if b.version is not None)
-    added = _staged(timeline, closed, (*replaces, *earlier), LOOSE, version, staged)
+    added = _staged(timeline, closed, (*replaces, *earlier), UNRESOLVED, version, staged)
     return Archived(added, frozenset(b.id for b in earlier))
 
 
 # Compaction -----------------------------------------------------------------------------------------------------------
 
 
-def is_due(snapshot: Snapshot) -> bool:
+def archive_expired(snapshot: Snapshot) -> bool:
     """True if a table has versions that ended too long ago, as long as they are kept once more (H7)."""
-    forget = Forget.ended(snapshot.definition)
-    return any(forget.pays(b, 1) for b in snapshot.archives(SETTLED))
+    forget = TombstoneRetention.ended(snapshot.definition)
+    return any(forget.pays(b, 1) for b in snapshot.archives(RESOLVED))
 
 
-def beside_compaction(backend: Maintained, snapshot: Snapshot, work: Work, staged: list[Staged]) -> Archived:
+def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
     """The versions that a compaction finds ended, settled; and loose ones of keys that it leaves pending.
 
     Args:
@@ -96,7 +96,7 @@ def beside_compaction(backend: Maintained, snapshot: Snapshot, work: Work, stage
     # The keys of loose archives are pending, or in a base that is no segment: whatever is written has them.
     kept = settling.loose_ones(staged)
     settled = settling.settled(staged)
-    return Archived((*settled.added, *kept), settled.replaced | {b.id for b in snapshot.archives(LOOSE)})
+    return Archived((*settled.added, *kept), settled.replaced | {b.id for b in snapshot.archives(UNRESOLVED)})
 
 
 @attrs.frozen(eq=False)
@@ -117,10 +117,10 @@ class _Settling:
     rewritten: tuple[Batch, ...]
     within: Sql
     leaves: Sql
-    forget: Forget
+    forget: TombstoneRetention
 
     @classmethod
-    def of(cls, backend: Maintained, snapshot: Snapshot, work: Work) -> _Settling:
+    def of(cls, backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan) -> _Settling:
         pieces = [p for p in work.pieces if p.is_base]
         base = {b.id: b for b in Batches.of(snapshot).base}
         rewritten = {b.id: b for p in pieces for b in p.batches if b.id in base}
@@ -130,42 +130,48 @@ class _Settling:
             tuple(rewritten.values()),
             any_of(p.within for p in pieces),
             any_of(p.within for p in work.pieces if not p.is_base),
-            Forget.ended(snapshot.definition),
+            TombstoneRetention.ended(snapshot.definition),
         )
 
     @property
     def _unsettled(self) -> tuple[Batch, ...]:
         base = {b.id for b in Batches.of(self.snapshot).base}
-        return (*(b for b in self.snapshot.current if b.id not in base), *self.snapshot.archives(LOOSE))
+        return (*(b for b in self.snapshot.live_batches if b.id not in base), *self.snapshot.archives(UNRESOLVED))
 
     def loose_ones(self, staged: list[Staged]) -> tuple[Batch, ...]:
         """The replaced versions of keys that stay pending."""
         if self.leaves == FALSE:
             return ()
         timeline, version = self.timeline, max((b.version or 0 for b in self._unsettled), default=0)
-        closed = timeline.in_order(timeline.scan(self._unsettled).filter(self.leaves)).filter(CLOSED)
-        return _staged(timeline, closed, self._unsettled, LOOSE, version, staged)
+        closed = timeline.in_order(timeline.scan(self._unsettled).filter(self.leaves)).filter(IS_ENDED)
+        return _staged(timeline, closed, self._unsettled, UNRESOLVED, version, staged)
 
     def settled(self, staged: list[Staged]) -> Archived:
         """The versions that have ended since, and the archives that change with them."""
         pending = self._unsettled
-        timeline, archives = self.timeline, self.snapshot.archives(SETTLED)
+        timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
         if not pending or self.within == FALSE:
             return self._shortened([b for b in archives if b.version in due], staged)
-        few = may_be_sent(timeline.backend.spark, sum(b.rows for b in pending))
+        few = fits_broadcast(timeline.backend.spark, sum(b.rows for b in pending))
         changed = {b.version for b in archives} if not few else self._changed(archives) | due
         size = sum(b.bytes for b in (*pending, *(b for b in archives if b.version in changed)))
         replaced = tuple(b for b in archives if b.version in changed or b.bytes <= GROWTH * size)
         versions = ", ".join(f"{b.version}L" for b in replaced)
-        is_written = any_of([is_null(ORIGIN), *([Sql(f"{ORIGIN} IN ({versions})")] if versions else [])])
+        is_written = any_of(
+            [is_null(SOURCE_ARCHIVE), *([Sql(f"{SOURCE_ARCHIVE} IN ({versions})")] if versions else [])]
+        )
         about = self._about_pending if few else None
-        rows = timeline.in_order(self._rows(archives, about)).filter(all_of([Sql(CLOSED), is_written])).drop(ORIGIN)
+        rows = (
+            timeline.in_order(self._rows(archives, about))
+            .filter(all_of([Sql(IS_ENDED), is_written]))
+            .drop(SOURCE_ARCHIVE)
+        )
         if replaced and few:
-            others = reader.without_keys(timeline.scan(replaced), timeline.definition, self._keys())
+            others = reader.anti_join(timeline.scan(replaced), timeline.definition, self._keys())
             rows = rows.unionByName(timeline.as_stored(others))
         parts = (*pending, *self.rewritten, *replaced)
-        added = _staged(timeline, rows.filter(self._is_kept), parts, SETTLED, self.snapshot.version, staged)
+        added = _staged(timeline, rows.filter(self._is_kept), parts, RESOLVED, self.snapshot.version, staged)
         return Archived(added, frozenset(b.id for b in replaced))
 
     def _shortened(self, due: Sequence[Batch], staged: list[Staged]) -> Archived:
@@ -173,7 +179,7 @@ class _Settling:
         if not due:
             return NOTHING
         rows = self.timeline.as_stored(self.timeline.scan(due)).filter(self._is_kept)
-        added = _staged(self.timeline, rows, due, SETTLED, self.snapshot.version, staged)
+        added = _staged(self.timeline, rows, due, RESOLVED, self.snapshot.version, staged)
         return Archived(added, frozenset(b.id for b in due))
 
     @property
@@ -187,13 +193,13 @@ class _Settling:
         return F.broadcast(self.timeline.scan(self._unsettled).filter(self.within).selectExpr(*names))
 
     def _about_pending(self, rows: DataFrame) -> DataFrame:
-        return reader.only_keys(rows, self.timeline.definition, self._keys())
+        return reader.semi_join(rows, self.timeline.definition, self._keys())
 
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
-        """All rows of these keys; of those from a settled archive, :data:`ORIGIN` says which."""
-        scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {ORIGIN}"
+        """All rows of these keys; of those from a settled archive, :data:`SOURCE_ARCHIVE` says which."""
+        scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {SOURCE_ARCHIVE}"
         rows = scan(self._unsettled).filter(self.within).selectExpr("*", own)
-        for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {ORIGIN}")):
+        for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {SOURCE_ARCHIVE}")):
             if batches:
                 more = scan(batches).selectExpr("*", origin)
                 rows = rows.unionByName(more if about is None else about(more))
@@ -201,12 +207,14 @@ class _Settling:
 
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
         """Which settled archives hold a version that a pending row ends earlier, or takes the place of."""
-        if not archives or come_after(self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon):
+        if not archives or is_in_order(
+            self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon
+        ):
             return set()
         timeline = self.timeline
-        affected = any_of([timeline.is_corrected(), timeline.is_ended_anew()])
-        rows = timeline.followed(self._rows(archives, self._about_pending))
-        found = rows.filter(all_of([is_not_null(ORIGIN), affected])).select(ORIGIN).distinct().collect()
+        affected = any_of([timeline.is_corrected(), timeline.ends_earlier()])
+        rows = timeline.with_next(self._rows(archives, self._about_pending))
+        found = rows.filter(all_of([is_not_null(SOURCE_ARCHIVE), affected])).select(SOURCE_ARCHIVE).distinct().collect()
         return {r[0] for r in found}
 
 
@@ -226,11 +234,11 @@ def _staged(
         **watermark_metrics(own, TRUE),
         **key_ranges.metrics_of_rows(own, TRUE),
     }
-    gathering = Gathering(metrics)
-    arranged = rows.drop(VERSION, CLOSED)
+    gathering = Metrics(metrics)
+    arranged = rows.drop(VERSION, IS_ENDED)
     arranged = arranged.coalesce(1) if files == 1 else arranged.repartitionByRange(files, *keys)
     written, observed = stage(
-        timeline.backend, gathering.over(arranged).sortWithinPartitions(*keys), own, gathering, parts
+        timeline.backend, gathering.observe(arranged).sortWithinPartitions(*keys), own, gathering, parts
     )
     if not observed["rows"]:
         timeline.backend.discard(written)

@@ -10,18 +10,18 @@ import attrs
 from trinitymerge.errors import counted
 from trinitymerge.log import reporting
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance.compaction import compact_as_allowed, why_compact
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, fold
+from trinitymerge.maintenance.compaction import compact, compaction_hint
+from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.properties import compact_after_batches
-from trinitymerge.stores.base import Backend, Batches, Maintained, Replacing
+from trinitymerge.stores.base import Batches, CompactableStore, ManagedStore, TableStore
 
 _logger = logging.getLogger(__name__)
 _advised: dict[str, tuple[str, ...]] = {}
 """By the path of a table the base that a compaction was advised for."""
 
 
-def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
+def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
 
     Args:
@@ -29,23 +29,23 @@ def looked_after(store: Backend, result: MergeResult, after: Snapshot | None) ->
         result: of the merge.
         after: the table with its rows; None if it committed none.
     """
-    if after is None or not isinstance(store, Replacing):
+    if after is None or not isinstance(store, CompactableStore):
         return result
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
         return _with_compaction(store, result, after)
-    return _with_fold(store, result, after) if isinstance(store, Maintained) else _hinted(store, result, after)
+    return _with_fold(store, result, after) if isinstance(store, ManagedStore) else _hinted(store, result, after)
 
 
-def _hinted(store: Backend, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
+def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
     """The result with what was done besides, and what would pay next."""
     hints = filter(None, (*done, _advice(store, Batches.of(after))))
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 
 
-def _advice(store: Backend, batches: Batches) -> str:
+def _advice(store: TableStore, batches: Batches) -> str:
     """That a compaction would pay, once in a process for a table and its base; the log of Python says so, too."""
-    why = why_compact(store.spark, batches)
+    why = compaction_hint(store.spark, batches)
     base = tuple(b.id for b in batches.base)
     if not why or _advised.get(store.path) == base:
         return ""
@@ -55,9 +55,9 @@ def _advice(store: Backend, batches: Batches) -> str:
     return advice
 
 
-def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> MergeResult:
+def _with_compaction(store: CompactableStore, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
-        done = compact_as_allowed(store)
+        done = compact(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(store, result, after)
@@ -67,12 +67,12 @@ def _with_compaction(store: Replacing, result: MergeResult, after: Snapshot) -> 
     return attrs.evolve(result, hint=f"compacted into version {done.version}", batches=batches)
 
 
-def _with_fold(store: Maintained, result: MergeResult, after: Snapshot) -> MergeResult:
+def _with_fold(store: ManagedStore, result: MergeResult, after: Snapshot) -> MergeResult:
     start, small = time.perf_counter(), batches_to_fold(after)
     if not small:
         return _hinted(store, result, after)
     try:
-        folded = fold(store, after, small)
+        folded = minor_compact(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: folding batches after version %d failed: %s", store.path, result.version, error)
         return _hinted(store, result, after)

@@ -12,9 +12,9 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import Attempts, OutcomeUnknown
-from trinitymerge.log.model import Batch, Beginning, Commit, Snapshot, current_user
-from trinitymerge.stores.base import Maintained, require_files
+from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy
+from trinitymerge.log.model import Batch, Commit, InitialSnapshot, Snapshot, current_user
+from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("clone.batch", "clone.copied")
 """Where this module may be killed, see ``fs/faults.py``."""
@@ -29,7 +29,7 @@ class _Changed(Exception):  # noqa: N818 - a reason to begin anew
     """Files of the original have gone, or keys were purged, while they were copied."""
 
 
-def clone(source: Maintained, pinned: int | None, target: Maintained) -> Snapshot:
+def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Snapshot:
     """Makes a table of a version of another one.
 
     Args:
@@ -46,9 +46,9 @@ def clone(source: Maintained, pinned: int | None, target: Maintained) -> Snapsho
         CorruptTableError: files of the newest version are gone.
         ConcurrentCommitError: the original has changed each time while it was copied; nothing is left of the copy.
     """
-    start, attempts = time.perf_counter(), Attempts()
+    start, attempts = time.perf_counter(), RetryPolicy()
     target.require_free()
-    with target.nothing_left(), reporting.if_slow(target.path, f"a clone copies the files of {source.path}"):
+    with target.cleanup_on_failure(), reporting.if_slow(target.path, f"a clone copies the files of {source.path}"):
         while True:
             newest = source.snapshot()
             snapshot = newest if pinned is None else source.snapshot_at(pinned)
@@ -60,10 +60,10 @@ def clone(source: Maintained, pinned: int | None, target: Maintained) -> Snapsho
                     f"{source.path} has changed while it was copied: {changed}. Nothing is left of the copy; run it again.",
                     path=source.path,
                 )
-                attempts.give_way(error, newest)
+                attempts.backoff(error, newest)
 
 
-def _require_files(source: Maintained, snapshot: Snapshot, newest: Snapshot) -> None:
+def _require_files(source: ManagedStore, snapshot: Snapshot, newest: Snapshot) -> None:
     """Checks that it makes sense to begin anew: that files of the newest version were lost, others have not changed since.
 
     Raises:
@@ -73,10 +73,12 @@ def _require_files(source: Maintained, snapshot: Snapshot, newest: Snapshot) -> 
     if snapshot.version < newest.version:
         require_files(source, snapshot)
     elif source.snapshot().version == newest.version:
-        source.require_whole([b for b in snapshot.batches if b.rows])
+        source.verify_files([b for b in snapshot.batches if b.rows])
 
 
-def _attempt(source: Maintained, target: Maintained, snapshot: Snapshot, newest: Snapshot, start: float) -> Snapshot:
+def _attempt(
+    source: ManagedStore, target: ManagedStore, snapshot: Snapshot, newest: Snapshot, start: float
+) -> Snapshot:
     batches = _copied(source, target, snapshot.batches)
     try:
         faults.fault("clone.copied")
@@ -84,7 +86,7 @@ def _attempt(source: Maintained, target: Maintained, snapshot: Snapshot, newest:
             raise _Changed("keys were purged")
         commit = _commit_of(source, snapshot, newest, batches)
         return target.begin(attrs.evolve(commit, duration_ms=int((time.perf_counter() - start) * 1000)))
-    except OutcomeUnknown:
+    except CommitStateUnknown:
         raise  # the copy may be there: its files must stay
     except Exception:
         _discard(target, batches)
@@ -94,7 +96,7 @@ def _attempt(source: Maintained, target: Maintained, snapshot: Snapshot, newest:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def _copied(source: Maintained, target: Maintained, batches: Sequence[Batch]) -> tuple[Batch, ...]:
+def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """The batches as copies under names of their own, which nobody can see; none is left if one cannot be copied."""
     copies: list[Batch] = []
     failure: Exception | None = None
@@ -112,9 +114,9 @@ def _copied(source: Maintained, target: Maintained, batches: Sequence[Batch]) ->
     return tuple(copies)
 
 
-def _copy(source: Maintained, target: Maintained, batch: Batch) -> Batch:
+def _copy(source: ManagedStore, target: ManagedStore, batch: Batch) -> Batch:
     try:
-        copy = attrs.evolve(batch, id=target.copied_from(source, batch.id))
+        copy = attrs.evolve(batch, id=target.copy_batch_from(source, batch.id))
     except FileNotFoundError as error:
         raise _Changed(f"files of {source.batch_path(batch.id)} are gone") from error
     except OSError as error:
@@ -132,7 +134,7 @@ def _copy(source: Maintained, target: Maintained, batch: Batch) -> Batch:
     return copy
 
 
-def _discard(target: Maintained, batches: Sequence[Batch]) -> None:
+def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
     for batch in batches:
         target.remove(target.batch_path(batch.id))
 
@@ -140,7 +142,7 @@ def _discard(target: Maintained, batches: Sequence[Batch]) -> None:
 # The log --------------------------------------------------------------------------------------------------------------
 
 
-def _commit_of(source: Maintained, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
+def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
     """The commit that makes the copy. All that a snapshot holds goes along as it is; purged keys stay purged (S40)."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     commit = Commit(
@@ -158,12 +160,12 @@ def _commit_of(source: Maintained, snapshot: Snapshot, newest: Snapshot, batches
     if snapshot.version == 0:  # nothing has happened yet
         return commit
     # What the original still owes to other tables (S27) it pays itself.
-    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), gone=())
-    begins = Beginning(snapshot=whole, commit_times=_times(source, snapshot))
-    return attrs.evolve(commit, begins=begins, reader_protocol=begins.first.reader_protocol)
+    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), pending_deletes=())
+    begins = InitialSnapshot(snapshot=whole, commit_times=_times(source, snapshot))
+    return attrs.evolve(commit, initial_snapshot=begins, reader_protocol=begins.first.reader_protocol)
 
 
-def _times(source: Maintained, snapshot: Snapshot) -> Mapping[int, int]:
+def _times(source: ManagedStore, snapshot: Snapshot) -> Mapping[int, int]:
     """When the versions were committed that rows count as. In archives rows keep their times: any version may be asked for."""
     if not snapshot.definition.history:
         return {
@@ -171,6 +173,6 @@ def _times(source: Maintained, snapshot: Snapshot) -> Mapping[int, int]:
         }
     times: dict[int, int] = {}
     for commit in source.commits(0, snapshot.version):
-        times |= {} if commit.begins is None else commit.begins.commit_times
+        times |= {} if commit.initial_snapshot is None else commit.initial_snapshot.commit_times
         times[commit.version] = commit.timestamp_ms
     return times

@@ -14,19 +14,27 @@ from pyspark.sql import SparkSession
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import Holds, Landed, NothingLanded, OnlyAppends, publish
-from trinitymerge.log.model import COMPACT, LOOSE, SETTLED, Batch, Commit, Snapshot, current_user
-from trinitymerge.maintenance.archives import Archived, beside_compaction, is_due
-from trinitymerge.maintenance.rewrite import FORGET_NOTHING, Forget, dated, rewrite, wanted_files
-from trinitymerge.maintenance.segments import LEFT_ROWS, Piece, Tiling, Work, as_segments, everything, what_pays
-from trinitymerge.reader import may_be_sent
-from trinitymerge.rows.tombstones import holds_more
-from trinitymerge.rows.watermarks import Watermark, in_order, is_above, is_at_least, watermark_of
+from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish
+from trinitymerge.log.model import COMPACT, RESOLVED, UNRESOLVED, Batch, Commit, Snapshot, current_user
+from trinitymerge.maintenance.archives import Archived, archive_expired, archive_for_full
+from trinitymerge.maintenance.rewrite import KEEP_ALL, TombstoneRetention, dated, rewrite, wanted_files
+from trinitymerge.maintenance.segments import (
+    LEFT_ROWS,
+    CompactionPlan,
+    RewriteTask,
+    SegmentLayout,
+    as_segments,
+    everything,
+    plan_partial_compaction,
+)
+from trinitymerge.reader import fits_broadcast
+from trinitymerge.rows.tombstones import has_payload
+from trinitymerge.rows.watermarks import Watermark, is_above, is_at_least, sort_key, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import session
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import any_of
-from trinitymerge.stores.base import Batches, Maintained, Replacing, Staged
+from trinitymerge.stores.base import Batches, CompactableStore, ManagedStore, Staged
 from trinitymerge.stores.registry import maintained
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
@@ -35,7 +43,7 @@ TRIES = 3
 """So often it is computed, if others commit meanwhile."""
 
 
-def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:
+def compact_all(store: CompactableStore, full: bool = False) -> CompactionResult:
     """Writes the resolved rows of all batches as one base.
 
     Args:
@@ -43,10 +51,13 @@ def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:
         full: even if there is one base and nothing else.
     """
     start = time.perf_counter()
-    with held(store.spark, LITERAL_NAMES), reporting.if_slow(store.path, "a compaction writes all rows anew"):
+    with (
+        session_conf(store.spark, EXACT_IDENTIFIERS),
+        reporting.if_slow(store.path, "a compaction writes all rows anew"),
+    ):
         for _ in range(TRIES):
             snapshot = store.snapshot()
-            forget = Forget.of(snapshot.definition)
+            forget = TombstoneRetention.of(snapshot.definition)
             why_not = "" if full else _why_not_all(store, snapshot, forget)
             if why_not or not snapshot.batches:
                 return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
@@ -58,19 +69,21 @@ def compact_as_one(store: Replacing, full: bool = False) -> CompactionResult:
     return CompactionResult(version=store.snapshot().version, skipped=skipped)
 
 
-def _why_not_all(store: Replacing, snapshot: Snapshot, forget: Forget) -> str:
+def _why_not_all(store: CompactableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
     """Why it would not pay, in words; an empty string if it might."""
     batches = Batches.of(snapshot)
     if not batches.are_resolved:
         return ""
     if any(b.tombstones for b in snapshot.batches):
         rows = dated(store, batches)
-        if not rows.filter(any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])).isEmpty():
+        if not rows.filter(any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])).isEmpty():
             return ""
     return "there is one base and nothing else"
 
 
-def _compact_all(store: Replacing, snapshot: Snapshot, forget: Forget, start: float) -> CompactionResult:
+def _compact_all(
+    store: CompactableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float
+) -> CompactionResult:
     definition = snapshot.definition
     with discarded_on_failure(store) as staged:
         written = rewrite(store, definition, snapshot.batches, forget)
@@ -87,7 +100,7 @@ def _compact_all(store: Replacing, snapshot: Snapshot, forget: Forget, start: fl
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
         )
-        done = publish(store, commit, snapshot, (NothingLanded(),))
+        done = publish(store, commit, snapshot, (NoConcurrentCommits(),))
     if not counts["rows"]:
         store.discard(written.staged)
     return CompactionResult(
@@ -162,7 +175,7 @@ class CompactionResult:
 # When it pays ---------------------------------------------------------------------------------------------------------
 
 
-def why_compact(spark: SparkSession, batches: Batches) -> str:
+def compaction_hint(spark: SparkSession, batches: Batches) -> str:
     """Why a compaction pays, from the log's statistics alone; an empty string if it does not.
 
     A read gains by a compaction what it does for pending rows: it opens their files, sends their keys, and reads the rows that they
@@ -184,18 +197,18 @@ def why_compact(spark: SparkSession, batches: Batches) -> str:
     beside = f"{counted(rows)} ({sized(size)}) {'is' if rows == 1 else 'are'} pending beside a base of {base_rows:,}"
     if rows > PENDING_SHARE * base_rows:
         return beside
-    return "" if may_be_sent(spark, rows) else f"{beside}, too many to be sent, so each read shuffles the table"
+    return "" if fits_broadcast(spark, rows) else f"{beside}, too many to be sent, so each read shuffles the table"
 
 
-def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
+def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
     base = Batches.of(snapshot).base
-    if len(base) < len(snapshot.current) or snapshot.archives(LOOSE) or is_due(snapshot):
+    if len(base) < len(snapshot.live_batches) or snapshot.archives(UNRESOLVED) or archive_expired(snapshot):
         return ""
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
     if any(b.tombstones for b in base):
         rows = dated(backend, Batches.of(snapshot))
-        worth = any_of([forget.condition(snapshot.definition), holds_more(snapshot.definition)])
+        worth = any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
         if not rows.filter(worth).isEmpty():
             return ""
     return "there is one base and nothing else"
@@ -204,7 +217,7 @@ def _why_not(backend: Maintained, snapshot: Snapshot, forget: Forget) -> str:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def compact(backend: Maintained, full: bool = False) -> CompactionResult:
+def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionResult:
     """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
 
     Segments that hardly changed stay (S38b).
@@ -220,39 +233,45 @@ def compact(backend: Maintained, full: bool = False) -> CompactionResult:
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()
-    for forget in (Forget.of(snapshot.definition), FORGET_NOTHING):
+    for forget in (TombstoneRetention.of(snapshot.definition), KEEP_ALL):
         try:
             doing = "a compaction writes batches anew"
-            with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing), naming_vacuums(backend):
+            with (
+                session_conf(backend.spark, EXACT_IDENTIFIERS),
+                reporting.if_slow(backend.path, doing),
+                naming_vacuums(backend),
+            ):
                 return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
-            if not isinstance(requirement, (Holds, OnlyAppends)):
+            if not isinstance(requirement, (Predicate, AppendOnlySince)):
                 raise
             # Rows have landed that a tombstone hides which would be forgotten: once more, and none is. Beside anything
             # but appended rows it is given up.
-            if isinstance(requirement, OnlyAppends):
+            if isinstance(requirement, AppendOnlySince):
                 break
         except FilesVacuumedError:
             before, snapshot = snapshot, backend.snapshot()
-            if snapshot.purged == before.purged and before.in_use <= snapshot.in_use:
+            if snapshot.purged == before.purged and before.referenced_ids <= snapshot.referenced_ids:
                 raise
             break  # a purge has found its keys in what was to be committed, or others have replaced what was read, and removed it
     why = "another compaction, a restore, a purge or an alteration was committed meanwhile"
     return CompactionResult(version=snapshot.version, skipped=why)
 
 
-def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool, start: float) -> CompactionResult:
+def _compact(
+    backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool, start: float
+) -> CompactionResult:
     work = _work(backend, snapshot, forget, full)
     if isinstance(work, str):
         return CompactionResult(version=snapshot.version, skipped=work)
     with discarded_on_failure(backend) as staged:
         written = _written(backend, snapshot, work, forget, staged)
-        archived = beside_compaction(backend, snapshot, work, staged)
+        archived = archive_for_full(backend, snapshot, work, staged)
         rows_archived = sum(b.rows for b in archived.added)
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, work, written, archived, start)
-        asked = (OnlyAppends(and_folds=True), Holds(partial(_rows_below_horizon, commit)))
+        asked = (AppendOnlySince(and_folds=True), Predicate(partial(_rows_below_horizon, commit)))
         done = publish(backend, commit, snapshot, asked, partial(rebased, commit))
     faults.fault("compact.committed")
     return CompactionResult(
@@ -271,20 +290,20 @@ def _compact(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool
     )
 
 
-def _work(backend: Maintained, snapshot: Snapshot, forget: Forget, full: bool) -> Work | str:
+def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
     """What is to be written; or why nothing is."""
-    tiling = None if full else Tiling.of(backend, Batches.of(snapshot))
+    tiling = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
     if tiling is None:
-        if not snapshot.current:
+        if not snapshot.live_batches:
             return "the table has no rows"
         why_not = "" if full else _why_not(backend, snapshot, forget)
         return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(backend.spark))
-    work, pending = what_pays(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
+    work, pending = plan_partial_compaction(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
     # What is pending is written again with the archives: a compaction replaces all that it has read.
-    if is_due(snapshot):
-        return attrs.evolve(work, pieces=(Piece(pending, is_base=False),) if pending else ())
+    if archive_expired(snapshot):
+        return attrs.evolve(work, pieces=(RewriteTask(pending, is_base=False),) if pending else ())
     rows = sum(b.rows for b in pending)
     if not rows:
         return "there is one base and nothing else"
@@ -300,12 +319,12 @@ class _Written:
 
 
 def _written(
-    backend: Maintained, snapshot: Snapshot, work: Work, forget: Forget, staged: list[Staged]
+    backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, forget: TombstoneRetention, staged: list[Staged]
 ) -> list[_Written]:
     """Stages all that a compaction writes; what is staged is noted, to be discarded on failure."""
     found = []
     for piece in work.pieces:
-        forgotten = forget if piece.is_base else FORGET_NOTHING
+        forgotten = forget if piece.is_base else KEEP_ALL
         rewritten = rewrite(backend, snapshot.definition, piece.batches, forgotten, piece.within, piece.files)
         staged.append(rewritten.staged)
         batches: list[Batch] = []
@@ -320,8 +339,10 @@ def _written(
     return found
 
 
-def _commit_of(snapshot: Snapshot, work: Work, written: Sequence[_Written], archived: Archived, start: float) -> Commit:
-    kept = {b.id for b in (*work.kept, *snapshot.archives(SETTLED))} - archived.replaced
+def _commit_of(
+    snapshot: Snapshot, work: CompactionPlan, written: Sequence[_Written], archived: Archived, start: float
+) -> Commit:
+    kept = {b.id for b in (*work.kept, *snapshot.archives(RESOLVED))} - archived.replaced
     horizon: Watermark | None = None
     for one in written:
         before = snapshot.horizon if horizon is None else horizon
@@ -345,7 +366,7 @@ def horizon_after(
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
     found = watermark_of(observed, "max", definition, "horizon")
-    if found is None or in_order(found, definition) is None or before == ():
+    if found is None or sort_key(found, definition) is None or before == ():
         return ()
     if before is None or is_at_least(found, before, definition):
         return found
@@ -355,7 +376,7 @@ def horizon_after(
 # Committing -----------------------------------------------------------------------------------------------------------
 
 
-def rebased(commit: Commit, landed: Landed) -> Commit:
+def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
     """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
 
     If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has
@@ -369,14 +390,14 @@ def rebased(commit: Commit, landed: Landed) -> Commit:
     held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}
     return attrs.evolve(
         now.rebase(commit),
-        added=[*commit.added, *(b for b in (*kept, *landed.appended) if b.id not in held)],
+        added=[*commit.added, *(b for b in (*kept, *landed.appended_batches) if b.id not in held)],
         removed=[b.id for b in now.batches if b.id not in stay],
     )
 
 
-def _new_rows(landed: Landed) -> dict[str, frozenset[str]]:
+def _new_rows(landed: ConcurrentCommits) -> dict[str, frozenset[str]]:
     """The batches that may stay, archives of folds among them, and the appended batches whose rows these are."""
-    appended = {b.id: frozenset([b.id]) for b in landed.appended}
+    appended = {b.id: frozenset([b.id]) for b in landed.appended_batches}
     of = dict(appended)
     for commit in landed.commits:
         if any(i not in of for i in commit.removed):
@@ -386,15 +407,17 @@ def _new_rows(landed: Landed) -> dict[str, frozenset[str]]:
     return of
 
 
-def _rows_below_horizon(commit: Commit, landed: Landed) -> str | None:
+def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None:
     """Why batches that landed may hold rows which only the forgotten tombstones keep from view; None if they hold none."""
     definition = landed.now.definition
-    if commit.horizon is None or all(is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended):
+    if commit.horizon is None or all(
+        is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended_batches
+    ):
         return None
     return "rows have landed that are older than tombstones which would be forgotten"
 
 
-def compact_as_allowed(store: Replacing, full: bool = False) -> CompactionResult:
+def compact(store: CompactableStore, full: bool = False) -> CompactionResult:
     """Compacts a table in the way that its store allows.
 
     Args:
@@ -402,5 +425,5 @@ def compact_as_allowed(store: Replacing, full: bool = False) -> CompactionResult
         full: even what would not pay.
     """
     if store.replaces_alone:
-        return compact_as_one(store, full)
-    return compact(maintained(store, "compact()"), full)
+        return compact_all(store, full)
+    return compact_segments(maintained(store, "compact()"), full)

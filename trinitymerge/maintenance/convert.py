@@ -14,17 +14,17 @@ from pyspark.sql import functions as F
 from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.model import Beginning, Commit, Snapshot, current_user, now_ms
+from trinitymerge.log.model import Commit, InitialSnapshot, Snapshot, current_user, now_ms
 from trinitymerge.rows import key_ranges
-from trinitymerge.rows.tombstones import bare
+from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.spark.errors import failure_of, is_sparks, spark_text
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import FALSE, TRUE, any_of, count_where, is_null, is_tombstone, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import KEY_ROWS
-from trinitymerge.stores.base import Maintained, Staged
+from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.staging import batch_of, discarded_on_failure, stage
 
@@ -36,7 +36,7 @@ CONVERT = "CONVERT"
 _SHOWN = 5
 
 
-def convert(store: Maintained, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
+def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
     """Creates a table that holds the rows of a source.
 
     Args:
@@ -57,7 +57,11 @@ def convert(store: Maintained, source: DataFrame, definition: TableDefinition, o
     start = time.perf_counter()
     check_storable(definition)
     store.require_free()
-    with store.nothing_left(), held(store.spark, LITERAL_NAMES), discarded_on_failure(store) as written:
+    with (
+        store.cleanup_on_failure(),
+        session_conf(store.spark, EXACT_IDENTIFIERS),
+        discarded_on_failure(store) as written,
+    ):
         doing = "a conversion writes the rows of its source"
         with _naming_the_source(store.path), reporting.if_slow(store.path, doing):
             staged, observed = _stage(store, source, definition)
@@ -80,18 +84,18 @@ def convert(store: Maintained, source: DataFrame, definition: TableDefinition, o
         empty = Snapshot.created(commit)
         batch = batch_of(staged, observed, definition, base=True)
         first = empty.apply(empty.next_commit(CONVERT, added=[batch]))
-        begins = Beginning(snapshot=first)
-        return store.begin(attrs.evolve(commit, begins=begins, reader_protocol=begins.first.reader_protocol))
+        begins = InitialSnapshot(snapshot=first)
+        return store.begin(attrs.evolve(commit, initial_snapshot=begins, reader_protocol=begins.first.reader_protocol))
 
 
-def _stage(store: Maintained, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:
+def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:
     """Writes the rows, those of one key side by side, as merges do: so they are counted, and files are sorted and sized."""
     hidden = [f"{FALSE} AS {quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
     names = [f.name for f in definition.stored_fields]
-    rows = source.selectExpr(*map(quote, definition.names), *hidden).selectExpr(*bare(definition, names))
+    rows = source.selectExpr(*map(quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))
     keys = ", ".join(map(quote, definition.primaryKey))
     together = rows.selectExpr("*", f"count(1) OVER (PARTITION BY {keys}) AS {KEY_ROWS}")
-    gathering = Gathering(
+    gathering = Metrics(
         {
             "rows": "count(1)",
             "nulls": count_where(_has_null(definition)),
@@ -102,7 +106,7 @@ def _stage(store: Maintained, source: DataFrame, definition: TableDefinition) ->
             **key_ranges.metrics_of_first(definition, TRUE),
         }
     )
-    return stage(store, gathering.over(together).selectExpr(*map(quote, names)), definition, gathering)
+    return stage(store, gathering.observe(together).selectExpr(*map(quote, names)), definition, gathering)
 
 
 def _has_null(definition: TableDefinition) -> str:
@@ -112,7 +116,7 @@ def _has_null(definition: TableDefinition) -> str:
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
-def _check(store: Maintained, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
+def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
     """Refuses rows that cannot be told apart by their key (S2); looks at the staged rows only to name some."""
     keys, names = [quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)
     if observed["nulls"]:
@@ -146,10 +150,10 @@ def _naming_the_source(path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        failed = failure_of(error) or InvalidMergeError
+        failed = classify_failure(error) or InvalidMergeError
         what = "evaluated" if failed is InvalidMergeError else "read, or not written"
         raise failed(
-            f"The source of convert() to {path} could not be {what}: {spark_text(error)} Nothing was written."
+            f"The source of convert() to {path} could not be {what}: {clean_message(error)} Nothing was written."
         ) from None

@@ -10,10 +10,10 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from trinitymerge.errors import ConcurrentCommitError, TrinityMergeError, UnfinishedMergeError, counted
+from trinitymerge.errors import ConcurrentCommitError, PendingHistoryInsertsError, TrinityMergeError, counted
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import Landed, publish
-from trinitymerge.log.model import ABANDON, REDO, Redo, Snapshot, current_user, now_ms
+from trinitymerge.log.commit import ConcurrentCommits, publish
+from trinitymerge.log.model import ABANDON, REDO, OutboxEntry, Snapshot, current_user, now_ms
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
@@ -22,17 +22,17 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import combined
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import null_of, physical_schema, quote
-from trinitymerge.spark.system_columns import OWED
-from trinitymerge.stores.base import Backend, Staged
-from trinitymerge.stores.registry import store_of
+from trinitymerge.spark.system_columns import OUTBOX_ROW
+from trinitymerge.stores.base import Staged, TableStore
+from trinitymerge.stores.registry import open_store
 
 FAULT_POINTS = ("redo.before", "redo.written", "redo.committed", "redo.removed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
-PATIENCE_MS = 60_000
+GRACE_PERIOD_MS = 60_000
 """So long the rows for a Spark table are left to the merge they are of: it may be writing them, and nothing says so there."""
 
 _logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 # Around a merge -------------------------------------------------------------------------------------------------------
 
 
-def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> MergeResult:
+def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Writes what a merge owes to other tables, then looks after its own. The merge stands, whatever becomes of that.
 
     Args:
@@ -51,7 +51,7 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     """
     try:
         left = _paid(store, result, after)
-        result = auto.looked_after(store, result, after)
+        result = auto.run_auto_maintenance(store, result, after)
     except KeyboardInterrupt:  # who stops it gets no result, and is to know that there is one
         done = f"the merge was committed as version {result.version}; what was to be done after it, the next one does"
         _logger.warning("%s: interrupted, but %s", store.path, done)
@@ -59,12 +59,12 @@ def after_merge(store: Backend, result: MergeResult, after: Snapshot | None) -> 
     return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
 
 
-def _paid(store: Backend, result: MergeResult, after: Snapshot | None) -> str:
+def _paid(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
     """Writes what a merge owes to other tables. Why it could not, in words, or an empty string."""
     if after is None or not result.rowsHistory:
         return ""
     try:
-        pay(store, own_ms=after.timestamp_ms)
+        deliver_pending(store, own_ms=after.timestamp_ms)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         left = f"rows for other tables are still to be written: {error}"
         _logger.warning("%s: after version %d, %s", store.path, result.version, left)
@@ -72,68 +72,68 @@ def _paid(store: Backend, result: MergeResult, after: Snapshot | None) -> str:
     return ""
 
 
-def before_attempt(store: Backend) -> Snapshot:
-    """The newest version of a table, once what it owes to other tables is paid, as far as it is due (:func:`pay`).
+def pre_attempt_hook(store: TableStore) -> Snapshot:
+    """The newest version of a table, once what it owes to other tables is paid, as far as it is due (:func:`deliver_pending`).
 
     Raises:
-        UnfinishedMergeError: as :func:`pay`.
+        PendingHistoryInsertsError: as :func:`deliver_pending`.
     """
     snapshot = store.snapshot()
     if not snapshot.redo:
         return snapshot
-    pay(store)
+    deliver_pending(store)
     return store.snapshot()
 
 
-def pay(store: Backend, patience_ms: int | None = None, own_ms: int | None = None) -> None:
+def deliver_pending(store: TableStore, patience_ms: int | None = None, own_ms: int | None = None) -> None:
     """Writes what merges into a table still owe to other tables, oldest first.
 
     Args:
         store: where the table is.
-        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them; :data:`PATIENCE_MS`.
+        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them; :data:`GRACE_PERIOD_MS`.
         own_ms: when the caller's own merge was committed; its rows are written at once.
 
     Raises:
-        UnfinishedMergeError: some cannot be written; says why, and what to do.
+        PendingHistoryInsertsError: some cannot be written; says why, and what to do.
     """
-    failed: list[UnfinishedMergeError] = []
-    due_ms = now_ms() - (PATIENCE_MS if patience_ms is None else patience_ms)
+    failed: list[PendingHistoryInsertsError] = []
+    due_ms = now_ms() - (GRACE_PERIOD_MS if patience_ms is None else patience_ms)
     for redo in store.snapshot().redo:
         if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= due_ms:
             try:
-                _pay(store, redo)
-            except UnfinishedMergeError as error:
+                deliver(store, redo)
+            except PendingHistoryInsertsError as error:
                 failed.append(error)
     if failed:
         raise failed[0]
 
 
-def _pay(store: Backend, redo: Redo) -> None:
+def deliver(store: TableStore, redo: OutboxEntry) -> None:
     faults.fault("redo.before")
     try:
-        with held(store.spark, LITERAL_NAMES):
+        with session_conf(store.spark, EXACT_IDENTIFIERS):
             _write(store, redo)
     except Exception as error:
-        if not _is_owed(store, redo):
+        if not is_pending(store, redo):
             return  # another writer has done it meanwhile, and removed the rows
         raise _blocked(store, redo, error) from error
     faults.fault("redo.written")
-    _end(store, redo, REDO)
+    mark_delivered(store, redo, REDO)
     faults.fault("redo.committed")
     store.discard(_staged(store, redo))
     faults.fault("redo.removed")
 
 
-def _is_owed(store: Backend, redo: Redo) -> bool:
+def is_pending(store: TableStore, redo: OutboxEntry) -> bool:
     return redo.id in {r.id for r in store.snapshot().redo}
 
 
-def _blocked(store: Backend, redo: Redo, error: Exception) -> UnfinishedMergeError:
-    why = spark_text(error) if is_sparks(error) else str(error)
-    return UnfinishedMergeError(
+def _blocked(store: TableStore, redo: OutboxEntry, error: Exception) -> PendingHistoryInsertsError:
+    why = clean_message(error) if is_spark_error(error) else str(error)
+    return PendingHistoryInsertsError(
         f"A merge into {store.path} has replaced rows, and {counted(redo.rows)} made of them are still to be written into "
         f"{redo.table}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
-        f"written. Make {redo.table} again what it was, and write; or give these rows up with abandonRedo().",
+        f"written. Make {redo.table} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
         path=store.path,
         table=redo.table,
         rows=redo.rows,
@@ -143,32 +143,32 @@ def _blocked(store: Backend, redo: Redo, error: Exception) -> UnfinishedMergeErr
 # Writing into the other table -----------------------------------------------------------------------------------------
 
 
-def _write(store: Backend, redo: Redo) -> None:
+def _write(store: TableStore, redo: OutboxEntry) -> None:
     if redo.path is None:
         _insert_into_catalog(store, redo)
         return
-    other = store_of(store.spark, redo.path)
+    other = open_store(store.spark, redo.path)
     snapshot = other.snapshot()
     if redo.marker in snapshot.transactions:
         return
     rows = _fitted(_rows(store, redo), redo, snapshot.definition)
     # What the other table owes itself has no part in this: two tables may owe each other rows.
-    afterwards = partial(auto.looked_after, other)
+    afterwards = partial(auto.run_auto_maintenance, other)
     merge = builder.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
     merge.withTransaction(redo.marker, redo.since_ms).execute()
 
 
-def _staged(store: Backend, redo: Redo) -> Staged:
-    schema = StructType().add(OWED, physical_schema(redo.fields))
+def _staged(store: TableStore, redo: OutboxEntry) -> Staged:
+    schema = StructType().add(OUTBOX_ROW, physical_schema(redo.fields))
     return Staged(redo.id, redo.files, redo.bytes, schema, store.snapshot().definition)
 
 
-def _rows(store: Backend, redo: Redo) -> DataFrame:
+def _rows(store: TableStore, redo: OutboxEntry) -> DataFrame:
     """The rows, as they were staged."""
-    return store.read_staged(_staged(store, redo)).selectExpr(f"{OWED}.*")
+    return store.read_staged(_staged(store, redo)).selectExpr(f"{OUTBOX_ROW}.*")
 
 
-def _fitted(rows: DataFrame, redo: Redo, own: TableDefinition) -> DataFrame:
+def _fitted(rows: DataFrame, redo: OutboxEntry, own: TableDefinition) -> DataFrame:
     """The rows with the columns of the other table, which may have got new ones.
 
     Raises:
@@ -193,7 +193,7 @@ def _holds(now: Field | None, then: Field) -> bool:
     return now is not None and combined(then.type, now.type)[0] == now.type
 
 
-def _insert_into_catalog(store: Backend, redo: Redo) -> None:
+def _insert_into_catalog(store: TableStore, redo: OutboxEntry) -> None:
     name = str(redo.name)
     here = {f.name: f for f in redo.fields}
     columns = store.spark.table(name).schema.fields
@@ -213,12 +213,12 @@ class _StillOwed:
 
     id: str
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
         return None if self.id in {r.id for r in landed.now.redo} else "what it says has been said"
 
 
-def _end(store: Backend, redo: Redo, operation: str) -> None:
+def mark_delivered(store: TableStore, redo: OutboxEntry, operation: str) -> None:
     """Commits that rows are not owed any more."""
     snapshot = store.snapshot()
     if redo.id not in {r.id for r in snapshot.redo}:
@@ -232,14 +232,14 @@ def _end(store: Backend, redo: Redo, operation: str) -> None:
             raise
 
 
-def abandon(store: Backend) -> tuple[dict[str, Any], ...]:
-    """Writes what can be written of all that a table owes, and gives up the rest; see ``TrinityTable.abandonRedo``."""
+def discard_pending(store: TableStore) -> tuple[dict[str, Any], ...]:
+    """Deliver what can be delivered and discard the rest; see ``TrinityTable.discardPendingHistoryInserts``."""
     given_up = []
     for redo in store.snapshot().redo:
         try:
-            _pay(store, redo)
-        except UnfinishedMergeError as error:
+            deliver(store, redo)
+        except PendingHistoryInsertsError as error:
             _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.table, error)
-            _end(store, redo, ABANDON)
+            mark_delivered(store, redo, ABANDON)
             given_up.append({"table": redo.table, "rows": redo.rows, "batch": redo.id})
     return tuple(given_up)

@@ -7,9 +7,9 @@ import attrs
 from trinitymerge import _format, reader
 from trinitymerge.errors import counted, sized
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance.compaction import why_compact
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.stores.base import Batches, Maintained
+from trinitymerge.maintenance.compaction import compaction_hint
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.stores.base import Batches, ManagedStore
 
 _RECLAIMABLE_SHARE = 0.5
 
@@ -95,11 +95,11 @@ class TableHealth:
         return _format.pairs(self._lines())
 
 
-def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
+def health(backend: ManagedStore, snapshot: Snapshot) -> TableHealth:
     """Counts the live rows (one read of the table) and looks at the files (one listing)."""
     to_read, batches = Batches.of(snapshot), snapshot.batches
-    with held(backend.spark, LITERAL_NAMES):
-        live = reader.live(backend, to_read).count()
+    with session_conf(backend.spark, EXACT_IDENTIFIERS):
+        live = reader.live_rows(backend, to_read).count()
     stored = sum(b.rows for b in to_read.batches)
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)
@@ -126,8 +126,8 @@ def health(backend: Maintained, snapshot: Snapshot) -> TableHealth:
     )
 
 
-def _reclaimable(backend: Maintained, snapshot: Snapshot) -> int:
-    needed = snapshot.in_use
+def _reclaimable(backend: ManagedStore, snapshot: Snapshot) -> int:
+    needed = snapshot.referenced_ids
     unused = [i for i in backend.directories() if i not in needed]
     return sum(f.size_bytes for i in unused for f in backend.all_files(i))
 
@@ -140,8 +140,8 @@ def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
     return "any write", f"{counted(rows)} for {first.table} are still to be written there"
 
 
-def _advice(backend: Maintained, batches: Batches, size: int, reclaimable: int) -> tuple[str, str]:
-    why = why_compact(backend.spark, batches)
+def _advice(backend: ManagedStore, batches: Batches, size: int, reclaimable: int) -> tuple[str, str]:
+    why = compaction_hint(backend.spark, batches)
     if why:
         return "compact()", why
     if reclaimable > _RECLAIMABLE_SHARE * size:

@@ -9,13 +9,13 @@ from itertools import groupby
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import OnlyAppends, publish
-from trinitymerge.log.model import FOLD, SETTLED, Batch, Commit, Snapshot, current_user
-from trinitymerge.maintenance.archives import beside_fold
-from trinitymerge.maintenance.rewrite import FORGET_NOTHING, rewrite
+from trinitymerge.log.commit import AppendOnlySince, publish
+from trinitymerge.log.model import FOLD, RESOLVED, Batch, Commit, Snapshot, current_user
+from trinitymerge.maintenance.archives import archive_for_minor
+from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
 from trinitymerge.schema.properties import fold_after_batches, fold_bytes
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.stores.base import Batches, Maintained, Staged
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
@@ -54,7 +54,7 @@ def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
     return run[oldest:]
 
 
-def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
+def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
     """Commits one batch with the resolved rows of consecutive others.
 
     Args:
@@ -71,7 +71,7 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
         with naming_vacuums(backend), discarded_on_failure(backend) as staged:
             commit = _commit_of(backend, snapshot, replaces, staged, start)
             faults.fault("fold.staged")
-            done = publish(backend, commit, snapshot, (OnlyAppends(),))
+            done = publish(backend, commit, snapshot, (AppendOnlySince(),))
     except (ConcurrentCommitError, FilesVacuumedError):
         return None
     faults.fault("fold.committed")
@@ -79,17 +79,17 @@ def fold(backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch]) -> 
 
 
 def _commit_of(
-    backend: Maintained, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
+    backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
     """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
     doing = f"a fold writes {len(replaces)} batches as one"
-    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing):
-        rewritten = rewrite(backend, snapshot.definition, replaces, FORGET_NOTHING)
+    with session_conf(backend.spark, EXACT_IDENTIFIERS), reporting.if_slow(backend.path, doing):
+        rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
     # Beside settled archives it is no base: a late row may end one of their versions (H6).
-    everything = len(replaces) == len(snapshot.current) and not snapshot.archives(SETTLED)
+    everything = len(replaces) == len(snapshot.live_batches) and not snapshot.archives(RESOLVED)
     version = max(b.version for b in replaces if b.version is not None)
-    archived = beside_fold(backend, snapshot, replaces, rewritten.observed["rows"], staged)
+    archived = archive_for_minor(backend, snapshot, replaces, rewritten.observed["rows"], staged)
     return snapshot.next_commit(
         FOLD,
         parameters={"batches": len(replaces)},

@@ -24,22 +24,22 @@ from trinitymerge.errors import (
 from trinitymerge.fs import faults
 from trinitymerge.history.versions import archive_fields
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import Attempts, NothingLanded, OutcomeUnknown, publish
-from trinitymerge.log.model import PURGE, Batch, Purged, Snapshot, current_user, now_ms
+from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, RetryPolicy, publish
+from trinitymerge.log.model import PURGE, Batch, PurgedKeys, Snapshot, current_user, now_ms
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import key_ranges
-from trinitymerge.rows.keys import as_columns, naming_misfits, require_no_null
+from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.purged_keys import hash_of_key
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.spark.errors import analysis_errors, failure_of, is_sparks, spark_text, storage_failed
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error, storage_failed
 from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
 from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND
-from trinitymerge.stores.base import OWED_PREFIX, Maintained
+from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
 from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_vacuums
 from trinitymerge.stores.staging import stage
 
@@ -63,7 +63,7 @@ class PurgeResult:
         rowsRemoved: rows of the current version that are gone, tombstones and replaced versions included.
         filesRewritten: files of the current version that held a key and were replaced.
         filesDeleted: files that were deleted: the replaced ones, and those that only past versions or dead writers needed.
-        unverified: directories that another writer is filling just now and that could not be looked into: purge again
+        unverified_files: directories that another writer is filling just now and that could not be looked into: purge again
             when it has ended.
         seconds: how long it took.
     """
@@ -73,14 +73,15 @@ class PurgeResult:
     rowsRemoved: int
     filesRewritten: int
     filesDeleted: int
-    unverified: tuple[str, ...] = ()
+    unverified_files: tuple[str, ...] = ()
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
-        doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified)}"
+        doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified_files)}"
         return (
             f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
-            f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted{doubt if self.unverified else ''}"
+            f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted"
+            f"{doubt if self.unverified_files else ''}"
         )
 
 
@@ -89,7 +90,7 @@ class PurgeResult:
 
 @attrs.define(eq=False)
 class _Purge:
-    backend: Maintained
+    backend: ManagedStore
     definition: TableDefinition
     keys: DataFrame
     examined: set[str] = attrs.field(factory=set)
@@ -100,10 +101,10 @@ class _Purge:
 
     def holding(self, ids: Sequence[str]) -> set[str]:
         """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
-        readable = of_all_files(self.backend, self.definition)
+        readable = schema_for_all_files(self.backend, self.definition)
         fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
-        found = reader.only_keys(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
+        found = reader.semi_join(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
@@ -114,7 +115,7 @@ class _Purge:
     def rewrite(self, snapshot: Snapshot) -> None:
         """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
-        self.backend.require_whole(new)  # a key in a file that is missing would come back with it
+        self.backend.verify_files(new)  # a key in a file that is missing would come back with it
         hit = self.holding([b.id for b in new])
         for batch in new:
             if batch.id in hit:
@@ -125,11 +126,11 @@ class _Purge:
         metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
         metrics |= key_ranges.metrics_of_rows(self.definition, TRUE)
         metrics |= key_ranges.metrics_of_first(self.definition, TRUE)
-        gathering = Gathering(metrics)
+        gathering = Metrics(metrics)
         extra = archive_fields(self.definition) if batch.archive else ()
         stored = self.backend.read_whole(batch, self.definition, extra)
-        rows = reader.without_keys(stored, self.definition, F.broadcast(self.keys))
-        staged, counted = stage(self.backend, gathering.over(rows), self.definition, gathering, reads=[batch])
+        rows = reader.anti_join(stored, self.definition, F.broadcast(self.keys))
+        staged, counted = stage(self.backend, gathering.observe(rows), self.definition, gathering, reads=[batch])
         if not counted["n"]:
             self.backend.discard(staged)
             return None
@@ -140,15 +141,15 @@ class _Purge:
             tombstones=counted["tombstones"],
             files=staged.files,
             bytes=staged.size_bytes,
-            layout=self.definition.layout,
+            layout_version=self.definition.layout_version,
         )
 
     def gone(self, snapshot: Snapshot) -> list[str]:
         """What is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
         here = self.backend.directories()
-        known = snapshot.in_use | {b.id for b in self.rewritten.values() if b is not None}
+        known = snapshot.referenced_ids | {b.id for b in self.rewritten.values() if b is not None}
         self.elsewhere = self.holding_of_others(i for i in here if i not in known)
-        return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.gone if i in here)})
+        return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.pending_deletes if i in here)})
 
     def discard_all(self) -> None:
         """Removes the replacements, which never became part of the table."""
@@ -183,7 +184,7 @@ class _Purge:
                 self.backend.remove(self.backend.batch_path(batch.id))
 
 
-def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefinition:
+def schema_for_all_files(backend: ManagedStore, definition: TableDefinition) -> TableDefinition:
     """A definition by which the files of any version can be read (S43); the log is read only where columns were rearranged."""
     if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
         return definition
@@ -191,7 +192,7 @@ def of_all_files(backend: Maintained, definition: TableDefinition) -> TableDefin
 
 
 def by_form(
-    backend: Maintained, definition: TableDefinition, ids: Sequence[str]
+    backend: ManagedStore, definition: TableDefinition, ids: Sequence[str]
 ) -> list[tuple[TableDefinition, list[str]]]:
     """Batches with definitions to read them by: each value has a type that it was stored with, or a wider one (S43).
 
@@ -203,14 +204,17 @@ def by_form(
     own: TableDefinition | None = None
     for commit in reversed(backend.history()):
         own = commit.definition or own
-        batches = (*commit.added, *(() if commit.begins is None else commit.begins.snapshot.batches))
+        batches = (
+            *commit.added,
+            *(() if commit.initial_snapshot is None else commit.initial_snapshot.snapshot.batches),
+        )
         written_by |= {b.id: own for b in batches if b.id in wanted - written_by.keys() and own is not None}
     found = readings(definition, dict(reversed(written_by.items())))
-    return [*found, (of_all_files(backend, definition), [i for i in ids if i not in written_by])]
+    return [*found, (schema_for_all_files(backend, definition), [i for i in ids if i not in written_by])]
 
 
 def purge(
-    backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
+    backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
     """Removes every stored version of some keys, history included, and keeps them from coming back.
 
@@ -226,21 +230,26 @@ def purge(
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
-    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
+    with (
+        session_conf(backend.spark, EXACT_IDENTIFIERS),
+        reporting.if_slow(backend.path, "a purge looks for its keys in all files"),
+    ):
         return _purge(backend, keys, finish)
 
 
-def _purge(backend: Maintained, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
+def _purge(backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
     start = time.perf_counter()
     snapshot = backend.snapshot()
-    found = _evaluated(as_columns(backend.spark, snapshot.definition, keys, _CALL))
+    found = _evaluated(keys_to_columns(backend.spark, snapshot.definition, keys, _CALL))
     count = found.count()
     if count > MOST_KEYS:
         raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
-    return erase(backend, found, count, start, finish) if count else PurgeResult(snapshot.version, 0, 0, 0, 0)
+    return delete_keys(backend, found, count, start, finish) if count else PurgeResult(snapshot.version, 0, 0, 0, 0)
 
 
-def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish: Callable[[], object]) -> PurgeResult:
+def delete_keys(
+    backend: ManagedStore, keys: DataFrame, count: int, start: float, finish: Callable[[], object]
+) -> PurgeResult:
     """Removes every stored version of some keys, as :func:`purge` does.
 
     Args:
@@ -253,7 +262,7 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
     work = _Purge(backend, backend.snapshot().definition, keys)
     try:
         before, after = _commit(work, count, start, finish)
-    except OutcomeUnknown:
+    except CommitStateUnknown:
         raise  # the replacements may be part of the table: they must stay
     except Exception:  # after Ctrl-C, which may come right after the commit, they stay for vacuum()
         work.discard_all()
@@ -265,22 +274,22 @@ def erase(backend: Maintained, keys: DataFrame, count: int, start: float, finish
         keys=count,
         **work.counts(before),
         filesDeleted=deleted,
-        unverified=unverified(backend),
+        unverified_files=unverified_files(backend),
         seconds=time.perf_counter() - start,
     )
 
 
 def _evaluated(keys: DataFrame) -> DataFrame:
     """The distinct keys, evaluated once."""
-    with naming_misfits(_CALL):
+    with translate_cast_errors(_CALL):
         found = keys.distinct().localCheckpoint()
-        require_no_null(found, _CALL)
+        require_non_null_keys(found, _CALL)
     return found
 
 
 def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
-    backend, attempts = work.backend, Attempts()
+    backend, attempts = work.backend, RetryPolicy()
     while True:
         finish()
         snapshot = backend.snapshot()
@@ -301,34 +310,34 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
                     user=current_user(),
                     duration_ms=int((time.perf_counter() - start) * 1000),
                 )
-                return snapshot, publish(backend, commit, snapshot, (NothingLanded(),))
+                return snapshot, publish(backend, commit, snapshot, (NoConcurrentCommits(),))
         except ConcurrentCommitError as error:
-            attempts.give_way(error, snapshot)
+            attempts.backoff(error, snapshot)
         except FilesVacuumedError as error:
             work.begin_anew()
-            attempts.give_way(error, snapshot)
+            attempts.backoff(error, snapshot)
 
 
-def _markers(work: _Purge, snapshot: Snapshot) -> Purged:
+def _markers(work: _Purge, snapshot: Snapshot) -> PurgedKeys:
     salt = snapshot.purged.salt if snapshot.purged else secrets.token_hex(16)
     renamed = [f"{KEY_TO_FIND(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
     hashes = work.keys.selectExpr(*renamed).selectExpr(f"{hash_of_key(work.definition, salt)} AS h").collect()
-    return Purged(salt, sorted(r["h"] for r in hashes))
+    return PurgedKeys(salt, sorted(r["h"] for r in hashes))
 
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
-    backend, needed = work.backend, after.in_use
+    backend, needed = work.backend, after.referenced_ids
     others = [i for i in backend.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
     hit = work.holding_of_others(i for i in others if i not in known)
     deleted = 0
-    for batch_id in [*known, *hit, *(i for i in others if is_dead(backend, i))]:
+    for batch_id in [*known, *hit, *(i for i in others if is_abandoned(backend, i))]:
         deleted += delete(backend, batch_id)
     return deleted
 
 
-def delete(backend: Maintained, batch_id: str) -> int:
+def delete(backend: ManagedStore, batch_id: str) -> int:
     """Deletes a directory that no version needs.
 
     Returns:
@@ -340,7 +349,7 @@ def delete(backend: Maintained, batch_id: str) -> int:
     return sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
 
 
-def is_dead(backend: Maintained, batch_id: str) -> bool:
+def is_abandoned(backend: ManagedStore, batch_id: str) -> bool:
     """True if the writer of a directory has died: it has touched nothing for an hour."""
     files = backend.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
@@ -359,7 +368,7 @@ def _verify(work: _Purge) -> int:
     here, left = list(backend.directories()), set[str]()
     seen: set[str] = set()
     while new := [i for i in here if i not in seen]:  # a compaction beside may have moved files into others meanwhile
-        hit, needed = work.holding_of_others(new), backend.snapshot().in_use
+        hit, needed = work.holding_of_others(new), backend.snapshot().referenced_ids
         deleted += sum(delete(backend, i) for i in sorted(hit - needed))
         left |= hit & needed
         seen |= set(new)
@@ -373,7 +382,7 @@ def _verify(work: _Purge) -> int:
     return deleted
 
 
-def unverified(backend: Maintained) -> tuple[str, ...]:
+def unverified_files(backend: ManagedStore) -> tuple[str, ...]:
     """The directories that could not be looked into, for a writer is at work there."""
     return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))
 
@@ -384,7 +393,7 @@ _Found = TypeVar("_Found")
 
 
 def purge_where(
-    backend: Maintained, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
+    backend: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
     """Erases every key of which any stored row fulfils a condition.
 
@@ -407,16 +416,16 @@ def purge_where(
             "erased."
         )
     doing = "a purge looks into all files for rows that fulfil its condition"
-    with held(backend.spark, LITERAL_NAMES), reporting.if_slow(backend.path, doing):
+    with session_conf(backend.spark, EXACT_IDENTIFIERS), reporting.if_slow(backend.path, doing):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
         nothing = empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias)
         search = _Search(backend, checked_condition(nothing, given, _WHERE), alias)
-        return _until_nothing_is_found(backend, search, start, finish)
+        return _repeat_until_clean(backend, search, start, finish)
 
 
-def _until_nothing_is_found(
-    backend: Maintained, search: _Search, start: float, finish: Callable[[], object]
+def _repeat_until_clean(
+    backend: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
     """Searches and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
     done: list[PurgeResult] = []
@@ -435,7 +444,7 @@ def _until_nothing_is_found(
                 f"{sum(r.keys for r in done):,} keys have been so far. Stop their writers, and call it again.",
                 path=backend.path,
             )
-        done.append(erase(backend, keys, count, start, finish))
+        done.append(delete_keys(backend, keys, count, start, finish))
     deleted = search.delete_without_keys()
     return PurgeResult(
         version=backend.snapshot().version,
@@ -443,7 +452,7 @@ def _until_nothing_is_found(
         rowsRemoved=sum(r.rowsRemoved for r in done),
         filesRewritten=sum(r.filesRewritten for r in done),
         filesDeleted=sum(r.filesDeleted for r in done) + deleted,
-        unverified=unverified(backend),
+        unverified_files=unverified_files(backend),
         seconds=time.perf_counter() - start,
     )
 
@@ -458,7 +467,7 @@ class _Search:
         alias: of the table in it.
     """
 
-    backend: Maintained
+    backend: ManagedStore
     condition: Column
     alias: str
 
@@ -488,7 +497,7 @@ class _Search:
         without = self._look(
             own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
         )
-        dead = [i for i in self.backend.directories() if i not in needed and is_dead(self.backend, i)]
+        dead = [i for i in self.backend.directories() if i not in needed and is_abandoned(self.backend, i)]
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
     def _with_rows(self) -> Files:
@@ -496,7 +505,7 @@ class _Search:
 
         Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
         """
-        return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OWED_PREFIX)])
+        return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OUTBOX_PREFIX)])
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
         """The keys of rows that fulfil the condition, with their directory."""
@@ -520,12 +529,12 @@ class _Search:
         try:
             return looked_into(where, fulfilling)
         except Exception as error:
-            if not is_sparks(error):
+            if not is_spark_error(error):
                 raise
             if storage_failed(error):
-                raise StorageError(f"A file of {self.backend.path} could not be read: {spark_text(error)}") from None
-            failed = failure_of(error) or InvalidMergeError
-            raise failed(f"{_WHERE} could not be evaluated: {spark_text(error)}") from None
+                raise StorageError(f"A file of {self.backend.path} could not be read: {clean_message(error)}") from None
+            failed = classify_failure(error) or InvalidMergeError
+            raise failed(f"{_WHERE} could not be evaluated: {clean_message(error)}") from None
 
 
 def _has_null(own: TableDefinition) -> str:

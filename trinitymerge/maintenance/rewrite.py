@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.log.model import Batch, now_ms
 from trinitymerge.rows import key_ranges
-from trinitymerge.rows.tombstones import bare
+from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import history_retention_hours, tombstone_retention_hours
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import FORGET, SINCE, VERSION
-from trinitymerge.stores.base import Batches, Replacing, Staged
+from trinitymerge.spark.system_columns import IS_EXPIRED, SINCE, VERSION
+from trinitymerge.stores.base import Batches, CompactableStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
 TARGET_FILE_BYTES = 64 << 20
@@ -47,7 +47,7 @@ def _fit_one_task(batches: Sequence[Batch]) -> bool:
 
 
 @attrs.frozen
-class Forget:
+class TombstoneRetention:
     """Which tombstones are forgotten: those committed before a moment; all, or none."""
 
     before_ms: int | None
@@ -55,7 +55,7 @@ class Forget:
     retention_ms: int = 0
 
     @classmethod
-    def of(cls, definition: TableDefinition) -> Forget:
+    def of(cls, definition: TableDefinition) -> TombstoneRetention:
         """As the table's retention says; without a declared watermark no row can come too late (S38).
 
         Tombstones of a table with history stay as long as its versions do, too (H7).
@@ -67,13 +67,13 @@ class Forget:
         return cls(None) if late is None or ended is None else cls.after(max(late, ended))
 
     @classmethod
-    def ended(cls, definition: TableDefinition) -> Forget:
+    def ended(cls, definition: TableDefinition) -> TombstoneRetention:
         """The same for versions that have ended (H7)."""
         hours = history_retention_hours(definition.properties)
         return cls(None) if hours is None else cls.after(hours)
 
     @classmethod
-    def after(cls, hours: float) -> Forget:
+    def after(cls, hours: float) -> TombstoneRetention:
         """What was committed so many hours ago."""
         retention_ms = int(hours * _MS_PER_HOUR)
         return cls(now_ms() - retention_ms, retention_ms=retention_ms)
@@ -105,10 +105,10 @@ class Forget:
         return all_of([is_tombstone(definition), old])
 
 
-FORGET_NOTHING = Forget(None)
+KEEP_ALL = TombstoneRetention(None)
 
 
-def dated(backend: Replacing, batches: Batches, within: Sql = TRUE) -> DataFrame:
+def dated(backend: CompactableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
     """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
@@ -130,7 +130,7 @@ def dated(backend: Replacing, batches: Batches, within: Sql = TRUE) -> DataFrame
     return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
 
 
-def _committed(backend: Replacing, batches: Batches) -> str:
+def _committed(backend: CompactableStore, batches: Batches) -> str:
     """When a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
     needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
@@ -183,10 +183,10 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def rewrite(
-    backend: Replacing,
+    backend: CompactableStore,
     definition: TableDefinition,
     replaces: Sequence[Batch],
-    forget: Forget,
+    forget: TombstoneRetention,
     within: Sql = TRUE,
     files: int | None = None,
 ) -> Rewritten:
@@ -205,11 +205,12 @@ def rewrite(
     rows = dated(backend, Batches(definition, batches), within)
     # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
     arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
-    latest = reader.resolved(arranged, Batches(definition, batches))
+    latest = reader.resolve_by_window(arranged, Batches(definition, batches))
     if any(b.tombstones for b in batches):
-        latest = latest.selectExpr(*bare(definition, latest.columns))  # older libraries wrote them in full (S9)
-    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {FORGET}")
-    forgotten = {"forgotten": f"count_if({FORGET})", **watermark_metrics(definition, FORGET, "horizon")}
-    gathering = Gathering(metrics(definition, not_(FORGET)) | forgotten)
-    rows = gathering.over(marked).filter(f"NOT {FORGET}").drop(FORGET).sortWithinPartitions(*keys)
+        # Some tombstones were written in full (S9).
+        latest = latest.selectExpr(*tombstone_columns(definition, latest.columns))
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {IS_EXPIRED}")
+    forgotten = {"forgotten": f"count_if({IS_EXPIRED})", **watermark_metrics(definition, IS_EXPIRED, "horizon")}
+    gathering = Metrics(metrics(definition, not_(IS_EXPIRED)) | forgotten)
+    rows = gathering.observe(marked).filter(f"NOT {IS_EXPIRED}").drop(IS_EXPIRED).sortWithinPartitions(*keys)
     return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))

@@ -13,11 +13,11 @@ import attrs
 
 from trinitymerge.errors import FilesVacuumedError, TrinityMergeError
 from trinitymerge.log.model import Batch, Snapshot
-from trinitymerge.maintenance.rewrite import Forget, Rewritten, metrics, wanted_files
+from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metrics, wanted_files
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
-from trinitymerge.rows.watermarks import decoded, ordered
+from trinitymerge.rows.watermarks import from_json_sql, ordered
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.properties import SEGMENT_BYTES, segment_bytes
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, segment_bytes
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
@@ -31,9 +31,9 @@ from trinitymerge.spark.expressions import (
     physical_type,
     quote,
 )
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.stores.base import Batches, Maintained, Staged
+from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of
 
 _PAYS = 0.01
@@ -59,7 +59,7 @@ _SMALL = 4
 
 
 @attrs.frozen
-class Piece:
+class RewriteTask:
     """What becomes of some rows: one batch, or as many segments as they are large.
 
     Attributes:
@@ -79,7 +79,7 @@ class Piece:
     @classmethod
     def of_base(
         cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int, cores: int = 1
-    ) -> Piece:
+    ) -> RewriteTask:
         """Segments of about the size that is wanted, with files of about the size that suits one task.
 
         Args:
@@ -96,7 +96,7 @@ class Piece:
 
 
 @attrs.frozen
-class Work:
+class CompactionPlan:
     """What a compaction does.
 
     Attributes:
@@ -105,7 +105,7 @@ class Work:
         tiling: the name of the base, if it is kept as segments.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RewriteTask, ...]
     kept: tuple[Batch, ...] = ()
     tiling: str | None = None
 
@@ -113,20 +113,22 @@ class Work:
 # All of a table -------------------------------------------------------------------------------------------------------
 
 
-def everything(snapshot: Snapshot, name: str, cores: int) -> Work:
+def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
     """Rewriting all there is, as a base of a new name that so many cores will read."""
-    batches, definition = snapshot.current, snapshot.definition
+    batches, definition = snapshot.live_batches, snapshot.definition
     if not has_order(definition):
-        return Work((Piece(batches, files=wanted_files(batches)),))
+        return CompactionPlan((RewriteTask(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
-    return Work((Piece.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size), cores),), tiling=name)
+    return CompactionPlan(
+        (RewriteTask.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size), cores),), tiling=name
+    )
 
 
 # A part of it ---------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Tiling:
+class SegmentLayout:
     """The segments of a base, in the order of their keys.
 
     Attributes:
@@ -140,7 +142,7 @@ class Tiling:
     firsts: tuple[tuple[Any, ...], ...]
 
     @classmethod
-    def of(cls, backend: Maintained, batches: Batches) -> Tiling | None:
+    def of(cls, backend: ManagedStore, batches: Batches) -> SegmentLayout | None:
         """The tiling of a table's base; None if it has none, or if what is kept about it is lost."""
         base, definition = batches.base, batches.definition
         if not base or base[0].tiling is None or not has_order(definition):
@@ -192,7 +194,7 @@ class Tiling:
 
     def _literals(self, key: Sequence[Any]) -> list[tuple[Sql, Sql]]:
         columns = [(quote(k), physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
-        return [(name, Sql(decoded(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
+        return [(name, Sql(from_json_sql(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
 
     def within(self, low: int, high: int) -> Sql:
         """True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
@@ -206,7 +208,9 @@ class Tiling:
         return all_of(conditions)
 
 
-def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: Forget) -> Work:
+def plan_partial_compaction(
+    backend: ManagedStore, snapshot: Snapshot, tiling: SegmentLayout, forget: TombstoneRetention
+) -> CompactionPlan:
     """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
 
     A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is, unless too
@@ -214,7 +218,7 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
     are written.
     """
     batches = Batches.of(snapshot)
-    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.current)
+    deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.live_batches)
     changed, wanted = _changed(backend, batches, tiling), segment_bytes(snapshot.properties, table_bytes)
     dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
     pieces, rewritten = [], set[int]()
@@ -222,16 +226,16 @@ def what_pays(backend: Maintained, snapshot: Snapshot, tiling: Tiling, forget: F
         segments = tuple(tiling.segments[i] for i in run)
         share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
         size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
-        pieces.append(Piece.of_base((*segments, *deltas), tiling.within(run[0], run[-1]), size, wanted))
+        pieces.append(RewriteTask.of_base((*segments, *deltas), tiling.within(run[0], run[-1]), size, wanted))
         rewritten |= set(run)
     kept = [i for i in range(len(tiling.segments)) if i not in rewritten]
     if any(changed.get(i) for i in kept) and (pieces or len(deltas) > 1):
         within = any_of(tiling.within(run[0], run[-1]) for run in _neighbours(kept))
-        pieces.append(Piece(deltas, within, is_base=False))
-    return Work(tuple(pieces), tuple(tiling.segments[i] for i in kept), tiling.segments[0].tiling)
+        pieces.append(RewriteTask(deltas, within, is_base=False))
+    return CompactionPlan(tuple(pieces), tuple(tiling.segments[i] for i in kept), tiling.segments[0].tiling)
 
 
-def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[int, int]:
+def _changed(backend: ManagedStore, batches: Batches, tiling: SegmentLayout) -> Mapping[int, int]:
     """How many rows were committed since, by the place of the segment that they belong to."""
     if len(tiling.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
@@ -248,7 +252,7 @@ def _changed(backend: Maintained, batches: Batches, tiling: Tiling) -> Mapping[i
     return changed
 
 
-def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[int]:
+def _worth(tiling: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
     """The places of segments that are written anew for their own sake."""
     alone = len(tiling.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
@@ -258,7 +262,7 @@ def _worth(tiling: Tiling, changed: Mapping[int, int], forget: Forget) -> set[in
     return dirty | {i for i, b in enumerate(tiling.segments) if forget.pays(b, 0 if alone else 1)}
 
 
-def _runs(tiling: Tiling, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
+def _runs(tiling: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
     """The places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
 
     Each run is a job that reads all that was committed since.
@@ -285,7 +289,7 @@ def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
 
 
 def as_segments(
-    backend: Maintained, rewritten: Rewritten, version: int, tiling: str | None, together: int, staged: list[Staged]
+    backend: ManagedStore, rewritten: Rewritten, version: int, tiling: str | None, together: int, staged: list[Staged]
 ) -> list[Batch]:
     """What was written, as the batches of a base.
 
@@ -307,9 +311,9 @@ def as_segments(
     parts = backend.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
-    gathering, found, ends = Gathering(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
+    gathering, found, ends = Metrics(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
     for part in parts:
-        observed = gathering.of(backend.read_staged(part))
+        observed = gathering.compute(backend.read_staged(part))
         if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten
             backend.discard(part)
             continue
@@ -322,8 +326,8 @@ def as_segments(
         raise TrinityMergeError(
             f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
             "ranges of keys. What was written is thrown away, and nothing has changed. Turn off the extension or plug-in that "
-            f"arranges rows otherwise; or do without segments: set {SEGMENT_BYTES} to more bytes than the table has, and run "
-            "compact(full=True).",
+            f"arranges rows otherwise; or do without segments: set {TARGET_SEGMENT_BYTES} to more bytes than the table has, "
+            "and run compact(full=True).",
             path=backend.path,
         )
     return found

@@ -12,10 +12,10 @@ from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, count
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import Attempts, Holds, Landed, NothingLanded, publish
+from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, RetryPolicy, publish
 from trinitymerge.log.model import RESTORE, VACUUM, Batch, Commit, Snapshot, current_user, now_ms
-from trinitymerge.schema.evolution import brought_back
-from trinitymerge.stores.base import Maintained, require_files
+from trinitymerge.schema.evolution import restore_definition
+from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("vacuum.listed", "vacuum.announced", "vacuum.deleting", "vacuum.deleted", "restore.checked")
 """Where this module may be killed, see ``fs/faults.py``."""
@@ -27,7 +27,7 @@ _CHECKPOINTS_KEPT = 2
 # Vacuum ---------------------------------------------------------------------------------------------------------------
 
 
-def vacuum(backend: Maintained, retention_hours: float, dry_run: bool) -> list[str]:
+def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
     """Removes files that no version of the retention time needs (S39).
 
     Batches that go are named in the log first, as a version of their own, which changes no row.
@@ -69,7 +69,7 @@ class _Removable:
     batch_id: str | None = None
 
 
-def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[_Removable]:
+def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
     """What can go: batch directories, temporary files and checkpoints older than the cutoff."""
     # Listed before the log is read: what is listed and was committed before is known to the log by then.
     directories = backend.directories()
@@ -87,7 +87,7 @@ def _removable(backend: Maintained, cutoff_ms: int) -> Iterator[_Removable]:
             yield _Removable(file.path)
 
 
-def _announce(backend: Maintained, ids: set[str]) -> set[str]:
+def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
     """Says in the log which batches are about to go: from then on none of them can be committed, or brought back by a restore.
 
     Otherwise that might happen after the last look and before the removal, and the table would need files that are gone.
@@ -98,38 +98,38 @@ def _announce(backend: Maintained, ids: set[str]) -> set[str]:
     Raises:
         ConcurrentCommitError: others took some of them back faster than this could be said, each time.
     """
-    attempts = Attempts()
+    attempts = RetryPolicy()
     while True:
         latest = backend.snapshot()
-        going = ids - latest.in_use
-        if going <= set(latest.gone):
+        going = ids - latest.referenced_ids
+        if going <= set(latest.pending_deletes):
             return going
         here = backend.directories()
         commit = latest.next_commit(
             VACUUM,
-            gone=sorted(going | {i for i in latest.gone if i in here}),
+            gone=sorted(going | {i for i in latest.pending_deletes if i in here}),
             metrics={"directories": len(going)},
             user=current_user(),
         )
         try:
-            publish(backend, commit, latest, (Holds(partial(_why_needed, going)),), partial(_with_others, commit))
+            publish(backend, commit, latest, (Predicate(partial(_why_needed, going)),), partial(_with_others, commit))
         except ConcurrentCommitError as error:
-            attempts.give_way(error, latest)
+            attempts.backoff(error, latest)
         else:
             return going
 
 
-def _why_needed(going: set[str], landed: Landed) -> str | None:
-    return "a batch that was about to be removed is needed again" if going & landed.now.in_use else None
+def _why_needed(going: set[str], landed: ConcurrentCommits) -> str | None:
+    return "a batch that was about to be removed is needed again" if going & landed.now.referenced_ids else None
 
 
-def _with_others(commit: Commit, landed: Landed) -> Commit:
+def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
     """On top of what landed: what others remove is gone, too."""
-    gone = {*(commit.gone or ()), *landed.now.gone}
-    return attrs.evolve(landed.now.rebase(commit), gone=sorted(gone))
+    gone = {*(commit.pending_deletes or ()), *landed.now.pending_deletes}
+    return attrs.evolve(landed.now.rebase(commit), pending_deletes=sorted(gone))
 
 
-def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
+def _first_retained(backend: ManagedStore, cutoff_ms: int) -> int:
     """The version that was current at the cutoff: it and all later ones stay readable."""
     try:
         return backend.version_at(cutoff_ms)
@@ -137,15 +137,15 @@ def _first_retained(backend: Maintained, cutoff_ms: int) -> int:
         return 0
 
 
-def _needed(backend: Maintained, first: int, latest: Snapshot) -> set[str]:
+def _needed(backend: ManagedStore, first: int, latest: Snapshot) -> set[str]:
     """The batches of all versions from ``first`` to the latest."""
-    needed = latest.in_use | {b.id for b in backend.snapshot_at(first).batches}
+    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
     for commit in backend.commits(first + 1, latest.version):
         needed.update(b.id for b in commit.added)
     return needed
 
 
-def _last_touched_ms(backend: Maintained, batch_id: str, directory: FileInfo) -> int:
+def _last_touched_ms(backend: ManagedStore, batch_id: str, directory: FileInfo) -> int:
     """When anything in a directory was last written: a write in progress touches its files."""
     files = (f.modified_ms for f in backend.all_files(batch_id))
     return max(files, default=directory.modified_ms)  # object stores give directories no time of their own
@@ -183,7 +183,7 @@ class RestoreResult:
         )
 
 
-def restore(backend: Maintained, version: int) -> RestoreResult:
+def restore(backend: ManagedStore, version: int) -> RestoreResult:
     """Commits a version that equals an old one (S40). Whatever lands meanwhile is undone too.
 
     Tombstones that were forgotten since are there again, and so is the old horizon. Purged keys stay purged, and
@@ -201,7 +201,7 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
     old = backend.snapshot_at(version)
     require_files(backend, old)
     faults.fault("restore.checked")
-    attempts = Attempts()
+    attempts = RetryPolicy()
     while True:
         latest = backend.snapshot()
         commit = _going_back(latest, old, start)
@@ -209,9 +209,9 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
             why = f"the table equals version {version} already"
             return RestoreResult(version=latest.version, restored=version, skipped=why)
         try:
-            done = publish(backend, commit, latest, (NothingLanded(),))
+            done = publish(backend, commit, latest, (NoConcurrentCommits(),))
         except ConcurrentCommitError as error:
-            attempts.give_way(error, latest)
+            attempts.backoff(error, latest)
             continue
         return RestoreResult(
             version=done.version,
@@ -225,7 +225,7 @@ def restore(backend: Maintained, version: int) -> RestoreResult:
 def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     """The commit that makes of the latest version an old one; None if they are equal."""
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
-    restored = brought_back(old.definition, latest.definition)
+    restored = restore_definition(old.definition, latest.definition)
     definition = restored if restored != latest.definition else None
     is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
     if not added and not removed and definition is None and is_same:

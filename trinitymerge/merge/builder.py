@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge import _format
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log.commit import MicroBatch
-from trinitymerge.merge.compile.strategies import Path
+from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options, nothing_more
 from trinitymerge.merge.execute.planner import plan_of
 from trinitymerge.merge.model.arguments import (
@@ -42,8 +42,8 @@ from trinitymerge.merge.model.clauses import (
     heading,
 )
 from trinitymerge.merge.model.result import MergeResult
-from trinitymerge.spark.conf import LITERAL_NAMES, held
-from trinitymerge.stores.base import Backend
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.stores.base import TableStore
 
 _CALL = "insertHistoryExpr"
 HISTORY_CALLS = (_CALL, "insertHistoryTableExpr")
@@ -247,7 +247,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         (1, 1, 0)
     """
 
-    _backend: Backend
+    _backend: TableStore
     _alias: str
     _source: DataFrame | None
     _condition: Any
@@ -304,7 +304,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """The merge of a micro-batch: like a transaction, but one that starts over is refused (S36a)."""
         return self._with(transaction=(batch.app_id, batch.number), stream=batch)
 
-    def _on_path(self, path: Path) -> MergeBuilder:
+    def _on_path(self, path: MergeStrategy) -> MergeBuilder:
         """Takes a sound path instead of the cheapest: for tests of S31."""
         return self._with(path=path)
 
@@ -341,7 +341,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """
         check_clauses(self._clauses)
         b = self
-        with held(b._backend.spark, LITERAL_NAMES):
+        with session_conf(b._backend.spark, EXACT_IDENTIFIERS):
             return plan_of(b._backend, b._alias, b._source, b._condition, b._clauses, b._options, b._afterwards)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
@@ -376,7 +376,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
                 refused; nothing was written.
             ConstraintError: rows break a rule of the table's (S45); nothing was written.
             ConcurrentCommitError, FilesVacuumedError: other writers committed first, or took files, each time.
-            UnfinishedMergeError: what earlier merges owe to other tables cannot be written (S27).
+            PendingHistoryInsertsError: what earlier merges owe to other tables cannot be written (S27).
             StorageError: a file cannot be read or written.
             OSError: the storage has failed during the commit and cannot say whether it took place (:meth:`withTransaction` makes
                 it safe to merge again).

@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, NullType, StringType, TimestampType
 
-from trinitymerge.rows.watermarks import decoded, encoded, ordered
+from trinitymerge.rows.watermarks import from_json_sql, ordered, to_json_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import NULL, all_of, any_of, declared_length, physical_type, quote, sql_type
 from trinitymerge.spark.sql_text import Sql
@@ -108,7 +108,7 @@ class KeyRange:
                 break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
             for op, value in zip((">=", "<="), ends, strict=True):
                 bound = (
-                    f"{int(str(value))}L" if isinstance(kind, IntegralType) else decoded(value, kind)
+                    f"{int(str(value))}L" if isinstance(kind, IntegralType) else from_json_sql(value, kind)
                 )  # of any width
                 conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
@@ -129,7 +129,7 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
         if not isinstance(kind, _RANGED) or not _compares(kind, physical_type(field)) or declared_length(field):
             continue
         for which in ("min", "max"):
-            value = encoded(f"{which}({key})", kind)
+            value = to_json_sql(f"{which}({key})", kind)
             if value is not None:
                 found[_name(which, i)] = value
     return found
@@ -148,7 +148,7 @@ def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
     parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(definition.primaryKey))
     least = f"min(CASE WHEN {where} THEN named_struct({parts}) END)"
     kinds = (physical_type(definition.field(k)) for k in definition.primaryKey)
-    found = {_name("first", i): encoded(f"{least}.k{i}", kind) for i, kind in enumerate(kinds)}
+    found = {_name("first", i): to_json_sql(f"{least}.k{i}", kind) for i, kind in enumerate(kinds)}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -166,7 +166,7 @@ def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple
     kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
     of = "min" if len(kinds) == 1 else "first"
     values = tuple(observed.get(_name(of, i)) for i in range(len(kinds)))
-    if not has_order(definition) or any(decoded(v, kind) is None for v, kind in zip(values, kinds, strict=True)):
+    if not has_order(definition) or any(from_json_sql(v, kind) is None for v, kind in zip(values, kinds, strict=True)):
         return None
     return values if all(len(str(v)) <= _EXACT_CHARACTERS for v in values) else None
 
@@ -200,7 +200,7 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
             continue
         theirs = keys.schema[KEY_TO_FIND(i)].dataType
         if _compares(theirs, kind):
-            value = encoded(f"try_cast({KEY_TO_FIND(i)} AS {sql_type(kind)})", kind)
+            value = to_json_sql(f"try_cast({KEY_TO_FIND(i)} AS {sql_type(kind)})", kind)
             asked |= {} if value is None else {name: (f"{value} AS {KEY_TO_FIND(i)}", kind)}
     if not asked:
         return None
@@ -211,7 +211,7 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
 
 
 def _one_of(name: Sql, values: set[Any], kind: DataType) -> Sql | None:
-    told = [decoded(value, kind) for value in sorted(values - {None})]
+    told = [from_json_sql(value, kind) for value in sorted(values - {None})]
     if None in told:
         return None
     lists = [told[i : i + _LISTED] for i in range(0, len(told), _LISTED)]

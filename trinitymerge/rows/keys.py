@@ -65,7 +65,7 @@ def _same_hash(keys: Iterable[Sql], others: Iterable[Sql]) -> Sql:
     return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")
 
 
-def as_columns(
+def keys_to_columns(
     spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any], call: str
 ) -> DataFrame:
     """The keys as columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`; not evaluated.
@@ -85,7 +85,7 @@ def as_columns(
 
 
 @contextmanager
-def naming_misfits(call: str) -> Iterator[None]:
+def translate_cast_errors(call: str) -> Iterator[None]:
     """While keys are evaluated: a value that cannot be cast is an error that says so.
 
     Raises:
@@ -97,7 +97,7 @@ def naming_misfits(call: str) -> Iterator[None]:
         raise _misfit(call, error) from None
 
 
-def require_no_null(found: DataFrame, call: str) -> None:
+def require_non_null_keys(found: DataFrame, call: str) -> None:
     """Evaluates keys to see that none has a null.
 
     Raises:

@@ -25,7 +25,7 @@ from trinitymerge.spark.expressions import (
     any_of,
     case,
     cast,
-    fitting,
+    cast_or_fail,
     is_not_null,
     is_tombstone,
     null_of,
@@ -38,41 +38,41 @@ from trinitymerge.spark.expressions import (
 from trinitymerge.spark.sql_text import Sql
 
 
-def payload(definition: TableDefinition) -> list[Field]:
+def non_key_fields(definition: TableDefinition) -> list[Field]:
     """The stored columns that a tombstone says nothing with."""
     own = {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
     return [f for f in definition.stored_fields if f.name not in own]
 
 
-def blank(field: Field) -> Sql:
+def null_value(field: Field) -> Sql:
     """What a tombstone holds in a column of the payload, as SQL: null, or the zero value where null is not allowed."""
     return null_of(field) if field.nullable else zero(field)
 
 
-def bare(definition: TableDefinition, names: Iterable[str]) -> list[str]:
+def tombstone_columns(definition: TableDefinition, names: Iterable[str]) -> list[str]:
     """Columns of stored rows, as SQL, with the payload of tombstones blanked.
 
     Args:
         definition: of the table.
         names: the columns to select, all stored ones among them; others are passed on.
     """
-    blanks = blanked(definition)
+    blanks = masked(definition)
     return [f"{blanks[n]} AS {quote(n)}" if n in blanks else quote(n) for n in names]
 
 
-def blanked(definition: TableDefinition) -> dict[str, Sql]:
+def masked(definition: TableDefinition) -> dict[str, Sql]:
     """The columns of the payload, as SQL that is blank on tombstones."""
     is_dead = is_tombstone(definition)
-    return {f.name: case([(is_dead, blank(f))], quote(f.name)) for f in payload(definition)}
+    return {f.name: case([(is_dead, null_value(f))], quote(f.name)) for f in non_key_fields(definition)}
 
 
-def holds_more(definition: TableDefinition) -> Sql:
+def has_payload(definition: TableDefinition) -> Sql:
     """SQL that is true if a stored row is a tombstone with a payload, as those of older versions may be. Never null."""
     filled = [
         is_not_null(quote(f.name))
         if f.nullable
         else Sql(f"coalesce(CAST({quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)")
-        for f in payload(definition)
+        for f in non_key_fields(definition)
     ]
     return all_of([is_tombstone(definition), any_of(filled)])
 
@@ -80,7 +80,7 @@ def holds_more(definition: TableDefinition) -> Sql:
 def zero(field: Field) -> Sql:
     """The zero value of a column's type as SQL, for columns of tombstones that cannot be null (S9)."""
     kind = physical_type(field)
-    return cast(text_literal(fitting("", field)) if field.is_string else _zero(kind), kind)
+    return cast(text_literal(cast_or_fail("", field)) if field.is_string else _zero(kind), kind)
 
 
 _ZEROS = {
@@ -109,7 +109,7 @@ def _zero(kind: DataType) -> Sql:
     return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else NULL))
 
 
-def alive(definition: TableDefinition) -> Sql:
+def live_marker(definition: TableDefinition) -> Sql:
     """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return FALSE
@@ -117,7 +117,7 @@ def alive(definition: TableDefinition) -> Sql:
     return null_of(field) if field.nullable else zero(field)
 
 
-def dead(definition: TableDefinition) -> Sql:
+def tombstone_marker(definition: TableDefinition) -> Sql:
     """The tombstone column's value on a deleted row, as SQL (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return TRUE
@@ -128,7 +128,7 @@ def dead(definition: TableDefinition) -> Sql:
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return cast(Sql("now()"), kind)  # current_timestamp may be a reserved word
     if field.is_string:
-        return text_literal(fitting("true", field))
+        return text_literal(cast_or_fail("true", field))
     if isinstance(kind, NumericType):
         return cast(number(int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)), kind)
     return zero(field)

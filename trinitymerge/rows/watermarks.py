@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(E[+-]?[0-9]{1,2})?")
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 Watermark = tuple[Any, ...]
-"""One value per watermark column, in the form :func:`encoded` gives."""
+"""One value per watermark column, in the form :func:`to_json_sql` gives."""
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _form_of(kind: DataType) -> _Form | None:
     return next((form for known, form in _FORMS if isinstance(kind, known)), None)
 
 
-def encoded(text: str, kind: DataType) -> str | None:
+def to_json_sql(text: str, kind: DataType) -> str | None:
     """A watermark value as JSON can hold it and Python can order it as Spark does; None for types without such a form.
 
     Args:
@@ -133,7 +133,7 @@ def encoded(text: str, kind: DataType) -> str | None:
     return None if form is None else form.encoded.format(text)
 
 
-def decoded(value: Any, kind: DataType) -> str | None:
+def from_json_sql(value: Any, kind: DataType) -> str | None:
     """An encoded value as SQL of its own type, folded to a literal that files can be filtered by.
 
     None for null, for what the value does not tell, and for types that are not worth it.
@@ -144,7 +144,7 @@ def decoded(value: Any, kind: DataType) -> str | None:
     return form.decoded.format(form.literal(value), kind=sql_type(kind))
 
 
-def told(value: Any, kind: DataType) -> str | None:
+def literal_sql(value: Any, kind: DataType) -> str | None:
     """An encoded value as SQL of its own type, of whatever type; None for null, and for what the value does not tell."""
     form = _form_of(kind)
     if value is None or form is None or not form.is_told(value):
@@ -196,7 +196,7 @@ def watermark_of(
     return tuple(values[n] for n in names) if names and all(n in values for n in names) else None
 
 
-def in_order(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...] | None:
+def sort_key(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...] | None:
     """A watermark as Python can compare it, in S3's order; None where it does not say which one it was."""
     forms = _forms(definition)
     if len(watermark) != len(forms):
@@ -224,13 +224,13 @@ def is_at_least(left: Watermark | None, right: Watermark | None, definition: Tab
     """True if a watermark is known not to be smaller than another one."""
     if left is None or right is None:
         return False
-    mine, other = in_order(left, definition), in_order(right, definition)
+    mine, other = sort_key(left, definition), sort_key(right, definition)
     return mine is not None and other is not None and mine >= other
 
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     """SQL that is true if a row's declared watermark is smaller than a recorded one; None when that cannot be told."""
-    if in_order(bound, definition) is None:
+    if sort_key(bound, definition) is None:
         return None
     rows, bounds = [], []
     for name, (kind, form), value in zip(definition.watermarkKey, _forms(definition), bound, strict=True):

@@ -62,8 +62,8 @@ class TableDefinition:
         properties: free text settings; those of the library start with ``trinitymerge.``.
         comment: for people.
         history: whether rows that were replaced remain, as versions (H1).
-        layout: how often the type of a column has become wider: files say by it which columns they have (S43).
-        retired: names in files of columns that are no more: no other column may be stored under them.
+        layout_version: how often the type of a column has become wider: files say by it which columns they have (S43).
+        retired_names: names in files of columns that are no more: no other column may be stored under them.
         checks: conditions that every live row fulfils (S45).
 
     Example:
@@ -88,8 +88,8 @@ class TableDefinition:
     properties: Mapping[str, str] = attrs.field(factory=dict, eq=lambda p: tuple(sorted(p.items())))
     comment: str | None = None
     history: bool = False
-    layout: int = 0
-    retired: tuple[str, ...] = ()
+    layout_version: int = 0
+    retired_names: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
 
     @classmethod
@@ -146,8 +146,8 @@ class TableDefinition:
             properties={str(k): str(v) for k, v in (properties or {}).items()},
             comment=comment,
             history=bool(history),
-            layout=int(layout),
-            retired=tuple(retired),
+            layout_version=int(layout),
+            retired_names=tuple(retired),
             checks=checks_of(checks),
         )
         definition._check_keys()
@@ -155,7 +155,7 @@ class TableDefinition:
         return definition
 
     def _check_texts(self) -> None:
-        texts = [self.comment, self.tombstoneStringValue, *self.retired]
+        texts = [self.comment, self.tombstoneStringValue, *self.retired_names]
         texts += [text for c in self.checks for text in (c.name, c.condition, *c.columns)]
         for text in texts:
             if text is not None and not isinstance(text, str):
@@ -294,7 +294,7 @@ class TableDefinition:
     @property
     def is_rearranged(self) -> bool:
         """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
-        return bool(self.retired) or any(f.physical is not None or f.earlier for f in self.fields)
+        return bool(self.retired_names) or any(f.physical_name is not None or f.previous for f in self.fields)
 
     @property
     def has_rules(self) -> bool:
@@ -352,8 +352,8 @@ class TableDefinition:
             "properties": dict(self.properties),
             "comment": self.comment,
             **({"history": True} if self.history else {}),
-            **({"layout": self.layout} if self.layout else {}),
-            **({"retired": list(self.retired)} if self.retired else {}),
+            **({"layout": self.layout_version} if self.layout_version else {}),
+            **({"retired": list(self.retired_names)} if self.retired_names else {}),
             **({"checks": [check.to_json() for check in self.checks]} if self.checks else {}),
         }
 

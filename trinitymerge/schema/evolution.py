@@ -12,7 +12,7 @@ import attrs
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.schema.constraints import Check, about, require_unchecked
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
-from trinitymerge.schema.field import Field, Stored, type_text
+from trinitymerge.schema.field import Field, FileColumn, type_text
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.types import INTEGRAL, Path, combined, common, is_longer, leaves, shaped, with_names_of
 
@@ -22,7 +22,7 @@ _ALWAYS = sys.maxsize
 # Changes --------------------------------------------------------------------------------------------------------------
 
 
-def find(definition: TableDefinition, name: str) -> Field:
+def find_column(definition: TableDefinition, name: str) -> Field:
     """The column of a name, in any case.
 
     Raises:
@@ -49,22 +49,22 @@ def with_column(definition: TableDefinition, field: Field) -> TableDefinition:
             column=field.name,
         )
     stored = _free_name(definition, field.name)
-    new = attrs.evolve(field, physical=None if stored == field.name else stored, added=True)
+    new = attrs.evolve(field, physical_name=None if stored == field.name else stored, added=True)
     return _with_fields(definition, [*definition.fields, new])
 
 
-def renamed(definition: TableDefinition, old: str, new: str) -> TableDefinition:
+def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
     """With another name for a column, whatever its role.
 
     Raises:
         InvalidDefinitionError: there is none, or one of the new name.
     """
-    field = find(definition, old)
+    field = find_column(definition, old)
     require_unchecked(definition.checks, field.name, "renamed")
     if field.name.casefold() != new.casefold():
         _require_free(definition, new)
     stored = field.stored_as
-    changed = attrs.evolve(field, name=new, physical=None if stored == new else stored)
+    changed = attrs.evolve(field, name=new, physical_name=None if stored == new else stored)
 
     def key(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(new if n == field.name else n for n in names)
@@ -83,7 +83,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     Raises:
         InvalidDefinitionError: there is none, or it is a key.
     """
-    field = find(definition, name)
+    field = find_column(definition, name)
     role = definition.role_of(field.name)
     if role:
         raise InvalidDefinitionError(
@@ -94,7 +94,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     if len(definition.fields) == 1:
         raise InvalidDefinitionError(f"Column '{field.name}' is the only one.", column=field.name)
     kept = [f for f in definition.fields if f is not field]
-    return attrs.evolve(_with_fields(definition, kept), retired=(*definition.retired, *_names(field)))
+    return attrs.evolve(_with_fields(definition, kept), retired_names=(*definition.retired_names, *_names(field)))
 
 
 def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinition:
@@ -103,7 +103,7 @@ def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinitio
     Raises:
         InvalidDefinitionError: there is none, or the type is not wider, or what the log says of a key would not hold any more.
     """
-    field = find(definition, name)
+    field = find_column(definition, name)
     if field.type == kind:
         return definition
     if is_longer(kind, field.type):
@@ -144,18 +144,18 @@ def _check_key_can_be_wider(definition: TableDefinition, field: Field, kind: Any
 def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Iterable[Path]) -> TableDefinition:
     """With a type that holds all values of the one before. Only where stored values differ from then on, they need a new name."""
     grown = reduce(partial(_grown, definition), more, field)
-    earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.earlier)
+    earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.previous)
     before = shaped(field.type, kind)
     if not _is_stored_otherwise(field.type, kind):
-        return _replaced(definition, field, attrs.evolve(grown, type=kind, earlier=earlier))
-    layout = definition.layout + 1
+        return _replaced(definition, field, attrs.evolve(grown, type=kind, previous=earlier))
+    layout = definition.layout_version + 1
     wide = attrs.evolve(
         grown,
         type=kind,
-        physical=_free_name(definition, field.name),
-        earlier=(*earlier, Stored(field.stored_as, before, layout)),
+        physical_name=_free_name(definition, field.name),
+        previous=(*earlier, FileColumn(field.stored_as, before, layout)),
     )
-    return attrs.evolve(_replaced(definition, field, wide), layout=layout)
+    return attrs.evolve(_replaced(definition, field, wide), layout_version=layout)
 
 
 def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
@@ -163,7 +163,7 @@ def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
     taken = (*_names(field), *(_inside(field, p) for p, _ in values_inside(field.type)))
     stored = path[-1] + _free_name(definition, _inside(field, path), taken).removeprefix(_inside(field, path))
     within = () if stored == path[-1] else ((path, stored),)
-    return attrs.evolve(field, grown=(*field.grown, path), within=(*field.within, *within))
+    return attrs.evolve(field, added_fields=(*field.added_fields, path), within=(*field.within, *within))
 
 
 def _inside(field: Field, path: Path) -> str:
@@ -176,7 +176,7 @@ def _is_stored_otherwise(narrow: Any, wide: Any) -> bool:
     return list(leaves(shaped(narrow, wide))) != list(leaves(wide))
 
 
-def with_nulls(definition: TableDefinition, name: str) -> TableDefinition:
+def drop_not_null(definition: TableDefinition, name: str) -> TableDefinition:
     """With a column that may hold nulls.
 
     Raises:
@@ -196,13 +196,13 @@ def with_comment(definition: TableDefinition, name: str, comment: str | None) ->
     Raises:
         InvalidDefinitionError: there is none.
     """
-    field = find(definition, name)
+    field = find_column(definition, name)
     kept = {k: v for k, v in field.metadata.items() if k != "comment"}
     said = {} if comment is None else {"comment": str(comment)}
     return _replaced(definition, field, attrs.evolve(field, metadata={**kept, **said}))
 
 
-def without_nulls(definition: TableDefinition, name: str) -> TableDefinition:
+def set_not_null(definition: TableDefinition, name: str) -> TableDefinition:
     """With a column that holds no nulls.
 
     Raises:
@@ -222,7 +222,7 @@ def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
     for field in definition.fields:
         for path, _ in values_inside(field.type):
             places.setdefault(dotted(field, path).casefold(), (field, path))
-    return places.get(str(name).casefold()) or (find(definition, name), ())
+    return places.get(str(name).casefold()) or (find_column(definition, name), ())
 
 
 def _allowing(field: Field, path: Path, nullable: bool) -> Field:
@@ -238,7 +238,7 @@ def with_default(definition: TableDefinition, name: str, default: str | None) ->
     Raises:
         InvalidDefinitionError: there is no such column.
     """
-    field = find(definition, name)
+    field = find_column(definition, name)
     return _replaced(definition, field, attrs.evolve(field, default=default))
 
 
@@ -271,7 +271,7 @@ def without_check(definition: TableDefinition, name: str) -> TableDefinition:
     return attrs.evolve(definition, checks=kept)
 
 
-def following(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
+def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
     """A definition that has room for what a source brings (S44): columns that are new, wider types, more fields of structs.
 
     Keys stay as they are, and so does text, and the type of what a check is about.
@@ -334,7 +334,7 @@ def differences_of_checks(before: TableDefinition, after: TableDefinition) -> It
     yield from (f"{check} is a constraint" for check in after.checks if check not in before.checks)
 
 
-def not_the_same(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
+def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
     """The columns whose names do not mean what they meant, each with what has become of it (S35).
 
     Columns that have come, wider types, properties and comments take no meaning from what was there.
@@ -360,7 +360,7 @@ def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) 
     """
     others = tuple(others)
     for field in definition.fields:
-        theirs = [(f, d.layout) for d in others for f in d.fields if f.first_stored_as == field.first_stored_as]
+        theirs = [(f, d.layout_version) for d in others for f in d.fields if f.first_stored_as == field.first_stored_as]
         if not all(_reads(field, *their) for their in theirs):
             fields = (field, *(f for f, _ in theirs))
             kind = reduce(common, (f.in_files(f.type) for f in fields))
@@ -393,7 +393,7 @@ def readings(
 def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableDefinition:
     """A definition with columns in the forms that another one has for them."""
     for field, theirs in _same(definition, other):
-        if not _reads(field, theirs, other.layout):
+        if not _reads(field, theirs, other.layout_version):
             kind = shaped(theirs.in_files(theirs.type), field.in_files(field.type))
             definition = _replaced(definition, field, _read_as(field, kind, [theirs]))
     return definition
@@ -406,12 +406,12 @@ def _same(definition: TableDefinition, other: TableDefinition) -> list[tuple[Fie
 
 
 def _reads_all(definition: TableDefinition, other: TableDefinition) -> bool:
-    return all(_reads(field, theirs, other.layout) for field, theirs in _same(definition, other))
+    return all(_reads(field, theirs, other.layout_version) for field, theirs in _same(definition, other))
 
 
 def _reads(field: Field, theirs: Field, layout: int) -> bool:
     """True if a column is read right from files of another definition, which has this layout."""
-    earlier = (e for e in field.earlier if e.name == theirs.stored_as and layout < e.until)
+    earlier = (e for e in field.previous if e.name == theirs.stored_as and layout < e.until)
     return field.stored_as == theirs.stored_as or any(earlier)
 
 
@@ -419,17 +419,21 @@ def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
     """A column with a type, named as in files, that is read from every form that some definitions have of it."""
     forms: dict[str, Any] = {}
     for f in fields:
-        for name, stored in (*((e.name, e.type) for e in f.earlier), (f.stored_as, f.type)):
+        for name, stored in (*((e.name, e.type) for e in f.previous), (f.stored_as, f.type)):
             forms[name] = shaped(f.in_files(stored), forms.get(name, kind))
-    earlier = tuple(Stored(name, with_names_of(stored, field.type), _ALWAYS) for name, stored in forms.items())
-    return attrs.evolve(field, type=with_names_of(kind, field.type), physical=fields[0].stored_as, earlier=earlier)
+    earlier = tuple(FileColumn(name, with_names_of(stored, field.type), _ALWAYS) for name, stored in forms.items())
+    return attrs.evolve(
+        field, type=with_names_of(kind, field.type), physical_name=fields[0].stored_as, previous=earlier
+    )
 
 
-def brought_back(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
-    """The definition of an old version on top of a newer one: no name in files that has been taken since is taken again."""
-    taken = set(old.retired) | {n for f in old.fields for n in _names(f)}
-    since = (n for n in (*latest.retired, *(n for f in latest.fields for n in _names(f))) if n not in taken)
-    return attrs.evolve(old, retired=(*old.retired, *since), layout=max(old.layout, latest.layout))
+def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
+    """The definition of an old version on top of a newer one; physical names that were used since stay reserved."""
+    taken = set(old.retired_names) | {n for f in old.fields for n in _names(f)}
+    since = (n for n in (*latest.retired_names, *(n for f in latest.fields for n in _names(f))) if n not in taken)
+    return attrs.evolve(
+        old, retired_names=(*old.retired_names, *since), layout_version=max(old.layout_version, latest.layout_version)
+    )
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------
@@ -443,7 +447,7 @@ def _require_free(definition: TableDefinition, name: str) -> None:
 
 def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()) -> str:
     """A name for files that no column has or has had, and that is not taken otherwise."""
-    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired, *taken))}
+    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired_names, *taken))}
     used |= {n.casefold() for f in definition.fields for n in _names(f)}
     found, n = name, 1
     while found.casefold() in used:
@@ -454,7 +458,7 @@ def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()
 
 def _names(field: Field) -> tuple[str, ...]:
     """What files call a column, or have called it, and fields that came to be inside of it."""
-    return (field.stored_as, *(e.name for e in field.earlier), *(_inside(field, path) for path in field.grown))
+    return (field.stored_as, *(e.name for e in field.previous), *(_inside(field, path) for path in field.added_fields))
 
 
 def _replaced(definition: TableDefinition, old: Field, new: Field) -> TableDefinition:

@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\$\{\S+?\}")
 
 
 @attrs.frozen
-class Stored:
+class FileColumn:
     """How files of earlier layouts hold a column.
 
     Attributes:
@@ -37,8 +37,8 @@ class Stored:
     until: int
 
 
-def _stored(values: Iterable[Stored | Mapping[str, Any]]) -> tuple[Stored, ...]:
-    return tuple(v if isinstance(v, Stored) else Stored(**v) for v in values)
+def _stored(values: Iterable[FileColumn | Mapping[str, Any]]) -> tuple[FileColumn, ...]:
+    return tuple(v if isinstance(v, FileColumn) else FileColumn(**v) for v in values)
 
 
 def _paths(values: Iterable[Iterable[str]]) -> tuple[Path, ...]:
@@ -58,10 +58,10 @@ class Field:
         type: Spark's JSON form: ``"long"``, ``"decimal(10,2)"``, or a dict for nested types.
         nullable: whether the column may hold nulls.
         metadata: Spark's field metadata, kept as it is.
-        physical: the column's name in files, where it is not ``name``.
-        earlier: how older files hold it, oldest first: where its type became wider.
+        physical_name: the column's name in files, where it is not ``name``.
+        previous: how older files hold it, oldest first: where its type became wider.
         added: it came after the table was created: merges that were written before need not know it (S22).
-        grown: the same of fields inside of it, by their paths.
+        added_fields: the same of fields inside of it, by their paths.
         within: the names in files of fields inside of it, by their paths, where a field that is no more has their own.
         default: SQL for what inserts put there that do not say (S46); None for null.
     """
@@ -70,22 +70,22 @@ class Field:
     type: Any = attrs.field(eq=repr)
     nullable: bool = True
     metadata: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
-    physical: str | None = None
-    earlier: tuple[Stored, ...] = attrs.field(default=(), converter=_stored)
+    physical_name: str | None = None
+    previous: tuple[FileColumn, ...] = attrs.field(default=(), converter=_stored)
     added: bool = False
-    grown: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
+    added_fields: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
     default: str | None = None
     within: tuple[tuple[Path, str], ...] = attrs.field(default=(), converter=_named)
 
     @property
     def stored_as(self) -> str:
         """The column's name in files that are written now."""
-        return self.name if self.physical is None else self.physical
+        return self.name if self.physical_name is None else self.physical_name
 
     @property
     def first_stored_as(self) -> str:
         """The column's name in the first files that had it: never another's, never a different one."""
-        return self.earlier[0].name if self.earlier else self.stored_as
+        return self.previous[0].name if self.previous else self.stored_as
 
     def in_files(self, kind: Any) -> Any:
         """A type of the column, now or earlier, as files have it: with the names that fields inside of it have there."""
@@ -129,10 +129,10 @@ class Field:
     def to_json(self) -> dict[str, Any]:
         """The field as a log keeps it: as :meth:`to_spark`, and what there is besides."""
         besides: dict[str, Any] = {
-            "physical": self.physical,
-            "earlier": [attrs.asdict(e) for e in self.earlier],
+            "physical": self.physical_name,
+            "earlier": [attrs.asdict(e) for e in self.previous],
             "added": self.added,
-            "grown": [list(path) for path in self.grown],
+            "grown": [list(path) for path in self.added_fields],
             "default": self.default,
             "within": [[list(path), name] for path, name in self.within],
         }
@@ -157,14 +157,14 @@ class Field:
             data.get("default"),
             data.get("within", ()),
         )
-        texts = [field.name, *(t for t in (field.physical, field.default) if t is not None)]
-        texts += [*(form.name for form in field.earlier), *(name for path in field.grown for name in path)]
+        texts = [field.name, *(t for t in (field.physical_name, field.default) if t is not None)]
+        texts += [*(form.name for form in field.previous), *(name for path in field.added_fields for name in path)]
         if not all(isinstance(text, str) for text in texts) or any(
-            type(form.until) is not int for form in field.earlier
+            type(form.until) is not int for form in field.previous
         ):
             raise ValueError(f"{data!r} is no column")
         _check_described(data)
-        forms: tuple[Field | Stored, ...] = (field, *field.earlier)
+        forms: tuple[Field | FileColumn, ...] = (field, *field.previous)
         for form in forms:
             check_name(field.name, form.name)
             check_type(field.name, form.type)

@@ -11,9 +11,9 @@ CHECKPOINT_INTERVAL = "trinitymerge.checkpointInterval"
 TOMBSTONE_RETENTION_HOURS = "trinitymerge.tombstoneRetentionHours"
 HISTORY_RETENTION_HOURS = "trinitymerge.historyRetentionHours"
 COMPACT_AFTER_BATCHES = "trinitymerge.compactAfterBatches"
-FOLD_AFTER_BATCHES = "trinitymerge.foldAfterBatches"
-FOLD_BYTES = "trinitymerge.foldBytes"
-SEGMENT_BYTES = "trinitymerge.segmentBytes"
+MINOR_COMPACTION_AFTER_BATCHES = "trinitymerge.minorCompactionAfterBatches"
+MINOR_COMPACTION_MAX_BYTES = "trinitymerge.minorCompactionMaxBytes"
+TARGET_SEGMENT_BYTES = "trinitymerge.targetSegmentBytes"
 MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
 
@@ -63,15 +63,15 @@ def fold_after_batches(properties: Mapping[str, str]) -> int | None:
     """With more small batches pending than this a merge folds those for which it pays (S38a); None means never.
 
     Example:
-        >>> fold_after_batches({}), fold_after_batches({FOLD_AFTER_BATCHES: "none"})
+        >>> fold_after_batches({}), fold_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
         (16, None)
     """
-    return _unless_none(_positive, properties.get(FOLD_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER)))
+    return _unless_none(_positive, properties.get(MINOR_COMPACTION_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER)))
 
 
 def fold_bytes(properties: Mapping[str, str]) -> int:
     """The size in bytes below which a batch counts as small."""
-    return _positive(properties.get(FOLD_BYTES, str(_DEFAULT_FOLD_BYTES)))
+    return _positive(properties.get(MINOR_COMPACTION_MAX_BYTES, str(_DEFAULT_FOLD_BYTES)))
 
 
 def segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
@@ -85,7 +85,7 @@ def segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
         >>> segment_bytes({}, 1 << 30) >> 20, segment_bytes({}, 1 << 40) >> 20
         (16, 4096)
     """
-    text = properties.get(SEGMENT_BYTES)
+    text = properties.get(TARGET_SEGMENT_BYTES)
     if text is None:
         return max(_SMALLEST_SEGMENT, table_bytes // _MANY_SEGMENTS)
     return max(_positive(text), table_bytes // _MOST_SEGMENTS)
@@ -158,9 +158,9 @@ _KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
     TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
     HISTORY_RETENTION_HOURS: (history_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
     COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
-    FOLD_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
-    FOLD_BYTES: (fold_bytes, "a number of bytes from 1 up"),
-    SEGMENT_BYTES: (lambda p: _positive(p[SEGMENT_BYTES]), "a number of bytes from 1 up"),
+    MINOR_COMPACTION_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
+    MINOR_COMPACTION_MAX_BYTES: (fold_bytes, "a number of bytes from 1 up"),
+    TARGET_SEGMENT_BYTES: (lambda p: _positive(p[TARGET_SEGMENT_BYTES]), "a number of bytes from 1 up"),
     MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
     COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),
 }

@@ -44,7 +44,7 @@ _INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongT
 _DATETIME = (DateType, TimestampType, TimestampNTZType)
 
 
-class Storing(enum.Enum):
+class CastPolicy(enum.Enum):
     """How a value gets into a column."""
 
     AS_IS = "as it is"
@@ -53,7 +53,7 @@ class Storing(enum.Enum):
     REFUSED = "refused"
 
 
-def storing(value: DataType, field: Field) -> Storing:
+def cast_policy(value: DataType, field: Field) -> CastPolicy:
     """How a value of a type is stored in a column (S29).
 
     Args:
@@ -65,17 +65,17 @@ def storing(value: DataType, field: Field) -> Storing:
     """
     target = physical_type(field)
     way = _storing(value, target)
-    if declared_length(field) and way in (Storing.AS_IS, Storing.WIDENED) and not isinstance(value, NullType):
-        return Storing.CHECKED
+    if declared_length(field) and way in (CastPolicy.AS_IS, CastPolicy.WIDENED) and not isinstance(value, NullType):
+        return CastPolicy.CHECKED
     return way
 
 
-def _storing(value: DataType, target: DataType) -> Storing:
+def _storing(value: DataType, target: DataType) -> CastPolicy:
     if _same(value, target):
-        return Storing.AS_IS
+        return CastPolicy.AS_IS
     if widens(value, target):
-        return Storing.WIDENED
-    return Storing.CHECKED if _checkable(value, target) else Storing.REFUSED
+        return CastPolicy.WIDENED
+    return CastPolicy.CHECKED if _checkable(value, target) else CastPolicy.REFUSED
 
 
 def widens(value: DataType, target: DataType) -> bool:
@@ -162,19 +162,19 @@ def _same(a: DataType, b: DataType) -> bool:
     return a == b
 
 
-def stored(value: Sql, way: Storing, field: Field, is_key: bool = False) -> Sql:
+def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql:
     """A value as it goes into a column, as SQL; null where a checked value does not fit.
 
     Args:
         value: SQL that names a column, or any other expression that is cheap to repeat.
-        way: what :func:`storing` said.
+        way: what :func:`cast_policy` said.
         field: the column it goes into.
         is_key: it is part of the primary key: blanks beyond the length of a varchar are not cut off, for the text was
             compared with them and would become another key.
     """
-    if way is Storing.AS_IS:
+    if way is CastPolicy.AS_IS:
         return value
-    if way is Storing.WIDENED:
+    if way is CastPolicy.WIDENED:
         return cast(value, physical_type(field))
     tried = Sql(f"try_cast({value} AS {sql_type(physical_type(field))})")
     length = declared_length(field)
@@ -188,15 +188,15 @@ def stored(value: Sql, way: Storing, field: Field, is_key: bool = False) -> Sql:
     return Sql(f"rpad({fitting}, {n}, ' ')") if fixed == "char" else fitting
 
 
-def misfit(value: Sql, way: Storing, field: Field, is_key: bool = False) -> Sql | None:
+def cast_failure(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql | None:
     """SQL that is null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
 
     Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
     examples, instead of a failed Spark task.
     """
-    if way is not Storing.CHECKED:
+    if way is not CastPolicy.CHECKED:
         return None
     shown = Sql(
         f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
     )
-    return case([(all_of([is_not_null(value), is_null(stored(value, way, field, is_key))]), shown)])
+    return case([(all_of([is_not_null(value), is_null(cast_to_column(value, way, field, is_key))]), shown)])

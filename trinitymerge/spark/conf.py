@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.spark.session import is_connect, session_key, version_of
 
-LITERAL_NAMES = {"spark.sql.parser.quotedRegexColumnNames": "false"}
+EXACT_IDENTIFIERS = {"spark.sql.parser.quotedRegexColumnNames": "false"}
 """While the library's SQL text is parsed: `` `v.` `` is the column of that name, not a pattern that ``va`` matches, too."""
 
 _PLANS_MADE_ANEW = {"spark.connect.session.planCache.enabled": "false"}
@@ -20,7 +20,7 @@ _PLANS_KEEP_OBSERVATIONS = (4, 1)
 
 
 @attrs.define
-class _Hold:
+class _ConfOverride:
     """A setting that somebody holds: what it was, if it had to be changed, and how many hold it."""
 
     value: str
@@ -30,11 +30,11 @@ class _Hold:
 
 
 _lock = threading.Lock()
-_holds: dict[tuple[Hashable, str], _Hold] = {}
+_holds: dict[tuple[Hashable, str], _ConfOverride] = {}
 
 
 @contextmanager
-def held(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def session_conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Holds settings of a session at some values; other threads may hold the same ones at the same time.
 
     The first to come changes them, the last to leave changes them back. So no thread can put back what another one still
@@ -66,30 +66,30 @@ def held(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def handing_over(spark: SparkSession) -> Iterator[None]:
+def capture_observations(spark: SparkSession) -> Iterator[None]:
     """While rows that are observed are written: Spark hands over what was observed.
 
     A Connect server of Spark 4.0 runs the plan that it kept when it was asked for the schema, and has observed that already.
     """
     if is_connect(spark) and version_of(spark) < _PLANS_KEEP_OBSERVATIONS:
-        with held(spark, _PLANS_MADE_ANEW):
+        with session_conf(spark, _PLANS_MADE_ANEW):
             yield
     else:
         yield
 
 
-def _begin(spark: SparkSession, name: str, value: str) -> _Hold | None:
+def _begin(spark: SparkSession, name: str, value: str) -> _ConfOverride | None:
     found = _current(spark, name)
     if found is None:
         return None
     if found.lower() == value.lower():
-        return _Hold(value, False, None)
-    hold = _Hold(value, True, spark.conf.get(name, None))  # None: not set, found is Spark's default
+        return _ConfOverride(value, False, None)
+    hold = _ConfOverride(value, True, spark.conf.get(name, None))  # None: not set, found is Spark's default
     spark.conf.set(name, value)
     return hold
 
 
-def _end(spark: SparkSession, name: str, hold: _Hold) -> None:
+def _end(spark: SparkSession, name: str, hold: _ConfOverride) -> None:
     if not hold.changed or _current(spark, name) != hold.value:  # the user has set it meanwhile
         return
     if hold.before is None:

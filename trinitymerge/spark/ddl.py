@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import COMMENT, QUOTED, bare
 
@@ -131,11 +131,11 @@ def _parsed(schema: str) -> StructType:
     except AssertionError:  # earlier releases of PySpark 3.5, when the JVM names a type it has no class for
         raise _unknown_type() from None
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; it is Python's word, the JVM has another
             raise _unknown_type() from None
-        raise InvalidDefinitionError(f"The schema cannot be parsed: {spark_text(error)}") from None
+        raise InvalidDefinitionError(f"The schema cannot be parsed: {clean_message(error)}") from None
 
 
 def _unknown_type() -> InvalidDefinitionError:

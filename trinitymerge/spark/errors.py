@@ -21,7 +21,7 @@ except ImportError:  # PySpark 3.5 prints no such traces
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def suppress_error_logs() -> Iterator[None]:
     """Keeps PySpark 4 from printing the JVM's stack trace of an analysis error that is handled here."""
     loggers = [_logger_named(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
@@ -48,10 +48,10 @@ def analysis_errors(
         instead: what may be said instead of Spark's words and of the hint; empty where those are right.
     """
     try:
-        with quiet():
+        with suppress_error_logs():
             yield
     except (AnalysisException, ParseException) as error:
-        said = instead(error) or f"{spark_text(error)}{_advice(error)}{hint(error)}"
+        said = instead(error) or f"{clean_message(error)}{_advice(error)}{hint(error)}"
         raise InvalidMergeError(f"{where}: {said}") from None
 
 
@@ -88,12 +88,12 @@ _CALL_LOST = re.compile(r"RPC that terminated with:.*?details = \"(.*?)\"\n", re
 """What Spark Connect says if its server could not even say what failed."""
 
 
-def is_sparks(error: BaseException) -> bool:
+def is_spark_error(error: BaseException) -> bool:
     """True if Spark raised it. PySpark 3.5 hands some on as py4j's, which Spark Connect does not have."""
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
-def failure_of(error: BaseException) -> type[StorageError] | type[JobFailedError] | None:
+def classify_failure(error: BaseException) -> type[StorageError] | type[JobFailedError] | None:
     """What failed where the call is not at fault: a file, or a job. None where something could not be computed."""
     if storage_failed(error):
         return StorageError
@@ -117,7 +117,7 @@ def _is_of_storage(text: str) -> bool:
     return bool(causes and _STORAGE.search(causes[-1]))
 
 
-def spark_text(error: BaseException) -> str:
+def clean_message(error: BaseException) -> str:
     """What Spark says, without the plan, the SQLSTATE, the stack trace and what is ours or Spark's own in names."""
     lost = _CALL_LOST.search(str(error))
     whole = lost[1] if lost else str(error)

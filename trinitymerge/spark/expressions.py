@@ -261,10 +261,10 @@ def null_of(field: Field) -> Sql:
 
 def tombstone_value(definition: TableDefinition) -> str:
     """What a string tombstone column holds on deleted rows, padded as char columns are."""
-    return fitting(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
+    return cast_or_fail(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
 
 
-def fitting(value: str, field: Field) -> str:
+def cast_or_fail(value: str, field: Field) -> str:
     """Text as a string column holds it: cut to its length, padded if it is char."""
     kind, length = declared_length(field) or ("", len(value))
     return value[:length].ljust(length) if kind == "char" else value[:length]

@@ -15,7 +15,7 @@ from trinitymerge.spark.system_columns import METRICS
 
 
 @attrs.frozen
-class Gathering:
+class Metrics:
     """Named aggregates over the rows of a DataFrame.
 
     They travel as one JSON text, because every column of an observation costs several calls to the JVM. So they must be
@@ -28,11 +28,11 @@ class Gathering:
     metrics: Mapping[str, str]
     _observation: Observation = attrs.field(factory=Observation, init=False, repr=False)
 
-    def over(self, df: DataFrame) -> DataFrame:
+    def observe(self, df: DataFrame) -> DataFrame:
         """The rows, watched: to be used once."""
         return df.observe(self._observation, self._text())
 
-    def result(self, rows: DataFrame | None = None) -> dict[str, Any]:
+    def collect(self, rows: DataFrame | None = None) -> dict[str, Any]:
         """The values, null ones included; waits for the job that uses the rows.
 
         Args:
@@ -44,13 +44,13 @@ class Gathering:
         """
         text = session.observed(self._observation, METRICS)
         if text is None and rows is not None:
-            return self.of(rows)
+            return self.compute(rows)
         if text is None:
             raise RuntimeError("Spark has run a job without handing over what was observed in it.")
         found: dict[str, Any] = json.loads(text)
         return found
 
-    def of(self, rows: DataFrame) -> dict[str, Any]:
+    def compute(self, rows: DataFrame) -> dict[str, Any]:
         """The values of some rows, in a job of its own."""
         found: dict[str, Any] = json.loads(rows.agg(self._text()).collect()[0][0])
         return found

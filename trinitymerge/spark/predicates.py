@@ -17,7 +17,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import never_null, with_never_null
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.expressions import (
     FALSE,
     all_of,
@@ -33,7 +33,7 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.session import has_subquery
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import ASKED
+from trinitymerge.spark.system_columns import DUMMY
 
 
 def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column:
@@ -81,9 +81,9 @@ def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Colu
 
 def is_deterministic(nothing: DataFrame, value: Column) -> bool:
     """True if a value is the same each time: the conditions of joins, unlike those of filters, must be, so the analyzer knows."""
-    other = nothing.sparkSession.range(0).selectExpr(f"id AS {ASKED}")
+    other = nothing.sparkSession.range(0).selectExpr(f"id AS {DUMMY}")
     try:
-        with quiet():
+        with suppress_error_logs():
             nothing.join(other, value.isNull()).schema  # noqa: B018
     except AnalysisException as error:
         return "NON_DETERMINISTIC" not in str(error).upper()
@@ -93,7 +93,7 @@ def is_deterministic(nothing: DataFrame, value: Column) -> bool:
 def holds_query(nothing: DataFrame, value: Column) -> bool:
     """True if a value depends on other rows than its own. Without a JVM the analyzer tells: no lambda function may hold a query."""
     try:
-        with quiet():
+        with suppress_error_logs():
             found = has_subquery(nothing.select(value.alias("c")))
             if found is None:
                 nothing.select(F.transform(F.array(F.lit(0)), lambda _: value).alias("c")).schema  # noqa: B018

@@ -77,19 +77,19 @@ def is_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def analysed(df: DataFrame) -> DataFrame:
+def force_analysis(df: DataFrame) -> DataFrame:
     """The same DataFrame, whose analysis errors are raised here: a classic one is analysed already."""
     if is_connect(df):
         df.schema  # noqa: B018 - asks the server
     return df
 
 
-def share_frames(one: Any, other: Any) -> bool:
+def can_join(one: Any, other: Any) -> bool:
     """True if DataFrames of two sessions can be used in one query: a Connect server keeps its sessions apart."""
     return not (is_connect(one) and is_connect(other)) or one.session_id == other.session_id
 
 
-def can_write(spark: Any) -> bool:
+def supports_writes(spark: Any) -> bool:
     """True if the session can evaluate rows once and hand over what a job observes; Connect can since PySpark 4.0."""
     return not is_connect(spark) or int(pyspark.__version__.split(".")[0]) >= 4
 

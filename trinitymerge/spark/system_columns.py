@@ -10,7 +10,7 @@ from trinitymerge.schema.definition import HIDDEN_PREFIX
 from trinitymerge.spark.sql_text import Sql
 
 
-class TechnicalColumn(Sql):
+class SystemColumn(Sql):
     """The name of a column, with what is declared about it. As SQL it needs no quotes.
 
     Attributes:
@@ -22,7 +22,7 @@ class TechnicalColumn(Sql):
     meaning: str
 
 
-class ColumnFamily(TechnicalColumn):
+class ColumnFamily(SystemColumn):
     """Columns of which there is one per key, watermark or source column."""
 
     def __call__(self, *numbers: int) -> Sql:
@@ -36,8 +36,8 @@ class ColumnFamily(TechnicalColumn):
         return Sql(f"{self}{'_'.join(map(str, numbers))}")
 
 
-_C = TypeVar("_C", bound=TechnicalColumn)
-DECLARED: list[TechnicalColumn] = []
+_C = TypeVar("_C", bound=SystemColumn)
+DECLARED: list[SystemColumn] = []
 """All of them, in the order in which a row meets them."""
 
 
@@ -48,9 +48,9 @@ def _declare(kind: type[_C], name: str, type: str, meaning: str) -> _C:
     return column
 
 
-def column(name: str, type: str, meaning: str) -> TechnicalColumn:
-    """Declare a column; see :class:`TechnicalColumn`."""
-    return _declare(TechnicalColumn, name, type, meaning)
+def column(name: str, type: str, meaning: str) -> SystemColumn:
+    """Declare a column; see :class:`SystemColumn`."""
+    return _declare(SystemColumn, name, type, meaning)
 
 
 def family(name: str, type: str, meaning: str) -> ColumnFamily:
@@ -102,18 +102,20 @@ BATCH = column("batch", "STRING", "the id of the row's batch: the name of its di
 
 SEQUENCE = column("sequence", "BIGINT", "in tables of Iceberg's: the version that committed the row")
 
-NOTHING = column("none", "INT", "no column of any table, where SQL must have one")
+NO_COLUMN = column("none", "INT", "no column of any table, where SQL must have one")
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
 VERSION = column("version", "BIGINT", "the commit version the row counts as")
 RANK = column("rank", "INT", "the row's place among the rows of its key, freshest first")
-ALL_COLUMNS = column("all_columns", "INT", "never negative, and takes every column to compute")
+TOUCH_ALL = column("touch_all", "INT", "never negative, and takes every column to compute")
 KEY_TO_FIND = family("find", "the key's", "a key column of what is looked up")
-PLACE = column("place", "INT", "the row's place, in the user's order, among those of its key and watermark")
-MARK_KEY = family("mark_key", "the key's", "a key column of a row that replaces others")
-MARK_WATERMARK = family("mark_watermark", "the watermark's", "a watermark column of such a row")
-MARK_VERSION = column("mark_version", "BIGINT", "the commit version of such a row")
+RANK_IN_SOURCE = column(
+    "rank_in_source", "INT", "the row's place, in the user's order, among those of its key and watermark"
+)
+DELTA_KEY = family("delta_key", "the key's", "a key column of a row that replaces others")
+DELTA_WATERMARK = family("delta_watermark", "the watermark's", "a watermark column of such a row")
+DELTA_VERSION = column("delta_version", "BIGINT", "the commit version of such a row")
 
 # Comparing two versions -----------------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ IN_AFTER = column("in_after", "BOOLEAN", "the row is stored in the later version
 LATEST_BEFORE = column("before", "STRUCT", "the latest row of the key in the earlier version; null if none")
 LATEST_AFTER = column("after", "STRUCT", "the latest row of the key in the later version; null if none")
 CHANGE = column("change", "STRUCT", "one row of a change and the change's type")
-MADE_BY = column("made_by", "BIGINT", "the version of the commit that made the change; null if unknown")
+CHANGED_IN = column("changed_in", "BIGINT", "the version of the commit that made the change; null if unknown")
 
 # Explaining which row of a key holds ----------------------------------------------------------------------------------
 
@@ -134,18 +136,20 @@ RUNNER_UP = column("runner_up", "STRUCT", "those of the next row, null on the la
 # Versions of a key in the order of their time ---------------------------------------------------------------------------
 
 NEXT = column("next", "STRUCT", "watermark and commit of the key's next row, null on the last")
-CLOSED = column("closed", "BOOLEAN", "something ends the version")
-RUN = column(
-    "run",
+IS_ENDED = column("is_ended", "BOOLEAN", "something ends the version")
+GROUP = column(
+    "group",
     "BIGINT, then the first watermark's",
     "shared by versions that do not differ in what is tracked; then where the first of them begins",
 )
 LAST_OF_RUN = column("last_of_run", "BOOLEAN", "the next version of the key differs in what is tracked")
-ORIGIN = column("origin", "BIGINT", "the version of the settled archive the row is from, null elsewhere")
+SOURCE_ARCHIVE = column(
+    "source_archive", "BIGINT", "the version of the settled archive the row is from, null elsewhere"
+)
 
 # The sides of a merge -------------------------------------------------------------------------------------------------
 
-ASKED = column("nothing", "INT", "a column to ask the analyzer about expressions with")
+DUMMY = column("dummy", "INT", "a column to ask the analyzer about expressions with")
 ASKED_FOR = family("e", "the expression's", "an expression that the analyzer is asked about")
 IN_SOURCE = column("source", "BOOLEAN", "true on rows of the source, null on rows of the target alone")
 SOURCE_COPY = family("s", "the source's", "a copy of a source column, whatever the source's alias")
@@ -187,21 +191,25 @@ SLOT = column(
     "INT",
     "which of the program's rows this is; where the target is unread also -1 if that depends on it, and null if none",
 )
-STANDS_FOR = column(
-    "stands_for",
+COUNTS_FOR_CLAUSE = column(
+    "counts_for_clause",
     "INT",
     "the clause that fired, from 1, on one row of each firing; where the target is unread -1 if undecided; else null",
 )
 ACTION = column("action", "STRING", "what the row does, in the user's words")
 MISFIT = column("misfit", "STRING", "the column and text of a value that does not fit; null if all do")
-LATE = column("late", "BOOLEAN", "of an insert beside an update or delete that stays in place: that is stale")
+IS_STALE_CHANGE = column(
+    "is_stale_change", "BOOLEAN", "of an insert beside an update or delete that stays in place: that is stale"
+)
 NEW_KEY = family("n", "the key's", "of a row of a moving update: a column of the key it goes to")
 OLD_KEY = family("o", "the key's", "of a row of a moving update: a column of the key it leaves")
-DIES = column("dies", "BOOLEAN", "of a row of a moving update: it is a tombstone where it goes")
+BECOMES_TOMBSTONE = column(
+    "becomes_tombstone", "BOOLEAN", "of a row of a moving update: it is a tombstone where it goes"
+)
 
 # What the written keys hold, and what the rows mean -------------------------------------------------------------------
 
-ANSWERED = family("answered", "the key's", "a key column of what a probe has found")
+LOOKUP_KEY = family("lookup_key", "the key's", "a key column of what a probe has found")
 FOUND_LIVE = column("found_live", "BOOLEAN", "what a probe has found under the written key is a live row")
 FOUND_WATERMARK = family("found", "the watermark's", "a watermark column of what a probe has found")
 PRE_IMAGE = family(
@@ -217,7 +225,7 @@ IS_REPEATED = column("is_repeated", "BOOLEAN", "the row repeats a move that anot
 ARRIVES = column("arrives", "BOOLEAN", "the row comes to a key that is live")
 FREED_BY_DELETE = column("freed_by_delete", "BOOLEAN", "the merge deletes the live row at this key")
 FREED_BY_MOVE = column("freed_by_move", "BOOLEAN", "the merge moves the live row at this key away")
-TAKEN = column("taken", "BOOLEAN", "another row of the merge arrives at this key")
+KEY_TAKEN = column("key_taken", "BOOLEAN", "another row of the merge arrives at this key")
 KEEP = column("keep", "BOOLEAN", "the row is written")
 PURGED = column("purged", "BOOLEAN", "the row would be written but for its purged key")
 
@@ -228,27 +236,27 @@ UNCHANGED = column(
 )
 KEY_CHANGES = column("key_changes", "BOOLEAN", "some row of the key is written that changes something")
 KEY_ROWS = column("key_rows", "BIGINT", "how many rows of the batch have the row's key")
-SCATTER = column("scatter", "BIGINT", "spreads rows without a key")
+SALT = column("salt", "BIGINT", "spreads rows without a key")
 METRICS = column("metrics", "STRING", "aggregates, as one JSON text")
 DIFFERENT = column("different", "BIGINT", "how many different rows a key and watermark have")
 DEAD_ROWS = column("dead", "BIGINT", "how many of these are tombstones")
-THEIR_KEY = family("k", "the key's", "a key column of the row that a stale one would replace")
-THEIR_WATERMARK = family("t", "the watermark's", "a watermark column of that row")
-FORGET = column("forget", "BOOLEAN", "the tombstone is not kept any longer")
+REPLACED_KEY = family("k", "the key's", "a key column of the row that a stale one would replace")
+REPLACED_WATERMARK = family("t", "the watermark's", "a watermark column of that row")
+IS_EXPIRED = column("is_expired", "BOOLEAN", "the tombstone is not kept any longer")
 
 # Rows for other tables -------------------------------------------------------------------------------------------------
 
-SIDES = column(
-    "sides",
+JOINED_ROWS = column(
+    "joined_rows",
     "STRUCT",
     "of a row that replaces another one, in a clause with history inserts: that row, and the source row beside it",
 )
 WRITTEN = column("written", "STRUCT", "all other columns, out of the way of the maps")
-RAW_OWED = family("hv", "the value's", "a value of a row for another table")
-OWED_ROW = family(
+RAW_OUTBOX_VALUE = family("hv", "the value's", "a value of a row for another table")
+OUTBOX_VALUE = family(
     "history",
     "STRUCT",
     "a row for another table, with the key of the row it is about and what does not fit; null if there is none",
 )
-ABOUT = column("about", "STRUCT", "the key of that row")
-OWED = column("owed", "STRUCT", "a row for another table; stored beside that key")
+ORIGIN_KEY = column("origin_key", "STRUCT", "the key of that row")
+OUTBOX_ROW = column("outbox_row", "STRUCT", "a row for another table; stored beside that key")

@@ -16,9 +16,9 @@ from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
-from trinitymerge.sql.error_locations import placed
+from trinitymerge.sql.error_locations import locate_errors
 from trinitymerge.sql.parser import statement_of
-from trinitymerge.sql.queries import Edited
+from trinitymerge.sql.queries import RewrittenText
 from trinitymerge.sql.statements import (
     AlterTable,
     Column,
@@ -90,7 +90,7 @@ def sql(
         return _altered(names, statement)
     with names.views(getattr(statement, "inner", ())) as edited:
         found = statement_of(edited.result) if edited.edits else statement
-        with placed(edited, getattr(found, "clauses", ()), getattr(found, "places", ()), statement.target.start):
+        with locate_errors(edited, getattr(found, "clauses", ()), getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
         return plan.execute()
 
@@ -183,9 +183,9 @@ def _altered(names: Names, statement: AlterTable) -> AlterResult:
         call = getattr(altered, change.call, None)
         if call is None:
             raise _not_there(names, change.call, change.at)
-        with placed(Edited(names.text, ()), start=change.at):
+        with locate_errors(RewrittenText(names.text, ()), start=change.at):
             altered = call(*change.arguments, **change.keywords)
-    with placed(Edited(names.text, ()), start=statement.calls[0].at):
+    with locate_errors(RewrittenText(names.text, ()), start=statement.calls[0].at):
         return altered.execute()
 
 

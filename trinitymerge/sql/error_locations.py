@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
 from trinitymerge.merge.model.clauses import Clause, describe
 from trinitymerge.merge.model.names import name_parts
-from trinitymerge.sql.lexer import lexemes
+from trinitymerge.sql.lexer import tokenize
 from trinitymerge.sql.parser import misread_at
-from trinitymerge.sql.queries import Edited
+from trinitymerge.sql.queries import RewrittenText
 from trinitymerge.sql.statements import place
 
 _IN_SQL = (
@@ -37,7 +37,7 @@ _IN_SQL = (
 """By what is advised, as a pattern: what to advise instead."""
 
 
-def in_sql(message: str, columns: Sequence[str] = ()) -> str:
+def to_sql_advice(message: str, columns: Sequence[str] = ()) -> str:
     """A message, with advice that a statement can follow.
 
     Args:
@@ -45,7 +45,7 @@ def in_sql(message: str, columns: Sequence[str] = ()) -> str:
         columns: that the error is about.
 
     Example:
-        >>> in_sql("The source has no n. Add them, or use merge() with insertAll(exceptColumns=[...]).", ["n"])
+        >>> to_sql_advice("The source has no n. Add them, or use merge() with insertAll(exceptColumns=[...]).", ["n"])
         'The source has no n. Add them to its query, or leave them out: INSERT * EXCEPT (n).'
     """
     for advised, instead in _IN_SQL:
@@ -58,8 +58,8 @@ _QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
 
 
 @contextmanager
-def placed(
-    statement: Edited, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0
+def locate_errors(
+    statement: RewrittenText, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0
 ) -> Iterator[None]:
     """Adds line and column to what is refused inside.
 
@@ -77,7 +77,7 @@ def placed(
             found = _offset(statement.result, message, tuple(clauses), places, getattr(error, "clause", None), start)
             line, column = place(statement.text, statement.original(found))
             vars(error).update(line=line, column=column)
-            told = in_sql(message, getattr(error, "columns", None) or ())
+            told = to_sql_advice(message, getattr(error, "columns", None) or ())
             error.args = (f"Line {line}, column {column}: {told}", *error.args[1:])
         raise
 
@@ -121,7 +121,7 @@ def _names(text: str) -> list[tuple[int, list[str]]]:
     """The names in a statement, their parts in small letters, and where they begin."""
     found: list[tuple[int, list[str]]] = []
     goes_on = False
-    for token in lexemes(text):
+    for token in tokenize(text):
         is_name = token.kind in ("word", "name")
         if is_name and goes_on and found:
             found[-1][1].append(token.value.lower())

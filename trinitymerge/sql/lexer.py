@@ -35,7 +35,7 @@ class Lexeme:
 
 
 @attrs.frozen
-class NamedTable:
+class TableReference:
     """A name in a query that stands for a table, and for no common table expression.
 
     Attributes:
@@ -61,12 +61,12 @@ class QueryOutline:
         joins: whether there is more than that relation.
     """
 
-    tables: tuple[NamedTable, ...]
+    tables: tuple[TableReference, ...]
     first: str
     joins: bool
 
 
-def lexemes(text: str) -> list[Lexeme]:
+def tokenize(text: str) -> list[Lexeme]:
     """The tokens of a text, comments left out; those that SQLGlot makes up or runs together are as they were written.
 
     Raises:
@@ -85,7 +85,7 @@ def lexemes(text: str) -> list[Lexeme]:
     return [found[start] for start in sorted(found)]
 
 
-def outline(text: str, statement: str) -> QueryOutline:
+def find_tables(text: str, statement: str) -> QueryOutline:
     """Which tables a query names.
 
     Args:
@@ -109,7 +109,7 @@ def outline(text: str, statement: str) -> QueryOutline:
     return QueryOutline(tuple(tables), alias, bool(tree.args.get("joins") or tree.args.get("laterals")))
 
 
-def misread(expression: str) -> int | None:
+def parse_error_offset(expression: str) -> int | None:
     """Where in an expression SQLGlot stops, if it cannot read it."""
     glot, before = _glot(), "SELECT * FROM t WHERE "  # where no alias could follow
     try:
@@ -171,14 +171,14 @@ def _stopped(text: str, error: Any) -> tuple[int, str, str]:
     return max(end - len(near), 0), f"This query cannot be read. {advice}", near
 
 
-def _tables(exp: Any, tree: Any) -> Iterator[NamedTable]:
+def _tables(exp: Any, tree: Any) -> Iterator[TableReference]:
     for table in tree.find_all(exp.Table):
         parts = table.parts
         if not all(isinstance(part, exp.Identifier) for part in parts):
             continue  # a function
         name = tuple(part.name for part in parts)
         if table.find_ancestor(exp.Hint) is None and not (len(name) == 1 and _is_common(exp, table, name[0])):
-            yield NamedTable(name, parts[0].meta["start"], parts[-1].meta["end"] + 1, table.alias)
+            yield TableReference(name, parts[0].meta["start"], parts[-1].meta["end"] + 1, table.alias)
 
 
 def _is_common(exp: Any, table: Any, name: str) -> bool:
@@ -197,7 +197,7 @@ def _is_common(exp: Any, table: Any, name: str) -> bool:
     return False
 
 
-Ends: TypeAlias = "Callable[[Cursor], bool]"
+StopPredicate: TypeAlias = "Callable[[Cursor], bool]"
 """Says whether an expression ends where the cursor is, outside of all parentheses."""
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -233,7 +233,7 @@ class Cursor:
         Raises:
             SqlError: a quote or comment is not closed.
         """
-        tokens = lexemes(text)
+        tokens = tokenize(text)
         while tokens and tokens[-1].value == ";":
             tokens.pop()
         return cls(text, tuple(tokens))
@@ -343,7 +343,7 @@ class Cursor:
 
     # Expressions ----------------------------------------------------------------------------------------------------
 
-    def expression(self, what: str, ends: Ends) -> str:
+    def expression(self, what: str, ends: StopPredicate) -> str:
         """The user's text of an expression, which ends where ``ends`` says, or where parentheses around it do.
 
         Raises:
@@ -424,12 +424,12 @@ class Cursor:
         return sql_error(self.text, token.start, message, self.text[token.start : token.end])
 
 
-def either(*ends: Ends) -> Ends:
+def either(*ends: StopPredicate) -> StopPredicate:
     """Any of several ends."""
     return lambda cursor: any(end(cursor) for end in ends)
 
 
-def at_words(words: Iterable[str]) -> Ends:
+def at_words(words: Iterable[str]) -> StopPredicate:
     """An expression ends before any of these words, and after a value."""
     known = frozenset(words)
     return lambda cursor: cursor.word() in known and cursor.after_operand()

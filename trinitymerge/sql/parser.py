@@ -17,7 +17,7 @@ from trinitymerge.merge.model.clauses import (
     WhenOnlyOnTarget,
     check_clauses,
 )
-from trinitymerge.sql.lexer import Cursor, Ends, at_comma, at_words, either, misread
+from trinitymerge.sql.lexer import Cursor, StopPredicate, at_comma, at_words, either, parse_error_offset
 from trinitymerge.sql.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
 from trinitymerge.sql.statements import (
     AlterCall,
@@ -99,7 +99,7 @@ def refuse_statement(cursor: Cursor) -> None:
     raise cursor.error(f"{known} is not done here: {STATEMENTS[known]}")
 
 
-def refuse_rest(cursor: Cursor, statement: str) -> None:
+def reject_trailing(cursor: Cursor, statement: str) -> None:
     """Refuses what stands behind a statement that is complete, if anything does.
 
     Raises:
@@ -133,13 +133,13 @@ def update_at(cursor: Cursor) -> UpdateTable:
     target = reference_at(cursor)
     alias = alias_at(cursor, "SET", *_NO_ALIAS)
     if not cursor.sees("SET"):
-        refuse_rest(cursor, "UPDATE before SET")
+        reject_trailing(cursor, "UPDATE before SET")
     cursor.expect("SET")
     if cursor.sees("*"):
         raise cursor.error("There is no source to take all columns from. Name them: SET column = value.")
     values = assignments_at(cursor, _update_value_ends)
     condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
-    refuse_rest(cursor, "UPDATE")
+    reject_trailing(cursor, "UPDATE")
     return UpdateTable(target, alias, values, condition, inner_tables(cursor))
 
 
@@ -154,7 +154,7 @@ def delete_at(cursor: Cursor) -> DeleteFrom:
     target = reference_at(cursor)
     alias = alias_at(cursor, "WHERE", "USING", *_NO_ALIAS)
     condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
-    refuse_rest(cursor, "DELETE")
+    reject_trailing(cursor, "DELETE")
     return DeleteFrom(target, alias, condition, inner_tables(cursor))
 
 
@@ -182,7 +182,7 @@ def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
     if cursor.sees("REPLACE"):
         raise cursor.error("Rows are not replaced by an INSERT. DELETE them first, or write a MERGE.")
     if not cursor.begins_query():
-        refuse_rest(cursor, "INSERT INTO")
+        reject_trailing(cursor, "INSERT INTO")
         raise cursor.error("What is to be inserted is missing: VALUES (...), or a query.")
     _refuse_in_rows(cursor)
     return InsertInto(target, query_in(cursor.text, [(ctes.start, ctes.end), cursor.rest]), columns, by_name)
@@ -236,7 +236,7 @@ def alter_at(cursor: Cursor) -> AlterTable:
     for words, read in _KINDS.items():
         if cursor.accept(words):
             changes = read(cursor)
-            refuse_rest(cursor, "ALTER TABLE")
+            reject_trailing(cursor, "ALTER TABLE")
             return AlterTable(target, tuple(changes))
     raise cursor.error(f"An alteration is one of {', '.join(_KINDS)}.")
 
@@ -253,7 +253,7 @@ def comment_at(cursor: Cursor) -> AlterTable:
     cursor.expect("IS")
     place = cursor.token().start
     comment = None if cursor.accept("NULL") else cursor.string("The comment, or NULL,")
-    refuse_rest(cursor, "COMMENT ON TABLE")
+    reject_trailing(cursor, "COMMENT ON TABLE")
     return AlterTable(target, (AlterCall("setComment", (comment,), at=place),))
 
 
@@ -279,7 +279,7 @@ def describe_at(cursor: Cursor) -> Describe:
         raise cursor.error(f"{statement} takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n).")
     if cursor.word() or cursor.token().kind == "name":
         raise cursor.error(f"{statement} is about a whole table. Filter what it gives: .filter(\"col_name = '...'\").")
-    refuse_rest(cursor, statement)
+    reject_trailing(cursor, statement)
     return Describe(target, what)
 
 
@@ -524,7 +524,7 @@ def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
         clause = _clause(cursor)
         places.append(cursor.tokens[first].start)
         clauses.append(clause)
-    refuse_rest(cursor, "MERGE")
+    reject_trailing(cursor, "MERGE")
     if not clauses:
         raise cursor.error("WHEN is expected here: WHEN MATCHED THEN ..., WHEN NOT MATCHED THEN ...")
     _check(cursor, tuple(clauses), places)
@@ -539,7 +539,7 @@ def alias_at(cursor: Cursor, *following: str) -> str | None:
     return None
 
 
-def assignments_at(cursor: Cursor, ends: Ends) -> Assignments:
+def assignments_at(cursor: Cursor, ends: StopPredicate) -> Assignments:
     """``column = value, ...``."""
     found = []
     while True:
@@ -733,7 +733,7 @@ def misread_at(text: str) -> int | None:
     cursor = Cursor.of(text)
     _statement(cursor)
     for start, end in cursor.expressions:
-        wrong = misread(text[start:end])
+        wrong = parse_error_offset(text[start:end])
         if wrong is not None:
             return start + wrong
     return None

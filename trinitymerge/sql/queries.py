@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from trinitymerge.sql.lexer import Cursor, Lexeme, NamedTable, outline
+from trinitymerge.sql.lexer import Cursor, Lexeme, TableReference, find_tables
 from trinitymerge.sql.statements import Ctes, Query, Reference
 
 _VERSION, _TIMESTAMP = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
@@ -122,7 +122,7 @@ def skip_ctes(cursor: Cursor) -> Ctes:
 
 
 @attrs.frozen
-class Edited:
+class RewrittenText:
     """A text with other names in it.
 
     Attributes:
@@ -162,7 +162,7 @@ class Edited:
         return offset
 
 
-def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> Edited:
+def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> RewrittenText:
     """A text in which other names stand for some tables; their columns can be qualified as before.
 
     Args:
@@ -175,7 +175,7 @@ def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> Edited:
         if reference.alias_at is not None and reference.path is None:
             quoted = reference.parts[-1].replace("`", "``")
             edits.append((reference.alias_at, reference.alias_at, f" AS `{quoted}`"))
-    return Edited(text, tuple(edits))
+    return RewrittenText(text, tuple(edits))
 
 
 # Tables in queries ----------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _query(text: str, statement: str) -> tuple[Query, str, bool]:
         shown = shown[: moment.start] + blanked(shown[moment.start : moment.end], []) + shown[moment.end :]
     for token in _table_words(cursor):  # TABLE t is FROM t, which SQLGlot reads in place of a query
         shown = f"{shown[: token.start]}FROM {shown[token.end :]}"
-    found = outline(shown, statement)
+    found = find_tables(shown, statement)
     references = tuple(_reference(cursor, table, moments) for table in found.tables)
     for moment in moments:
         if moment.end not in {r.end for r in references}:
@@ -203,7 +203,7 @@ def _number(cursor: Cursor, offset: int) -> int:
     return next((i for i, t in enumerate(cursor.tokens) if t.start >= offset), len(cursor.tokens))
 
 
-def _reference(cursor: Cursor, table: NamedTable, moments: list[_Moment]) -> Reference:
+def _reference(cursor: Cursor, table: TableReference, moments: list[_Moment]) -> Reference:
     cursor.at = _number(cursor, table.end)
     moment = next((m for m in moments if not cursor.done and m.start == cursor.token().start), None)
     if moment is None:
@@ -213,7 +213,7 @@ def _reference(cursor: Cursor, table: NamedTable, moments: list[_Moment]) -> Ref
     return Reference(table.parts, table.start, moment.end, moment.version, moment.timestamp, alias_at=place)
 
 
-def _alias_at(cursor: Cursor, table: NamedTable, end: int) -> int | None:
+def _alias_at(cursor: Cursor, table: TableReference, end: int) -> int | None:
     """Where an alias may stand, if there is none: behind TABLESAMPLE. TABLE t takes none."""
     before = _number(cursor, table.start) - 1
     if table.alias or (before >= 0 and cursor.tokens[before].value.upper() == "TABLE"):

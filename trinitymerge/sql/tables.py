@@ -21,13 +21,13 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.external import ExternalTable
-from trinitymerge.spark.errors import quiet, spark_text
+from trinitymerge.spark.errors import clean_message, suppress_error_logs
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
-from trinitymerge.spark.session import analysed, can_write, is_dataframe, session_key
+from trinitymerge.spark.session import force_analysis, is_dataframe, session_key, supports_writes
 from trinitymerge.sql.error_locations import mentioned
-from trinitymerge.sql.queries import Edited, replaced
+from trinitymerge.sql.queries import RewrittenText, replaced
 from trinitymerge.sql.statements import Query, Reference, sql_error
-from trinitymerge.stores.registry import address_of
+from trinitymerge.stores.registry import store_uri
 from trinitymerge.table import TrinityTable
 
 
@@ -119,7 +119,7 @@ class Names:
         return self._analysed(query, text, frames)
 
     @contextmanager
-    def views(self, references: Iterable[Reference]) -> Iterator[Edited]:
+    def views(self, references: Iterable[Reference]) -> Iterator[RewrittenText]:
         """The statement with views in place of tables that Spark does not know; they are there meanwhile.
 
         Expressions are analysed again whenever a merge is tried, so what they name must last as long. The names cannot be guessed,
@@ -179,7 +179,7 @@ class Names:
                 return rows
             version = table.version
         try:
-            return TrinityTable.forPath(self.spark, address_of(table._backend), version, reference.timestamp).toDF()
+            return TrinityTable.forPath(self.spark, store_uri(table._backend), version, reference.timestamp).toDF()
         except (ValueError, TableNotFoundError) as error:
             raise self.error(reference, str(error)) from None
 
@@ -187,7 +187,7 @@ class Names:
         return session_key(rows.sparkSession) == session_key(self.spark)
 
     def _analysed(self, query: Query, text: str, frames: dict[str, Any]) -> DataFrame:
-        if frames and not can_write(self.spark):
+        if frames and not supports_writes(self.spark):
             raise sql_error(
                 self.text,
                 query.references[0].start,
@@ -195,13 +195,13 @@ class Names:
                 "or the DataFrame that table.toDF() gives.",
             )
         try:
-            with quiet():
-                return analysed(self.spark.sql(text, **frames))
+            with suppress_error_logs():
+                return force_analysis(self.spark.sql(text, **frames))
         except (AnalysisException, ParseException) as error:
             raise self._refused(query, error) from None
 
     def _refused(self, query: Query, error: BaseException) -> SqlError:
-        said = spark_text(error)
+        said = clean_message(error)
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
             unknown = [r for r in query.references if self._found(r) is None and f"`{r.parts[-1]}`" in said]
             if unknown:

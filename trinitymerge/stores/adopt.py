@@ -14,19 +14,19 @@ from trinitymerge.log.model import Batch
 from trinitymerge.rows.watermarks import watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.errors import is_sparks, spark_text
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import SEQUENCE
 from trinitymerge.stores.catalog import HIDDEN, CatalogTable, columns_of, hidden_fields, literal
-from trinitymerge.stores.iceberg_client import Link
+from trinitymerge.stores.iceberg_client import IcebergSnapshot
 
 ROLES = ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue")
 _PREFIX = "trinitymerge."
 _SHOWN = 5
 
 
-def creating(name: str, definition: TableDefinition, using: str = "iceberg", hidden: Sequence[Field] = HIDDEN) -> str:
+def create_sql(name: str, definition: TableDefinition, using: str = "iceberg", hidden: Sequence[Field] = HIDDEN) -> str:
     """The statement that creates a table."""
     columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition, hidden))]
     comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
@@ -48,13 +48,13 @@ def create(
     """
     try:
         if not table.exists():
-            table.sql(creating(table.name, definition, using, hidden))
+            table.sql(create_sql(table.name, definition, using, hidden))
             return
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         if "ALREADY_EXISTS" not in str(error):
-            raise InvalidDefinitionError(f"{table.shown} cannot be created: {spark_text(error)}") from None
+            raise InvalidDefinitionError(f"{table.shown} cannot be created: {clean_message(error)}") from None
     raise TableExistsError(
         f"There is a table {table.shown} already. Open it with TrinityTable.forName, and name its keys if it is none of "
         "trinitymerge's yet.",
@@ -62,7 +62,9 @@ def create(
     )
 
 
-def adding(name: str, definition: TableDefinition, columns: StructType, hidden: Sequence[Field] = HIDDEN) -> str | None:
+def add_columns_sql(
+    name: str, definition: TableDefinition, columns: StructType, hidden: Sequence[Field] = HIDDEN
+) -> str | None:
     """The statement that adds the library's columns to a table; None if it has them."""
     has = {n.lower() for n in columns.names}
     missing = [_declared(f) for f in hidden_fields(definition, hidden) if f.name not in has]
@@ -75,7 +77,7 @@ def _declared(field: Field) -> str:
     return f"{quote(field.name)} {sql_type(physical_type(field))}{comment}"
 
 
-def telling(name: str, definition: TableDefinition) -> str:
+def set_keys_sql(name: str, definition: TableDefinition) -> str:
     """The statement that keeps the keys in the table's properties, where people and catalogs see them."""
     told = {
         "primaryKey": _listed(definition.primaryKey),
@@ -91,7 +93,7 @@ def _pair(pair: tuple[str, str]) -> str:
     return f"{literal(pair[0])} = {literal(pair[1])}"
 
 
-def told_keys(properties: Mapping[str, str]) -> dict[str, Any]:
+def keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     """The keys that a table's properties tell; empty if they tell none."""
     told = {role: properties.get(_PREFIX + role) for role in ROLES}
     if told["primaryKey"] is None:
@@ -104,7 +106,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Batch | None, int]:
+def profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefinition) -> tuple[Batch | None, int]:
     """What is to be known of the rows that a table has before it becomes one of ours, in two jobs.
 
     Args:
@@ -121,7 +123,7 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
     """
     stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
     told = {"tombstones": count_where(is_tombstone(definition)), "sequence": f"max({SEQUENCE})"}
-    values = looked_through(stored, definition, {**told, **watermark_metrics(definition, "true")})
+    values = profile(stored, definition, {**told, **watermark_metrics(definition, "true")})
     version = 0 if values["sequence"] is None else int(values["sequence"]) + 1
     if not values["rows"]:
         return None, version
@@ -144,14 +146,14 @@ def found(rows: DataFrame, link: Link, definition: TableDefinition) -> tuple[Bat
     ), version
 
 
-def looked_through(rows: DataFrame, definition: TableDefinition, metrics: Mapping[str, str]) -> Mapping[str, Any]:
+def profile(rows: DataFrame, definition: TableDefinition, metrics: Mapping[str, str]) -> Mapping[str, Any]:
     """The number of ``rows``, and other metrics of them, in one job.
 
     Raises:
         NullKeyError: a key has a null; naming some.
     """
     has_null = any_of(is_null(quote(k)) for k in definition.primaryKey)
-    values = Gathering({"rows": "count(1)", "nulls": count_where(has_null), **metrics}).of(rows)
+    values = Metrics({"rows": "count(1)", "nulls": count_where(has_null), **metrics}).compute(rows)
     if values["nulls"]:
         raise _nulls(rows.filter(has_null), values, definition)
     return values

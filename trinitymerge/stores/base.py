@@ -19,7 +19,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark.sql_text import Sql
 
 
-def require_files(store: TimeTravel, snapshot: Snapshot) -> None:
+def require_files(store: VersionedStore, snapshot: Snapshot) -> None:
     """Checks that a past version can still be read (S40).
 
     Raises:
@@ -39,7 +39,7 @@ def require_files(store: TimeTravel, snapshot: Snapshot) -> None:
     )
 
 
-def _first_readable(store: TimeTravel, snapshot: Snapshot, gone: set[str]) -> int | None:
+def _first_readable(store: VersionedStore, snapshot: Snapshot, gone: set[str]) -> int | None:
     """The first version after an unreadable one whose batches are all there.
 
     Args:
@@ -72,7 +72,7 @@ class Batches:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
         """What live rows of a snapshot are read from."""
-        return cls(snapshot.definition, snapshot.current)
+        return cls(snapshot.definition, snapshot.live_batches)
 
     @property
     def base(self) -> tuple[Batch, ...]:
@@ -107,7 +107,7 @@ class Batches:
         return not self.pending
 
 
-OWED_PREFIX = "owed-"
+OUTBOX_PREFIX = "owed-"
 """What the ids of batches begin with that hold rows for other tables: they lack the table's columns, but for its keys."""
 
 
@@ -130,7 +130,7 @@ class Staged:
     definition: TableDefinition
 
 
-class Backend(Protocol):
+class TableStore(Protocol):
     """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
 
     spark: SparkSession
@@ -183,7 +183,7 @@ class Backend(Protocol):
             definition: of the table.
         """
 
-    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+    def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
         """Checks, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
 
         Raises:
@@ -210,9 +210,9 @@ class Backend(Protocol):
         """Makes a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
 
         Raises:
-            VersionTaken: that version exists already; nothing was changed.
+            VersionConflict: that version exists already; nothing was changed.
             FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
-            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+            CommitStateUnknown: the storage cannot say whether the commit took place; its batches must stay.
         """
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
@@ -227,7 +227,7 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class TimeTravel(Backend, Protocol):
+class VersionedStore(TableStore, Protocol):
     """A store that keeps its past versions for a while (S40)."""
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -258,7 +258,7 @@ class TimeTravel(Backend, Protocol):
         """The batches whose files are not all there."""
 
 
-class Adopting(Backend, Protocol):
+class CatalogStore(TableStore, Protocol):
     """A store of tables that a catalog has, which may be there before this library knows them (S16)."""
 
     def require_table(self) -> None:
@@ -272,7 +272,7 @@ class Adopting(Backend, Protocol):
     def fields(self) -> tuple[Field, ...]:
         """The user's columns, as the table has them."""
 
-    def told_keys(self) -> dict[str, Any]:
+    def keys_from_properties(self) -> dict[str, Any]:
         """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
 
     def adopt(self, definition: TableDefinition, user: str | None) -> Snapshot:
@@ -285,11 +285,11 @@ class Adopting(Backend, Protocol):
 
 
 @runtime_checkable
-class Lending(Backend, Protocol):
+class OutboxStore(TableStore, Protocol):
     """A store that keeps rows for other tables until they are there (S27); its commits can say so (``Commit.redo``)."""
 
-    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """As :meth:`Backend.stage`, of rows for another table, under an id that begins with :data:`OWED_PREFIX`.
+    def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """As :meth:`TableStore.stage`, of rows for another table, under an id that begins with :data:`OUTBOX_PREFIX`.
 
         Args:
             rows: each beside the key of the row that it is about.
@@ -298,7 +298,7 @@ class Lending(Backend, Protocol):
 
 
 @runtime_checkable
-class Replacing(TimeTravel, Protocol):
+class CompactableStore(VersionedStore, Protocol):
     """A store whose commits can replace batches."""
 
     replaces_alone: bool
@@ -306,7 +306,7 @@ class Replacing(TimeTravel, Protocol):
 
 
 @runtime_checkable
-class Maintained(Replacing, Protocol):
+class ManagedStore(CompactableStore, Protocol):
     """A store whose files this library looks after: compaction, vacuum, restore, purge and copies (S38-S40a)."""
 
     def require_free(self) -> None:
@@ -320,18 +320,18 @@ class Maintained(Replacing, Protocol):
         """Creates a table by its first commit, all at once, with batches that are here and that nobody could see.
 
         Args:
-            commit: of version 0; :attr:`~trinitymerge.log.model.Commit.begins` holds what the table begins with.
+            commit: of version 0; :attr:`~trinitymerge.log.model.Commit.initial_snapshot` holds what the table begins with.
 
         Raises:
             TableExistsError: there is a table already, or something else in its place; nothing was changed.
             FilesVacuumedError: a batch has lost its files; nothing was changed.
-            OutcomeUnknown: the storage cannot say whether the commit took place; its batches must stay.
+            CommitStateUnknown: the storage cannot say whether the commit took place; its batches must stay.
         """
 
-    def nothing_left(self) -> AbstractContextManager[None]:
+    def cleanup_on_failure(self) -> AbstractContextManager[None]:
         """While a table is made: if that fails, nothing is left of what was made for it but batches, which go before."""
 
-    def copied_from(self, other: object, batch_id: str) -> str:
+    def copy_batch_from(self, other: object, batch_id: str) -> str:
         """Copies the files of a batch of another store, as a batch that nobody can see.
 
         Args:
@@ -376,7 +376,7 @@ class Maintained(Replacing, Protocol):
     def remove(self, path: str) -> None:
         """Removes a batch or a helper file; one that is gone already is no error."""
 
-    def require_whole(self, batches: Sequence[Batch]) -> None:
+    def verify_files(self, batches: Sequence[Batch]) -> None:
         """Checks that all files of some batches are there.
 
         Raises:

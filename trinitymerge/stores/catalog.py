@@ -16,8 +16,8 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import never_null, with_never_null
-from trinitymerge.spark.conf import held
-from trinitymerge.spark.errors import quiet
+from trinitymerge.spark.conf import session_conf
+from trinitymerge.spark.errors import suppress_error_logs
 from trinitymerge.spark.expressions import cast, physical_type, quote
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, CLAUSE, EFFECT, SEQUENCE, SINCE
@@ -130,7 +130,7 @@ class CatalogTable:
 
     def sql(self, text: str) -> DataFrame:
         """Runs a statement."""
-        with quiet(), held(self.spark, _BACKSLASHES):  # see literal()
+        with suppress_error_logs(), session_conf(self.spark, _BACKSLASHES):  # see literal()
             return self.spark.sql(text)
 
     def described(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo, FileSystem, escape_glob, require_no_link
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import VersionTaken
+from trinitymerge.log.commit import VersionConflict
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Batch, Commit, Snapshot, now_ms
 from trinitymerge.rows.key_ranges import KeyRange
@@ -175,7 +175,7 @@ _AT_ONCE = 100
 
 
 @attrs.frozen
-class Facts:
+class CatalogTableInfo:
     """What the catalog says of a table.
 
     Attributes:
@@ -196,14 +196,14 @@ class Facts:
 class PlainTable(CatalogTable):
     """A table of Spark's own catalog."""
 
-    def facts(self) -> Facts:
+    def facts(self) -> CatalogTableInfo:
         """What the catalog says of a table that there is.
 
         Raises:
             UnsupportedStorageError: merges into such a table are not possible.
         """
         told = self.described()
-        why = why_not(self.parts, told)
+        why = unsupported_reason(self.parts, told)
         if why:
             path = ".".join(self.parts)
             raise UnsupportedStorageError(
@@ -215,14 +215,14 @@ class PlainTable(CatalogTable):
         places = [files.qualify(p) for p in _places(told["Location"])]
         path = next(filter(files.exists, places), places[0])
         partitions, lists = tuple(n for n in columns[start:] if n), told.get("Partition Provider") == "Catalog"
-        return Facts(told["Provider"].lower(), files, path, partitions, lists)
+        return CatalogTableInfo(told["Provider"].lower(), files, path, partitions, lists)
 
     def rows(self) -> DataFrame:
         """All rows, whoever has written them; what others have put there until now included."""
         self.refresh()
         return table_of(self.spark, self.name)
 
-    def add_partitions(self, facts: Facts, directories: Iterable[str]) -> None:
+    def add_partitions(self, facts: CatalogTableInfo, directories: Iterable[str]) -> None:
         """Makes partitions known to the catalog; those it knows already are no error.
 
         Args:
@@ -244,7 +244,7 @@ class PlainTable(CatalogTable):
         for start in range(0, len(new), _AT_ONCE):  # a catalog in memory would forget where one is that it has already
             self.sql(f"ALTER TABLE {self.name} ADD IF NOT EXISTS {' '.join(new[start : start + _AT_ONCE])}")
 
-    def _require_at_home(self, facts: Facts, directory: str, spec: str) -> None:
+    def _require_at_home(self, facts: CatalogTableInfo, directory: str, spec: str) -> None:
         rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name} {spec}").collect()
         told = next(r["data_type"] for r in rows if r["col_name"] == "Location")
         if f"{facts.path}/{directory}" not in map(facts.files.qualify, _places(told)):
@@ -255,7 +255,7 @@ class PlainTable(CatalogTable):
             )
 
 
-def why_not(parts: Sequence[str], told: dict[str, str]) -> str:
+def unsupported_reason(parts: Sequence[str], told: dict[str, str]) -> str:
     """Why a table cannot be merged into, and what to do; an empty string if it can."""
     kind, provider = told.get("Type", ""), told.get("Provider", "unknown").lower()
     if kind == "VIEW" or "View Text" in told:
@@ -298,18 +298,18 @@ def _spec(values: dict[str, str]) -> str:
 FAULT_POINTS = ("catalog.staged", "catalog.moved", "catalog.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
-OTHERS = "others"
+FOREIGN_BATCH = "others"
 """The id of the batch that stands for all rows of other programs, those to come included."""
 
 
 class PlainBackend:
-    """A table of Spark's own catalog, which is a :class:`~trinitymerge.stores.base.TimeTravel`."""
+    """A table of Spark's own catalog, which is a :class:`~trinitymerge.stores.base.VersionedStore`."""
 
     def __init__(self, spark: SparkSession, name: str, file_format: str = "parquet") -> None:
         self.spark, self.table, self._format = spark, PlainTable(spark, name), file_format
         self.path = ".".join(self.table.parts)
         self.columns = StructType()
-        self._known: Facts | None = None
+        self._known: CatalogTableInfo | None = None
         self._newest: Snapshot | None = None
 
     # The table ------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class PlainBackend:
         """Checks that the catalog has the table, and that merges into it are possible."""
         self._refreshed()
 
-    def _refreshed(self) -> Facts:
+    def _refreshed(self) -> CatalogTableInfo:
         """What the catalog says of the table now.
 
         Raises:
@@ -336,7 +336,7 @@ class PlainBackend:
         return self._known
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> CatalogTableInfo:
         return self._known or self._refreshed()
 
     @property
@@ -383,9 +383,9 @@ class PlainBackend:
         self._refreshed()
         return fields_now((), self.columns)
 
-    def told_keys(self) -> dict[str, Any]:
+    def keys_from_properties(self) -> dict[str, Any]:
         """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
-        return adopt.told_keys(self.table.properties())
+        return adopt.keys_from_properties(self.table.properties())
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
         """Makes a table that there is one of ours: adds the hidden columns, and begins its log. Its rows stay as they are.
@@ -398,16 +398,16 @@ class PlainBackend:
         self._require_possible(definition)
         facts = self._refreshed()
         stored = columns_of(self.table.rows(), [*definition.stored_fields, HIDDEN[0]])
-        found = adopt.looked_through(stored, definition, {"merged": f"count({BATCH})"})
+        found = adopt.profile(stored, definition, {"merged": f"count({BATCH})"})
         if found["merged"]:
             raise self._forgotten(found["merged"])
         self._add_columns(definition)
-        self.table.sql(adopt.telling(self.table.name, definition))
+        self.table.sql(adopt.set_keys_sql(self.table.name, definition))
         self._refreshed()
         fields = fields_now(definition.fields, self.columns)
         definition = attrs.evolve(definition, fields=fields, fileFormat=facts.file_format)
         rows = int(found["rows"])
-        others = Batch(id=OTHERS, rows=rows, tombstones=rows, files=0, bytes=0, version=0, foreign=True)
+        others = Batch(id=FOREIGN_BATCH, rows=rows, tombstones=rows, files=0, bytes=0, version=0, foreign=True)
         commit = Commit(
             version=0, timestamp_ms=now_ms(), operation=operation, definition=definition, added=[others], user=user
         )
@@ -422,12 +422,12 @@ class PlainBackend:
 
     def _add_columns(self, definition: TableDefinition) -> None:
         try:
-            missing = adopt.adding(self.table.name, definition, self.columns, HIDDEN)
+            missing = adopt.add_columns_sql(self.table.name, definition, self.columns, HIDDEN)
             if missing:
                 self.table.sql(missing)
         except Exception:
             self._refreshed()  # another writer may have added them
-            if adopt.adding(self.table.name, definition, self.columns, HIDDEN):
+            if adopt.add_columns_sql(self.table.name, definition, self.columns, HIDDEN):
                 raise
 
     def _forgotten(self, rows: int) -> CorruptTableError:
@@ -497,13 +497,13 @@ class PlainBackend:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`~trinitymerge.stores.base.Backend`: one scan of the table as it is now, of the batches' rows alone."""
+        """See :class:`~trinitymerge.stores.base.TableStore`: one scan of the table as it is now, of the batches' rows alone."""
         fields = [*batches.definition.stored_fields, *extra]
         rows, version = self._scanned(batches, fields)
         return rows.selectExpr(*[quote(f.name) for f in fields], f"{version} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """See :class:`~trinitymerge.stores.base.Backend`."""
+        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return self._scanned(batches, batches.definition.stored_fields)
 
     def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
@@ -524,14 +524,14 @@ class PlainBackend:
         conditions = [Sql(f"{BATCH} IN ({own})")] if own else []
         return any_of([*conditions, *([is_null(BATCH)] if any(b.foreign for b in batches) else [])])
 
-    def require_still_whole(self, batches: Sequence[Batch]) -> None:
-        """See :class:`~trinitymerge.stores.base.Backend`: what others take away meanwhile is not noticed here."""
+    def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
+        """See :class:`~trinitymerge.stores.base.TableStore`: what others take away meanwhile is not noticed here."""
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """See :class:`~trinitymerge.stores.base.Backend`: the files keep their own."""
+        """See :class:`~trinitymerge.stores.base.TableStore`: the files keep their own."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """See :class:`~trinitymerge.stores.base.Backend`."""
+        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return None
 
     # Staging --------------------------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ class PlainBackend:
         """Publishes a commit, or learns that its version is taken (S33)."""
         facts, files = self._refreshed(), self._files
         if commit.version <= before.version or self.log.files.fs.exists(self.log.files.entry_path(commit.version)):
-            raise VersionTaken(commit.version, self.log.files.entry(commit.version).commit)
+            raise VersionConflict(commit.version, self.log.files.entry(commit.version).commit)
         for batch in commit.added:
             if files.count(batch.id) < batch.files:
                 raise self._vacuumed(batch.id)

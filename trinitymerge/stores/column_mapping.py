@@ -82,7 +82,7 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
 def _forms(field: Field, oldest: int) -> list[Field]:
     """The columns that files may hold a column as, the newest first."""
     forms = {field.stored_as: field.type}
-    forms |= {e.name: e.type for e in reversed(field.earlier) if e.until > oldest}
+    forms |= {e.name: e.type for e in reversed(field.previous) if e.until > oldest}
     return [Field(name, field.in_files(kind), metadata=field.metadata) for name, kind in forms.items()]
 
 

@@ -14,9 +14,9 @@ from trinitymerge.errors import InvalidDefinitionError, UnsupportedStorageError
 from trinitymerge.fs.base import escape_glob
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import held
+from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import FALSE, any_of, quote, text_literal
-from trinitymerge.spark.session import analysed, version_of
+from trinitymerge.spark.session import force_analysis, version_of
 from trinitymerge.spark.sql_text import Sql
 
 _MISREAD_MICROS = (-999_000, -1)
@@ -236,7 +236,7 @@ def is_missing(error: Exception) -> bool:
 def spark_finds(spark: SparkSession, path: str) -> bool:
     """True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
     try:
-        analysed(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
+        force_analysis(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
     except Exception as error:
         if not is_missing(error):
             raise
@@ -282,5 +282,5 @@ def _held_for(spark: SparkSession, file_format: str) -> Iterator[None]:
         yield
         return
     more = {} if version_of(spark) >= _TIMESTAMPS_ARE_AN_OPTION else _MICROS
-    with held(spark, {**_WRITING_HELD, **more}):
+    with session_conf(spark, {**_WRITING_HELD, **more}):
         yield

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, UnsupportedStorageError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import OutcomeUnknown, VersionTaken
-from trinitymerge.log.files import too_new
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
+from trinitymerge.log.files import unsupported_protocol
 from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot, now_ms
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -24,7 +24,7 @@ from trinitymerge.spark.system_columns import SEQUENCE
 from trinitymerge.stores import adopt
 from trinitymerge.stores.base import Staged
 from trinitymerge.stores.catalog import columns_of, fields_now
-from trinitymerge.stores.iceberg_client import MAIN, Link, is_lost_race
+from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, is_lost_race
 from trinitymerge.stores.iceberg_versions import COMMIT, KEPT, ON_TOP_OF, STATE, IcebergVersions, rows_of
 
 FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
@@ -52,7 +52,7 @@ class _Written:
 
 
 class IcebergBackend(IcebergVersions):
-    """A table of Iceberg's, which is a :class:`~trinitymerge.stores.base.Replacing`."""
+    """A table of Iceberg's, which is a :class:`~trinitymerge.stores.base.CompactableStore`."""
 
     replaces_alone = True
 
@@ -86,9 +86,9 @@ class IcebergBackend(IcebergVersions):
         """The user's columns, as the table has them."""
         return fields_now((), self.table.schema())
 
-    def told_keys(self) -> dict[str, Any]:
+    def keys_from_properties(self) -> dict[str, Any]:
         """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
-        return adopt.told_keys(self.table.properties())
+        return adopt.keys_from_properties(self.table.properties())
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
         """Makes a table that there is one of ours: adds the hidden columns, and says what it is. Its rows stay as they are.
@@ -104,16 +104,18 @@ class IcebergBackend(IcebergVersions):
         """
         self._require_possible(definition)
         head = self.refreshed().get(MAIN)
-        found = None if head is None else adopt.found(self.table.read(head), self._only(head), definition)
+        found = None if head is None else adopt.profile_rows(self.table.read(head), self._only(head), definition)
         batch, version = found or (None, 0)
         self._add_columns(definition)
-        self.table.persistently(adopt.telling(self.table.name, definition))
+        self.table.with_retries(adopt.set_keys_sql(self.table.name, definition))
         self.refreshed()
         definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
         commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
-        empty = Snapshot(version=version, timestamp_ms=commit.timestamp_ms, definition=definition, begins_at=version)
+        empty = Snapshot(
+            version=version, timestamp_ms=commit.timestamp_ms, definition=definition, first_version=version
+        )
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
-        branch = self.put(head).branch
+        branch = self.stage_on_branch(head).branch
         if self._move_main(branch, commit, after, head, is_first=True) is None:
             self._drop(branch)
             raise ConcurrentCommitError(
@@ -126,12 +128,12 @@ class IcebergBackend(IcebergVersions):
 
     def _add_columns(self, definition: TableDefinition) -> None:
         try:
-            missing = adopt.adding(self.table.name, definition, self.columns)
+            missing = adopt.add_columns_sql(self.table.name, definition, self.columns)
             if missing:
-                self.table.persistently(missing)
+                self.table.with_retries(missing)
         except Exception:
             self.refreshed()  # another writer may have added them
-            if adopt.adding(self.table.name, definition, self.columns):
+            if adopt.add_columns_sql(self.table.name, definition, self.columns):
                 raise
 
     # Staging --------------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ class IcebergBackend(IcebergVersions):
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
         before = self._newest or self.snapshot()
-        written = self.put(int(before.checksum), rows, before.version + 1)
+        written = self.stage_on_branch(int(before.checksum), rows, before.version + 1)
         batch_id = written.branch.partition("_")[2]
         link = self._only(written.link)
         self._written[batch_id] = written
@@ -147,7 +149,7 @@ class IcebergBackend(IcebergVersions):
         files, size = link.count("added-data-files"), link.count("added-files-size")
         return Staged(batch_id, files, size, rows.schema, definition)
 
-    def put(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
+    def stage_on_branch(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
         """Makes a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
         self.table.require_direct()
         batch_id = uuid.uuid4().hex
@@ -168,7 +170,7 @@ class IcebergBackend(IcebergVersions):
             raise
         return _Written(branch, since, link, sequence)
 
-    def _only(self, id: int) -> Link:
+    def _only(self, id: int) -> IcebergSnapshot:
         (link,) = self.table.links(f"snapshot_id = {id}")
         return link
 
@@ -204,7 +206,7 @@ class IcebergBackend(IcebergVersions):
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
         if before.writer_protocol > PROTOCOL:
-            raise too_new(self.path, "writer", before.writer_protocol)
+            raise unsupported_protocol(self.path, "writer", before.writer_protocol)
         heads = self.refreshed()
         self._require_newest(commit, before, heads.get(MAIN))
         after = before.apply(commit)
@@ -234,7 +236,7 @@ class IcebergBackend(IcebergVersions):
                 path=self.path,
             )
         winner = next(c for c in versions if c.version <= commit.version)
-        raise VersionTaken(commit.version, self.commit_of(winner))
+        raise VersionConflict(commit.version, self.commit_of(winner))
 
     def _ready(self, commit: Commit, before: Snapshot, heads: Mapping[str, int]) -> str:
         """A branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
@@ -243,7 +245,7 @@ class IcebergBackend(IcebergVersions):
             (batch,) = commit.added  # no commit to such a table brings several
             branch = self._on_top_of(since, batch, commit.version, heads).branch
         else:
-            branch = self.put(since).branch
+            branch = self.stage_on_branch(since).branch
         removed = [b for b in before.batches if b.id in commit.removed]
         if removed:
             try:
@@ -260,7 +262,7 @@ class IcebergBackend(IcebergVersions):
             raise self._vacuumed(batch.id)
         is_ready = (written.since, written.sequence, written.link) == (since, sequence, heads[written.branch])
         if not is_ready:
-            before, written = written, self.put(since, self._rows_of(written), sequence)
+            before, written = written, self.stage_on_branch(since, self._rows_of(written), sequence)
             self._written[batch.id] = written
             self._drop(before.branch)
         return written
@@ -269,10 +271,10 @@ class IcebergBackend(IcebergVersions):
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
 
     def _move_main(self, branch: str, *arguments: Any, **options: Any) -> int | None:
-        """As :meth:`move_main`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
+        """As :meth:`publish_branch`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
         try:
-            return self.move_main(branch, *arguments, **options)
-        except OutcomeUnknown:
+            return self.publish_branch(branch, *arguments, **options)
+        except CommitStateUnknown:
             raise
         except Exception:
             self._drop(branch)
@@ -282,7 +284,7 @@ class IcebergBackend(IcebergVersions):
         with reporting.best_effort(self.path, "removing a branch"):
             self.table.drop(branch)
 
-    def move_main(
+    def publish_branch(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
         """Says in a snapshot what is committed, and moves ``main`` there.
@@ -318,7 +320,7 @@ class IcebergBackend(IcebergVersions):
         if branch not in heads:
             raise self._vacuumed(branch.partition("_")[2])
         try:
-            landed = self.table.forward(branch, since)
+            landed = self.table.fast_forward(branch, since)
         except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
             landed = self._settled(commit, error)
         if not landed:
@@ -333,11 +335,11 @@ class IcebergBackend(IcebergVersions):
             self.refreshed()
             found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
         except Exception as second:  # noqa: BLE001 - then nobody knows
-            raise OutcomeUnknown(
+            raise CommitStateUnknown(
                 f"{error}; whether {self.path} was committed to could not be found out ({second})"
             ) from error
         if not found:
-            raise OutcomeUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
+            raise CommitStateUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
         return True
 
     def _tidy(self, branch: str, commit: Commit, head: int) -> None:

@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.spark.errors import is_sparks
+from trinitymerge.spark.errors import is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.stores.catalog import CatalogTable, literal
 
@@ -23,7 +23,7 @@ _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
 
 @attrs.frozen
-class Link:
+class IcebergSnapshot:
     """One snapshot of Iceberg's, in the chain that leads to a table's newest.
 
     Attributes:
@@ -47,7 +47,7 @@ class Link:
 
 def is_lost_race(error: BaseException) -> bool:
     """True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
-    return is_sparks(error) and "CommitFailedException" in str(error)
+    return is_spark_error(error) and "CommitFailedException" in str(error)
 
 
 class IcebergTable(CatalogTable):
@@ -108,7 +108,7 @@ class IcebergTable(CatalogTable):
         rows = self.spark.table(f"{self.name}.refs").select("name", "snapshot_id").collect()
         return {r["name"]: r["snapshot_id"] for r in rows}
 
-    def links(self, where: str = "true", without: Iterable[str] = ()) -> list[Link]:
+    def links(self, where: str = "true", without: Iterable[str] = ()) -> list[IcebergSnapshot]:
         """Snapshots that are still known.
 
         Args:
@@ -121,7 +121,10 @@ class IcebergTable(CatalogTable):
         found = rows.selectExpr(
             "snapshot_id", "parent_id", "unix_millis(committed_at) AS at", "operation", f"{summary} AS s"
         )
-        return [Link(r["snapshot_id"], r["parent_id"], r["at"], r["operation"], r["s"] or {}) for r in found.collect()]
+        return [
+            IcebergSnapshot(r["snapshot_id"], r["parent_id"], r["at"], r["operation"], r["s"] or {})
+            for r in found.collect()
+        ]
 
     def read(self, link: int) -> DataFrame:
         """The rows of a snapshot, whatever is committed later, by the columns that the table has now."""
@@ -132,15 +135,15 @@ class IcebergTable(CatalogTable):
     def branch(self, name: str, at: int | None) -> None:
         """Makes a branch that begins with a snapshot; with an empty one if there is none."""
         where = "" if at is None else f" AS OF VERSION {at}"
-        self.persistently(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
+        self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
 
     def drop(self, name: str) -> None:
         """Removes a branch; one that is gone is no error."""
-        self.persistently(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
+        self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
 
     def tag(self, name: str, at: int) -> None:
         """Gives a snapshot a name, by which it is kept."""
-        self.persistently(
+        self.with_retries(
             f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
         )
 
@@ -173,7 +176,7 @@ class IcebergTable(CatalogTable):
         """Deletes rows from a branch; whole files where it can."""
         self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
 
-    def forward(self, branch: str, since: int | None) -> bool:
+    def fast_forward(self, branch: str, since: int | None) -> bool:
         """Makes the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
 
         Args:
@@ -216,7 +219,7 @@ class IcebergTable(CatalogTable):
     def _on(self, branch: str) -> str:
         return f"{self.name}.{quote(f'branch_{branch}')}"
 
-    def persistently(self, statement: str) -> None:
+    def with_retries(self, statement: str) -> None:
         """Runs a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
         for again in range(_TRIES):
             try:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
-from trinitymerge.log.files import too_new
+from trinitymerge.log.files import unsupported_protocol
 from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.field import Field
@@ -19,13 +19,13 @@ from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import SEQUENCE, VERSION
 from trinitymerge.stores.base import Batches, Staged
 from trinitymerge.stores.catalog import HIDDEN, columns_of, hidden_fields, with_columns_now
-from trinitymerge.stores.iceberg_client import MAIN, IcebergTable, Link
+from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTable
 
 OPERATIONS = {"append": "APPEND", "replace": "REWRITE", "delete": "DELETE"}
 """What Iceberg calls an operation, and what a table's history does; all others may be anything."""
 
 
-def commit_of_others(link: Link, before: Snapshot) -> Commit:
+def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
     """A snapshot that another program has committed, as a commit of this library.
 
     Appended rows have no place in the commit order, and are a batch of their own that counts as older than every merge. Where
@@ -54,7 +54,7 @@ def commit_of_others(link: Link, before: Snapshot) -> Commit:
     return attrs.evolve(commit, timestamp_ms=max(before.timestamp_ms + 1, link.at_ms), id=str(link.id))
 
 
-def _rows(link: Link, rows: int, files: int, size: int, version: int) -> Batch:
+def _rows(link: IcebergSnapshot, rows: int, files: int, size: int, version: int) -> Batch:
     """Rows of others: any of them may be a tombstone, and keys may occur more than once."""
     return Batch(
         id=f"others-{link.id}", rows=rows, tombstones=rows, files=files, bytes=size, version=version, foreign=True
@@ -69,11 +69,11 @@ KEPT = "trinitymerge"
 
 
 @attrs.frozen
-class Counted:
+class TableVersion:
     """A snapshot in the chain of ``main`` that is a version of the table."""
 
     version: int
-    link: Link
+    link: IcebergSnapshot
 
 
 class IcebergVersions:
@@ -84,7 +84,7 @@ class IcebergVersions:
         self.path = ".".join(self.table.parts)
         self._newest: Snapshot | None = None
         self.columns = StructType()
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, IcebergSnapshot] = {}
         self._where: dict[str, int] = {}
         self._times: tuple[str, dict[int, int]] | None = None
         self._kept: int | None = None
@@ -145,7 +145,7 @@ class IcebergVersions:
     def _at(self, head: int | None) -> Snapshot:
         """The table at a snapshot of Iceberg's."""
         found = None if head is None else next(iter(self.table.links(f"snapshot_id = {head}")), None)
-        others: list[Link] = []
+        others: list[IcebergSnapshot] = []
         while found is not None and STATE not in found.summary:
             others.append(found)
             found = self._link(found.parent)
@@ -178,7 +178,7 @@ class IcebergVersions:
             if is_newest or str(self._where.get(batch.id)) != newest:
                 self._where[batch.id] = int(snapshot.checksum)
 
-    def _across_a_gap(self, link: Link) -> tuple[Link | None, Link]:
+    def _across_a_gap(self, link: IcebergSnapshot) -> tuple[IcebergSnapshot | None, IcebergSnapshot]:
         """The newest of our snapshots before one of others, if those in between have been expired.
 
         Returns:
@@ -189,7 +189,7 @@ class IcebergVersions:
         is_before = kept is not None and STATE in kept.summary and kept.at_ms <= link.at_ms
         return kept if is_before else None, attrs.evolve(link, operation="overwrite")
 
-    def _read(self, link: Link) -> Snapshot:
+    def _read(self, link: IcebergSnapshot) -> Snapshot:
         try:
             snapshot = Snapshot.from_json(json.loads(link.summary[STATE]))
         except (ValueError, KeyError, TypeError) as error:
@@ -199,10 +199,10 @@ class IcebergVersions:
                 path=self.path,
             ) from error
         if snapshot.reader_protocol > PROTOCOL:
-            raise too_new(self.path, "reader", snapshot.reader_protocol)
+            raise unsupported_protocol(self.path, "reader", snapshot.reader_protocol)
         return snapshot
 
-    def _link(self, id: int | None) -> Link | None:
+    def _link(self, id: int | None) -> IcebergSnapshot | None:
         """A snapshot by its number, without what it says of the whole table; None if it has been expired."""
         if id is not None and id not in self._links:
             self._links = {link.id: link for link in self.table.links(without=[STATE])}
@@ -226,7 +226,7 @@ class IcebergVersions:
 
     # Versions -------------------------------------------------------------------------------------------------------
 
-    def versions(self) -> Iterator[Counted]:
+    def versions(self) -> Iterator[TableVersion]:
         """The versions that are still known, newest first.
 
         What others have committed is known as long as one of our snapshots before it is; and up to the newest version, always.
@@ -234,10 +234,10 @@ class IcebergVersions:
         now = self.snapshot()
         self._links = {}  # some may have been expired
         version, link = now.version, self._link(int(now.checksum))
-        others: list[Counted] = []
+        others: list[TableVersion] = []
         are_newest = True
         while link is not None:
-            counted, told = Counted(version, link), link.parent
+            counted, told = TableVersion(version, link), link.parent
             others.append(counted)
             if COMMIT in link.summary:
                 yield from others
@@ -247,7 +247,7 @@ class IcebergVersions:
         if are_newest:
             yield from others
 
-    def commit_of(self, counted: Counted) -> Commit:
+    def commit_of(self, counted: TableVersion) -> Commit:
         told = counted.link.summary.get(COMMIT)
         if told is not None:
             return Commit.from_json(json.loads(told))
@@ -287,7 +287,7 @@ class IcebergVersions:
         )
 
     @staticmethod
-    def _time_of(link: Link) -> int:
+    def _time_of(link: IcebergSnapshot) -> int:
         told = link.summary.get(COMMIT)
         return int(json.loads(told)["timestamp"]) if told else link.at_ms
 
@@ -328,13 +328,13 @@ class IcebergVersions:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`~trinitymerge.stores.base.Backend`; one scan, of one snapshot, where all batches are in one."""
+        """See :class:`~trinitymerge.stores.base.TableStore`; one scan, of one snapshot, where all batches are in one."""
         rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
         shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """See :class:`~trinitymerge.stores.base.Backend`."""
+        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return self._scanned(batches, batches.definition.stored_fields)
 
     def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
@@ -370,14 +370,14 @@ class IcebergVersions:
             path=self.path,
         )
 
-    def require_still_whole(self, batches: Sequence[Batch]) -> None:
-        """See :class:`~trinitymerge.stores.base.Backend`: a job that reads a snapshot has all of its files, or fails."""
+    def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
+        """See :class:`~trinitymerge.stores.base.TableStore`: a job that reads a snapshot has all of its files, or fails."""
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """See :class:`~trinitymerge.stores.base.Backend`: Iceberg keeps the range of each file itself."""
+        """See :class:`~trinitymerge.stores.base.TableStore`: Iceberg keeps the range of each file itself."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """See :class:`~trinitymerge.stores.base.Backend`."""
+        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return None
 
 

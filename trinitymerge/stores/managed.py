@@ -24,18 +24,18 @@ from trinitymerge.fs import faults
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, escape_glob, require_no_link
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
-from trinitymerge.log.files import UNREADABLE, require_outside, seal, unseal
+from trinitymerge.log.files import UNREADABLE, decode_with_checksum, encode_with_checksum, require_outside
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Batch, Commit, Redo, Snapshot, now_ms
+from trinitymerge.log.model import Batch, Commit, OutboxEntry, Snapshot, now_ms
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import held
+from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import empty_frame, quote
-from trinitymerge.spark.session import analysed, count_input_files, is_connect
+from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, VERSION
-from trinitymerge.stores.base import OWED_PREFIX, Batches, Staged
+from trinitymerge.stores.base import OUTBOX_PREFIX, Batches, Staged
 from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
 
@@ -44,21 +44,21 @@ _FILE = "_key_range.json"
 
 
 @attrs.frozen(eq=False)
-class KeptRanges:
+class KeyRangeFiles:
     """The ranges of the batches of a table, read once each."""
 
     files: FileSystem
     _known: dict[str, KeyRange | None] = attrs.field(factory=dict, init=False)
 
-    def note(self, directory: str, keys: KeyRange) -> None:
+    def write(self, directory: str, keys: KeyRange) -> None:
         """Keeps the range of the batch in a directory, if the storage lets it."""
         with contextlib.suppress(OSError):
             if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
                 return
-            self.files.replace(f"{directory}/{_FILE}", seal(keys.to_json())[0])
+            self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(keys.to_json())[0])
         self._known[directory] = keys
 
-    def of(self, directory: str) -> KeyRange | None:
+    def read(self, directory: str) -> KeyRange | None:
         """The range of the batch in a directory; None where it was never kept, or is lost or damaged."""
         if directory not in self._known:
             self._known[directory] = self._read(f"{directory}/{_FILE}")
@@ -66,7 +66,7 @@ class KeptRanges:
 
     def _read(self, path: str) -> KeyRange | None:
         with contextlib.suppress(*UNREADABLE, OSError):
-            return KeyRange.from_json(unseal(self.files.read(path))[0])
+            return KeyRange.from_json(decode_with_checksum(self.files.read(path))[0])
         return None
 
 
@@ -145,7 +145,7 @@ class BatchDirectories:
             return {}
         return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
-    def copied_from(self, other: object, batch_id: str) -> str:
+    def copy_batch_from(self, other: object, batch_id: str) -> str:
         """Copies a batch of another table, with what is kept beside its rows, into a directory of its own here.
 
         Args:
@@ -186,7 +186,7 @@ class BatchDirectories:
         return new
 
     @contextmanager
-    def nothing_left(self) -> Iterator[None]:
+    def cleanup_on_failure(self) -> Iterator[None]:
         """While a table is made: if it fails, its directory goes again, unless it was there or something is in it."""
         was_there = self.files.exists(self.path)
         try:
@@ -196,7 +196,7 @@ class BatchDirectories:
                 self.files.remove_empty(path)
             raise
 
-    def divided(self, batch_id: str, count: int) -> list[str]:
+    def split_files(self, batch_id: str, count: int) -> list[str]:
         """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
 
         Args:
@@ -262,7 +262,7 @@ _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": s
 
 
 class ManagedBackend(BatchDirectories):
-    """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.Maintained`)."""
+    """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.ManagedStore`)."""
 
     replaces_alone = False
 
@@ -272,7 +272,7 @@ class ManagedBackend(BatchDirectories):
         self.path = self.files.qualify(path)
         self.log = CommitLog(self.files, self.path)
         self._newest: Snapshot | None = None
-        self._ranges = KeptRanges(self.files)
+        self._ranges = KeyRangeFiles(self.files)
         self._whole: dict[str, frozenset[str]] = {}
 
     # Snapshots ------------------------------------------------------------------------------------------------------
@@ -307,8 +307,8 @@ class ManagedBackend(BatchDirectories):
         """Creates the table by its first commit, with what batches that brings."""
         self.require_free()
         self.require_own()
-        for batch in commit.begins.snapshot.batches if commit.begins else ():
-            if batch.rows and self._what_is_wrong(batch):
+        for batch in commit.initial_snapshot.snapshot.batches if commit.initial_snapshot else ():
+            if batch.rows and self._file_mismatch(batch):
                 raise self._vacuumed(batch.id)
         try:
             self._newest = self.log.create(commit)
@@ -367,7 +367,7 @@ class ManagedBackend(BatchDirectories):
         return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """See :class:`~trinitymerge.stores.base.Backend`."""
+        """See :class:`~trinitymerge.stores.base.TableStore`."""
         readable = [b for b in batches.batches if b.rows]
         return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)
 
@@ -379,12 +379,12 @@ class ManagedBackend(BatchDirectories):
         if not readable:
             nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string")])
             return nothing.selectExpr(*[quote(f.name) for f in fields], more)
-        oldest = min(b.layout for b in readable)
+        oldest = min(b.layout_version for b in readable)
         rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
-            self.require_whole(readable)  # Spark has listed the files before
+            self.verify_files(readable)  # Spark has listed the files before
         elif count_input_files(rows) != sum(b.files for b in readable):
-            self.require_whole(readable)
+            self.verify_files(readable)
             raise self._gone("a batch", "changed while it was opened")
         return as_declared(rows, fields, oldest, more)
 
@@ -397,7 +397,7 @@ class ManagedBackend(BatchDirectories):
             if link is not None:
                 raise self._gone(f"{BATCH}={batch_id}", f"holds the symbolic link '{link}'")
         with self._naming_what_is_gone():
-            return analysed(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
+            return force_analysis(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
 
     def _load(
         self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
@@ -432,7 +432,7 @@ class ManagedBackend(BatchDirectories):
                 return [path for some in files for path in some]
         return directories
 
-    def _what_is_wrong(self, batch: Batch | Redo) -> str:
+    def _file_mismatch(self, batch: Batch | OutboxEntry) -> str:
         """How the files of a batch differ from what the log says; an empty string if they do not.
 
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
@@ -449,18 +449,18 @@ class ManagedBackend(BatchDirectories):
             return f"has {len(files)} of {batch.files} files"
         return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
 
-    def require_whole(self, batches: Sequence[Batch]) -> None:
+    def verify_files(self, batches: Sequence[Batch]) -> None:
         """Checks that all files of some batches are there.
 
         Raises:
             CorruptTableError: naming the first batch that has lost some.
         """
         for batch in batches:
-            wrong = self._what_is_wrong(batch)
+            wrong = self._file_mismatch(batch)
             if wrong:
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
 
-    def require_still_whole(self, batches: Sequence[Batch]) -> None:
+    def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
         """Checks batches once more after a job has read them, where the job itself has listed their directories.
 
         Files never come back: if all are there now, the job has seen all of them.
@@ -469,7 +469,7 @@ class ManagedBackend(BatchDirectories):
             CorruptTableError: naming the first batch that has lost some.
         """
         if is_connect(self.spark):
-            self.require_whole([b for b in batches if b.rows])
+            self.verify_files([b for b in batches if b.rows])
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
         return FilesVacuumedError.of(self.path, self.batch_path(batch_id))
@@ -486,16 +486,16 @@ class ManagedBackend(BatchDirectories):
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
         """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
         as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark)
-        with nullcontext() if as_it_is else held(self.spark, _LISTS_ANY_NUMBER):
+        with nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER):
             yield
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         return self._stage(uuid.uuid4().hex, rows, definition)
 
-    def stage_owed(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """See :class:`~trinitymerge.stores.base.Lending`."""
-        return self._stage(f"{OWED_PREFIX}{uuid.uuid4().hex}", rows, definition)
+    def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """See :class:`~trinitymerge.stores.base.OutboxStore`."""
+        return self._stage(f"{OUTBOX_PREFIX}{uuid.uuid4().hex}", rows, definition)
 
     def _stage(self, batch_id: str, rows: DataFrame, definition: TableDefinition) -> Staged:
         rows = as_stored(rows, definition.fields)
@@ -521,7 +521,7 @@ class ManagedBackend(BatchDirectories):
     def split(self, staged: Staged, count: int) -> list[Staged]:
         """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
         try:
-            ids = self.divided(staged.id, count)
+            ids = self.split_files(staged.id, count)
         except FileNotFoundError:
             raise self._vacuumed(staged.id) from None
         self.discard(staged)
@@ -550,18 +550,20 @@ class ManagedBackend(BatchDirectories):
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
         """Keeps the range of a staged batch's keys."""
-        self._ranges.note(self.batch_path(staged.id), keys)
+        self._ranges.write(self.batch_path(staged.id), keys)
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         """The range of a batch's keys, if it is known."""
-        return self._ranges.of(self.batch_path(batch.id))
+        return self._ranges.read(self.batch_path(batch.id))
 
     def read_staged(self, staged: Staged) -> DataFrame:
         """The staged rows, as they were written."""
         reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
-            rows = analysed(reader.load(escape_glob(self.batch_path(staged.id))))
-            return as_declared(rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout)
+            rows = force_analysis(reader.load(escape_glob(self.batch_path(staged.id))))
+            return as_declared(
+                rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout_version
+            )
         except Exception as error:
             if not is_missing(error):
                 raise
@@ -575,8 +577,8 @@ class ManagedBackend(BatchDirectories):
         others = [f for f in found.fields if f.name.startswith(HIDDEN_PREFIX) and f.name not in names]
         fields = [f for f in known if not f.name.startswith(HIDDEN_PREFIX) or f.name in found.names]
         fields += [Field.from_json(f.jsonValue()) for f in others]
-        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout))
-        return as_declared(reader.load(path), fields, batch.layout)
+        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout_version))
+        return as_declared(reader.load(path), fields, batch.layout_version)
 
     def discard(self, staged: Staged) -> None:
         """Removes a staged batch."""
@@ -588,7 +590,7 @@ class ManagedBackend(BatchDirectories):
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches whose files are not all there."""
-        return [b for b in batches if b.rows and self._what_is_wrong(b)]
+        return [b for b in batches if b.rows and self._file_mismatch(b)]
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33).
@@ -597,10 +599,10 @@ class ManagedBackend(BatchDirectories):
         than the retention of a vacuum beside it, or one that a restore brings back.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
-        written: list[Batch | Redo] = [*commit.added, *commit.redo]
+        written: list[Batch | OutboxEntry] = [*commit.added, *commit.redo]
         for batch in written:
-            is_whole = not batch.rows or batch.id in looked_into or not self._what_is_wrong(batch)
-            if batch.id in before.gone or not is_whole:
+            is_whole = not batch.rows or batch.id in looked_into or not self._file_mismatch(batch)
+            if batch.id in before.pending_deletes or not is_whole:
                 raise self._vacuumed(batch.id)
         self._whole = {commit.id: frozenset(b.id for b in commit.added)}
         self._newest = self.log.commit(commit, before)

@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.stores.base import Backend, Lending, Maintained, Replacing, TimeTravel
+from trinitymerge.stores.base import CompactableStore, ManagedStore, OutboxStore, TableStore, VersionedStore
 from trinitymerge.stores.catalog import SPARKS_OWN, CatalogTable
 from trinitymerge.stores.catalog_files import FORMATS, PlainBackend
 from trinitymerge.stores.iceberg import IcebergBackend
@@ -55,12 +55,12 @@ CATALOG_FORMATS = (_ICEBERGS, _PLAIN)
 """All of them. Tables that no catalog has are managed."""
 
 
-def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backend:
+def open_store(spark: SparkSession, path: str, using: str | None = None) -> TableStore:
     """The store of the table at a path, or of a name in a catalog, whether or not there is one yet.
 
     Args:
         spark: the session.
-        path: of a managed table; if a format is given, a table's name; or what :func:`address_of` gave.
+        path: of a managed table; if a format is given, a table's name; or what :func:`store_uri` gave.
         using: the format of a table in a catalog; None for managed tables.
 
     Raises:
@@ -68,7 +68,7 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
         ValueError: the name is none.
     """
     if using is None and path.startswith(_NAMED):
-        return store_of_name(spark, path.removeprefix(_NAMED))
+        return open_catalog_store(spark, path.removeprefix(_NAMED))
     if using is None:
         return ManagedBackend(spark, path)
     for each in CATALOG_FORMATS:
@@ -82,12 +82,12 @@ def store_of(spark: SparkSession, path: str, using: str | None = None) -> Backen
     )
 
 
-def address_of(store: Backend) -> str:
-    """What :func:`store_of` finds a store by in another session, or years later: text, which a session is not."""
+def store_uri(store: TableStore) -> str:
+    """What :func:`open_store` finds a store by in another session, or years later: text, which a session is not."""
     return store.path if _format_of(store) is None else f"{_NAMED}{store.path}"
 
 
-def store_of_name(spark: SparkSession, name: str) -> InCatalogs:
+def open_catalog_store(spark: SparkSession, name: str) -> InCatalogs:
     """The store of a table that a catalog has.
 
     Raises:
@@ -105,11 +105,11 @@ def store_of_name(spark: SparkSession, name: str) -> InCatalogs:
     return store
 
 
-def _format_of(store: Backend) -> CatalogFormat | None:
+def _format_of(store: TableStore) -> CatalogFormat | None:
     return next((each for each in CATALOG_FORMATS if isinstance(store, each.store)), None)
 
 
-def time_travel(store: Backend, call: str) -> TimeTravel:
+def time_travel(store: TableStore, call: str) -> VersionedStore:
     """The store, for a call that needs past versions (S40).
 
     Args:
@@ -119,12 +119,12 @@ def time_travel(store: Backend, call: str) -> TimeTravel:
     Raises:
         UnsupportedStorageError: naming the call and the store.
     """
-    if not isinstance(store, TimeTravel):
+    if not isinstance(store, VersionedStore):
         raise _unsupported(store, call, "keeps no past versions. Only the newest one can be read.")
     return store
 
 
-def maintained(store: Backend, call: str) -> Maintained:
+def maintained(store: TableStore, call: str) -> ManagedStore:
     """The store, for a call that looks after its files (S38-S40).
 
     Args:
@@ -134,12 +134,12 @@ def maintained(store: Backend, call: str) -> Maintained:
     Raises:
         UnsupportedStorageError: naming the call and the store.
     """
-    if not isinstance(store, Maintained):
+    if not isinstance(store, ManagedStore):
         raise _unsupported(store, call, _lacking(store))
     return store
 
 
-def replacing(store: Backend, call: str) -> Replacing:
+def replacing(store: TableStore, call: str) -> CompactableStore:
     """The store, for a call that replaces batches by what they come to (S38).
 
     Args:
@@ -149,12 +149,12 @@ def replacing(store: Backend, call: str) -> Replacing:
     Raises:
         UnsupportedStorageError: naming the call and the store.
     """
-    if not isinstance(store, Replacing):
+    if not isinstance(store, CompactableStore):
         raise _unsupported(store, call, _lacking(store))
     return store
 
 
-def lending(store: Backend, call: str) -> Lending:
+def lending(store: TableStore, call: str) -> OutboxStore:
     """The store, for a merge that has rows for other tables (S27).
 
     Args:
@@ -164,7 +164,7 @@ def lending(store: Backend, call: str) -> Lending:
     Raises:
         UnsupportedStorageError: naming the call and the store.
     """
-    if not isinstance(store, Lending):
+    if not isinstance(store, OutboxStore):
         raise _unsupported(
             store,
             call,
@@ -173,12 +173,12 @@ def lending(store: Backend, call: str) -> Lending:
     return store
 
 
-def _lacking(store: Backend) -> str:
+def _lacking(store: TableStore) -> str:
     kind = _format_of(store)
     return "has no methods for that." if kind is None else kind.lacking
 
 
-def _unsupported(store: Backend, call: str, why: str) -> UnsupportedStorageError:
+def _unsupported(store: TableStore, call: str, why: str) -> UnsupportedStorageError:
     kind = type(store).__name__
     return UnsupportedStorageError(
         f"{call} is not possible for {store.path}: its store ({kind}) {why}", call=call, store=kind, path=store.path

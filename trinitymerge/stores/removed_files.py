@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from trinitymerge.errors import CorruptTableError, FilesVacuumedError, StorageError
-from trinitymerge.spark.errors import is_sparks, storage_failed
-from trinitymerge.stores.base import Backend, Maintained
+from trinitymerge.spark.errors import is_spark_error, storage_failed
+from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import is_missing
 
 _Found = TypeVar("_Found")
@@ -20,7 +20,7 @@ Files: TypeAlias = Mapping[str, frozenset[str]]
 
 
 @contextmanager
-def naming_vacuums(backend: Backend) -> Iterator[None]:
+def naming_vacuums(backend: TableStore) -> Iterator[None]:
     """Errors about files that no version needs any more become :class:`FilesVacuumedError`, whoever reads them and however.
 
     Raises:
@@ -32,7 +32,7 @@ def naming_vacuums(backend: Backend) -> Iterator[None]:
         batch_id = _removed(backend, error)
         if batch_id is None:
             raise
-        assert isinstance(backend, Maintained)
+        assert isinstance(backend, ManagedStore)
         raise FilesVacuumedError.of(backend.path, backend.batch_path(batch_id)) from None
 
 
@@ -52,7 +52,7 @@ def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]
                 raise
 
 
-def data_files(backend: Maintained, ids: list[str]) -> Files:
+def data_files(backend: ManagedStore, ids: list[str]) -> Files:
     """The data files of some directories; without those that have none."""
     files = {i: frozenset(f.path for f in backend.data_files(i)) for i in ids}
     return {i: some for i, some in files.items() if some}
@@ -61,13 +61,13 @@ def data_files(backend: Maintained, ids: list[str]) -> Files:
 def _is_lost(error: Exception) -> bool:
     """True if a file could not be read, be it that the library or that Spark has found it so."""
     is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))
-    return is_ours or (is_sparks(error) and (storage_failed(error) or is_missing(error)))
+    return is_ours or (is_spark_error(error) and (storage_failed(error) or is_missing(error)))
 
 
-def _removed(backend: Backend, error: Exception) -> str | None:
+def _removed(backend: TableStore, error: Exception) -> str | None:
     """The batch of the table that an error about files names, if the newest version does not need it."""
-    if not isinstance(backend, Maintained) or not _is_lost(error):
+    if not isinstance(backend, ManagedStore) or not _is_lost(error):
         return None
     text, place = unquote(str(error)), backend.batch_path("").partition(":")[2].lstrip("/")
     named = {m.group(1) for m in re.finditer(rf"{re.escape(place)}([\w-]+)", text)}
-    return min(named - backend.snapshot().in_use, default=None) if named else None
+    return min(named - backend.snapshot().referenced_ids, default=None) if named else None

@@ -8,18 +8,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.log.commit import OutcomeUnknown
+from trinitymerge.log.commit import CommitStateUnknown
 from trinitymerge.log.model import Batch
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.watermarks import watermark_of
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import handing_over
-from trinitymerge.spark.observe import Gathering
-from trinitymerge.stores.base import Backend, Staged
+from trinitymerge.spark.conf import capture_observations
+from trinitymerge.spark.observe import Metrics
+from trinitymerge.stores.base import Staged, TableStore
 
 
 def stage(
-    backend: Backend, rows: DataFrame, definition: TableDefinition, gathering: Gathering, reads: Sequence[Batch] = ()
+    backend: TableStore, rows: DataFrame, definition: TableDefinition, gathering: Metrics, reads: Sequence[Batch] = ()
 ) -> tuple[Staged, Mapping[str, Any]]:
     """Writes rows as a batch nobody can see, in one Spark job.
 
@@ -36,12 +36,12 @@ def stage(
     Raises:
         CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
     """
-    with handing_over(backend.spark):
+    with capture_observations(backend.spark):
         staged = backend.stage(rows, definition)
     try:
-        observed = gathering.result()
+        observed = gathering.collect()
         backend.note_range(staged, KeyRange.of(observed, definition))
-        backend.require_still_whole(reads)
+        backend.verify_files_after_read(reads)
     except BaseException:
         backend.discard(staged)
         raise
@@ -70,22 +70,22 @@ def batch_of(
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=unique_keys,
         tombstones_since=observed.get("since"),
-        layout=definition.layout,
+        layout_version=definition.layout_version,
         **facts,
     )
 
 
 @contextmanager
-def discarded_on_failure(backend: Backend) -> Iterator[list[Staged]]:
+def discarded_on_failure(backend: TableStore) -> Iterator[list[Staged]]:
     """Gives a list for staged batches that are to be committed, and removes what is in it if that fails.
 
-    After an :class:`OutcomeUnknown` they may be part of the table, and stay. So they do after Ctrl-C, which may come right after
-    the commit: a vacuum takes them if they are not.
+    After a :class:`CommitStateUnknown` they may be part of the table, and stay. They also stay after Ctrl-C, which may come right
+    after the commit; a vacuum removes them if they are not part of the table.
     """
     staged: list[Staged] = []
     try:
         yield staged
-    except OutcomeUnknown:
+    except CommitStateUnknown:
         raise
     except Exception:
         for batch in staged:

@@ -23,16 +23,16 @@ from trinitymerge.merge.analysis.inspector import Inspector
 from trinitymerge.merge.analysis.relations import Source, Target, as_column, expression
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
 from trinitymerge.merge.analysis.row_kinds import (
-    Alive,
-    Carried,
-    Dead,
-    Given,
-    Kind,
-    New,
+    Expression,
+    FromReplacedRow,
+    FromTarget,
+    InsertedRow,
+    LiveMarker,
     Null,
-    Replace,
-    Replaced,
+    RowKind,
     Tombstone,
+    TombstoneMarker,
+    UpdatedRow,
     Value,
 )
 from trinitymerge.merge.analysis.scope import Sees, frames_of, with_columns_for_stars
@@ -53,7 +53,7 @@ from trinitymerge.schema.constraints import about
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.casts import Storing, storing, widens, widens_exactly
+from trinitymerge.spark.casts import CastPolicy, cast_policy, widens, widens_exactly
 from trinitymerge.spark.expressions import (
     NULL,
     all_of,
@@ -241,7 +241,7 @@ class ByName:
         """The target's."""
         return self.target.definition
 
-    def value(self, field: Field, keeps: bool = False) -> Given | None:
+    def value(self, field: Field, keeps: bool = False) -> Expression | None:
         """The source's column of a name, and how it is stored, refused or not; None if there is none.
 
         Args:
@@ -252,28 +252,28 @@ class ByName:
         if i is None:
             return None
         kind = self.source.plain_type(i)
-        way = storing(kind, field)
-        if way is Storing.REFUSED and self._can_be_completed(kind, field):
+        way = cast_policy(kind, field)
+        if way is CastPolicy.REFUSED and self._can_be_completed(kind, field):
             return self._completed(i, kind, field, keeps)
-        return Given(SOURCE_COPY(i), self.source.plain(i), kind, way)
+        return Expression(SOURCE_COPY(i), self.source.plain(i), kind, way)
 
     def _can_be_completed(self, kind: DataType, field: Field) -> bool:
-        grown = {tuple(name.casefold() for name in path) for path in field.grown}
+        grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
 
         def may_lack(path: Path) -> bool:
             return self.follows_source or tuple(name.casefold() for name in path) in grown
 
         return can_be_completed(kind, physical_type(field), may_lack)
 
-    def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> Given:
+    def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> Expression:
         wanted = physical_type(field)
         if keeps and isinstance(wanted, StructType):
             kept = self.target.column(field.name)
-            return Given(completed(SOURCE_COPY(i), kind, wanted, kept), None, wanted, Storing.AS_IS)
+            return Expression(completed(SOURCE_COPY(i), kind, wanted, kept), None, wanted, CastPolicy.AS_IS)
         alone = completed(self.source.plain(i), kind, wanted)
-        return Given(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, Storing.AS_IS)
+        return Expression(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
-    def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Given]:
+    def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
         """What the source gives to some columns; none for those that it may lack.
 
         Args:
@@ -289,7 +289,7 @@ class ByName:
         found = {f.name: self.value(f, keeps) for f in fields}
         given = {name: value for name, value in found.items() if value is not None}
         lacking = [f for f in fields if f.name not in given and f.name not in optional and not self._may_lack(f)]
-        unfit = [f for f in fields if f.name in given and given[f.name].way is Storing.REFUSED]
+        unfit = [f for f in fields if f.name in given and given[f.name].way is CastPolicy.REFUSED]
         if unfit and len(unfit) + len(lacking) > 1:
             raise self._differences(unfit, lacking, clause)
         if unfit:
@@ -337,7 +337,7 @@ class ByName:
 
 
 def unstorable(
-    clauses: tuple[Clause, ...], position: int, field: Field, given: Given, why: str = ""
+    clauses: tuple[Clause, ...], position: int, field: Field, given: Expression, why: str = ""
 ) -> SchemaMismatchError:
     """The error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
     return SchemaMismatchError(
@@ -474,7 +474,7 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: TableAction) -> Kind:
+    def _row(self, position: int, action: TableAction) -> RowKind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)
@@ -491,29 +491,29 @@ class _Resolver:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
         if isinstance(action, Update):
             moves = any(k in assigned for k in self.definition.primaryKey)
-            return Replace(position, values, moves, action.onlyIfChanged)
+            return UpdatedRow(position, values, moves, action.onlyIfChanged)
         assert isinstance(action, Insert), f"no kind of row comes of {type(action).__name__}"
         self._check_complete(position, missing)
-        return New(position, values)
+        return InsertedRow(position, values)
 
     def _delete(self, position: int) -> Tombstone:
         values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
-        values.update({name: Carried() for name in self.definition.primaryKey})
+        values.update({name: FromTarget() for name in self.definition.primaryKey})
         for name in self.definition.watermarkKey:
             values[name] = self._watermark(position, self.definition.field(name))
-        values[self.definition.tombstone_column] = Dead()
+        values[self.definition.tombstone_column] = TombstoneMarker()
         return Tombstone(position, values)
 
     def _unassigned(self, action: Update | Insert, field: Field) -> Value:
         if field.name == self.definition.tombstone_column:
             if self.definition.tombstoneKey is None:
-                return Alive()
+                return LiveMarker()
             if isinstance(action.values, All) and field.name not in action.values.exceptColumns:
                 is_left = action.values.columns is not None and action.keeps_the_rest
-                return Carried() if is_left else Alive()
-        return Carried() if action.keeps_the_rest else Null()
+                return FromTarget() if is_left else LiveMarker()
+        return FromTarget() if action.keeps_the_rest else Null()
 
-    def _default(self, position: int, field: Field) -> Given:
+    def _default(self, position: int, field: Field) -> Expression:
         """What a new row has in a column that nobody assigns (S46)."""
         return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
             field.name
@@ -525,20 +525,20 @@ class _Resolver:
         given = self._from_source(position, field) if has_source else None
         if given is None and field.name in self.at:
             given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
-        return given or Replaced()
+        return given or FromReplacedRow()
 
-    def _from_source(self, position: int, field: Field) -> Given | None:
+    def _from_source(self, position: int, field: Field) -> Expression | None:
         given = None if self.by_name is None else self.by_name.value(field)
         if given is not None:
             self._require_storable(position, field, given)
         return given
 
-    def _assigned(self, position: int, action: Update | Insert) -> dict[str, Given]:
+    def _assigned(self, position: int, action: Update | Insert) -> dict[str, Expression]:
         if isinstance(action.values, All):
             return self._all(position, action, action.values)
         return self._explicit(position, action, action.values)
 
-    def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Given]:
+    def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Expression]:
         assert self.by_name is not None
         excepted = {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
         wanted = [f for f in self.definition.fields if f.name not in excepted]
@@ -568,7 +568,7 @@ class _Resolver:
             )
         return names
 
-    def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, Given]:
+    def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, Expression]:
         whole: dict[str, Any] = {}
         nested: dict[str, dict[tuple[str, ...], Any]] = {}
         for key, value in values.items:
@@ -606,7 +606,7 @@ class _Resolver:
             return value
         return self.definition.field(name).default or "NULL"
 
-    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Given]:
+    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Expression]:
         if not values:
             return {}
         sees = Sees.of(self.clauses[position])
@@ -619,16 +619,16 @@ class _Resolver:
             self._note(value, sees)
             said = with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
             alone = said if only_source or not self.inspector.reads_target(value, sees=sees) else None
-            given[name] = Given(said, alone, kind, self._storing(position, kind, self._stored_field(name)))
+            given[name] = Expression(said, alone, kind, self._storing(position, kind, self._stored_field(name)))
         return given
 
-    def _storing(self, position: int, kind: DataType, field: Field) -> Storing:
-        way = storing(kind, field)
-        self._require_storable(position, field, Given("", None, kind, way))
+    def _storing(self, position: int, kind: DataType, field: Field) -> CastPolicy:
+        way = cast_policy(kind, field)
+        self._require_storable(position, field, Expression("", None, kind, way))
         return way
 
-    def _require_storable(self, position: int, field: Field, given: Given) -> None:
-        if given.way is Storing.REFUSED:
+    def _require_storable(self, position: int, field: Field, given: Expression) -> None:
+        if given.way is CastPolicy.REFUSED:
             raise unstorable(self.clauses, position, field, given)
 
     def _changed_struct(
@@ -642,8 +642,8 @@ class _Resolver:
             where = f"{self._where(position, action)}, column '{'.'.join((name, *path))}'"
             value_type = self.inspector.kind(where, value, sees)
             value = with_columns_for_stars(value, sees, self.target, self.source, where)
-            way = storing(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
-            if way not in (Storing.AS_IS, Storing.WIDENED):
+            way = cast_policy(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
+            if way not in (CastPolicy.AS_IS, CastPolicy.WIDENED):
                 raise SchemaMismatchError(
                     f"{where} is {field_type.simpleString()} and the value {value_type.simpleString()}. "
                     "Cast the value explicitly.",

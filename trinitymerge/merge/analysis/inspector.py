@@ -16,10 +16,10 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.analysis.relations import Source, Target, alias_of, as_column, selected
 from trinitymerge.merge.analysis.scope import Sees
 from trinitymerge.merge.model.names import column_text, mentions_alias, name_parts
-from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.sql_text import as_sql
-from trinitymerge.spark.system_columns import ASKED
+from trinitymerge.spark.system_columns import DUMMY
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _AMBIGUOUS = re.compile(r"Reference ((?:`(?:[^`]|``)*`\.?)+) is ambiguous")
@@ -177,7 +177,7 @@ class Inspector:
         if not texts:
             return {}
         try:
-            with quiet():
+            with suppress_error_logs():
                 types = [f.dataType for f in selected(self._frames[sees], texts).schema.fields]
                 if len(types) != len(texts):
                     return {}
@@ -222,7 +222,7 @@ class Inspector:
         if isinstance(value, str) and value in self._beside:
             return True
         try:
-            with quiet():
+            with suppress_error_logs():
                 selected(self._frames[Sees.BOTH], [value]).schema  # noqa: B018
         except (AnalysisException, ParseException):
             return False
@@ -269,12 +269,12 @@ class Inspector:
         expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
         if not expressions:
             return True
-        nothing = self._target.spark.range(0).selectExpr(f"id AS {ASKED}")
+        nothing = self._target.spark.range(0).selectExpr(f"id AS {DUMMY}")
         texts = [f"isnull({as_sql(e)})" for e in expressions if isinstance(e, str)]
         columns = [e.isNull() for e in expressions if not isinstance(e, str)]  # one by one: each is calls to the JVM
         all_texts = [F.expr(f"array({', '.join(texts)})[0]")] if texts else []
         try:
-            with quiet():
+            with suppress_error_logs():
                 self._frames[sees].join(nothing, F.array(*all_texts, *columns)[0]).schema  # noqa: B018
         except AnalysisException as error:
             # What a join's condition cannot be for another reason (a subquery, say) has been accepted where it will stand.

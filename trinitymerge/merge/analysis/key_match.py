@@ -12,11 +12,11 @@ from pyspark.sql.types import LongType
 
 from trinitymerge.merge.analysis.relations import Source, Target, as_column, selected
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import Given, Value, WrittenRow
+from trinitymerge.merge.analysis.row_kinds import Expression, Value, WrittenRow
 from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.casts import Storing, rounds, storing, widens_exactly
-from trinitymerge.spark.errors import quiet
+from trinitymerge.spark.casts import CastPolicy, cast_policy, rounds, widens_exactly
+from trinitymerge.spark.errors import suppress_error_logs
 from trinitymerge.spark.expressions import all_of, declared_length, equals, physical_type, sql_type
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND, SOURCE_COPY
@@ -31,7 +31,7 @@ class KeyMatch:
         exact: the condition is that equality and nothing more.
     """
 
-    keys: tuple[Given, ...]
+    keys: tuple[Expression, ...]
     exact: bool
 
 
@@ -47,7 +47,7 @@ class Equalities:
             None where the condition itself can be used.
     """
 
-    keys: Mapping[str, Given] = attrs.field(factory=dict)
+    keys: Mapping[str, Expression] = attrs.field(factory=dict)
     are_all: bool = False
     over_keys: Sql | None = None
 
@@ -68,7 +68,7 @@ def key_equalities(analysis: Analysis) -> Equalities:
         read = [_Conjunct("", k, SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()]
     else:
         read = _guess(analysis, source)
-    found: dict[str, Given] = {}
+    found: dict[str, Expression] = {}
     for part in read:
         given = _given_key(analysis, source, part.key, part.side, part.alone) if part.key else None
         if part.key and given:
@@ -112,7 +112,7 @@ def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> 
 
     They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
     """
-    with suppress(AnalysisException, ParseException), quiet():
+    with suppress(AnalysisException, ParseException), suppress_error_logs():
         read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
         return bool(analysis.joined.filter(as_column(condition)).sameSemantics(read))
     return False
@@ -142,13 +142,13 @@ def _key_column(target: Target, text: str) -> str | None:
         if text.strip() == f"{target.alias}.{key}" and text.replace(".", "").strip().isidentifier():
             return key  # nothing else can be called so: the condition as a whole has been analysed
         if key.lower() == name.lower():
-            with suppress(AnalysisException, ParseException), quiet():
+            with suppress(AnalysisException, ParseException), suppress_error_logs():
                 if target.empty.select(as_column(text)).sameSemantics(target.empty.selectExpr(target.column(key))):
                     return key
     return None
 
 
-def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Given | None:
+def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Expression | None:
     """The source's side as a key value, or None where equality on it is not equality on the key.
 
     Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
@@ -161,10 +161,10 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
     mine, theirs = physical_type(field), selected(source.df, [alone]).schema.fields[0].dataType
     if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
-    way = storing(theirs, field)
-    if way is Storing.REFUSED or rounds(theirs, mine):
+    way = cast_policy(theirs, field)
+    if way is CastPolicy.REFUSED or rounds(theirs, mine):
         return None  # 1.5 equals no integer, but would be stored as one
-    return Given(side, alone, theirs, way)
+    return Expression(side, alone, theirs, way)
 
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
@@ -195,7 +195,7 @@ def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bo
     """True if values are the same, pair by pair, without looking at the target."""
     left, right = [], []
     for a, b in pairs:
-        if isinstance(a, Given) and isinstance(b, Given):
+        if isinstance(a, Expression) and isinstance(b, Expression):
             if a.alone is None or b.alone is None:
                 return False
             left.append(a.alone)

@@ -12,24 +12,24 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_mean
 from trinitymerge.merge.analysis.inspector import Inspector
 from trinitymerge.merge.analysis.relations import Source, Target, expression
-from trinitymerge.merge.analysis.row_kinds import Alive, Given, Null, Value
+from trinitymerge.merge.analysis.row_kinds import Expression, LiveMarker, Null, Value
 from trinitymerge.merge.analysis.scope import Sees
 from trinitymerge.merge.model.clauses import Clause, InsertHistory, OtherTable, describe, is_default
 from trinitymerge.merge.model.names import column_text, key_text, name_parts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.casts import Storing, storing
-from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.casts import CastPolicy, cast_policy
+from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.expressions import find_name, is_case_sensitive, quote
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import SIDES
+from trinitymerge.spark.system_columns import JOINED_ROWS
 
 _QUALIFIER = re.compile(r"(`(?:[^`]|``)+`|\w+)\s*\.")
 _TARGET = Sql("t")
 
 
 @attrs.frozen
-class Destination:
+class OutboxTarget:
     """Another table that rows are for.
 
     Attributes:
@@ -101,7 +101,7 @@ def _struct(values: Iterable[tuple[Sql, str]]) -> Sql:
 
 
 @attrs.frozen(eq=False)
-class OwedRow:
+class OutboxRow:
     """A row for another table, for each target row that one clause replaces.
 
     Attributes:
@@ -113,12 +113,12 @@ class OwedRow:
 
     number: int
     clause: int
-    destination: Destination
+    destination: OutboxTarget
     values: Mapping[str, Value]
 
 
 @attrs.frozen(eq=False)
-class Owing:
+class OutboxPlan:
     """What a merge writes into other tables.
 
     Attributes:
@@ -127,7 +127,7 @@ class Owing:
     """
 
     scope: Scope
-    rows: tuple[OwedRow, ...]
+    rows: tuple[OutboxRow, ...]
 
     @property
     def clauses(self) -> frozenset[int]:
@@ -135,21 +135,21 @@ class Owing:
         return frozenset(row.clause for row in self.rows)
 
     @property
-    def by_destination(self) -> list[tuple[Destination, list[OwedRow]]]:
+    def by_destination(self) -> list[tuple[OutboxTarget, list[OutboxRow]]]:
         """The rows for each other table, in order."""
-        found: dict[OtherTable, list[OwedRow]] = {}
+        found: dict[OtherTable, list[OutboxRow]] = {}
         for row in self.rows:
             found.setdefault(row.destination.table, []).append(row)
         return [(rows[0].destination, rows) for rows in found.values()]
 
 
-def owing_of(
+def plan_outbox(
     target: Target,
     source: Source | None,
     joined: DataFrame,
     clauses: tuple[Clause, ...],
-    opened: Callable[[OtherTable, str], Destination],
-) -> Owing | None:
+    opened: Callable[[OtherTable, str], OutboxTarget],
+) -> OutboxPlan | None:
     """Resolves the history inserts of a merge; None if it has none.
 
     Args:
@@ -171,7 +171,7 @@ def owing_of(
     tables = {insert.table: opened(insert.table, w) for w, (_, insert) in zip(where, inserts, strict=True)}
     scope = Scope(target, _aliases(target, source, given, where[0]))
     with analysis_errors(where[0]):
-        seen = joined.selectExpr(f"{scope.sides} AS {SIDES}").selectExpr(*scope.over(SIDES))
+        seen = joined.selectExpr(f"{scope.sides} AS {JOINED_ROWS}").selectExpr(*scope.over(JOINED_ROWS))
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     frames = {
         Sees.BOTH: seen,
@@ -185,7 +185,7 @@ def owing_of(
         [(sees, expression(v)) for sees, (_, i) in zip(sights, inserts, strict=True) for _, v in i.values.items],
     )
     rows = [
-        OwedRow(
+        OutboxRow(
             n,
             position,
             tables[insert.table],
@@ -193,7 +193,7 @@ def owing_of(
         )
         for n, (position, insert) in enumerate(inserts)
     ]
-    return Owing(scope, tuple(rows))
+    return OutboxPlan(scope, tuple(rows))
 
 
 def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) -> str:
@@ -232,7 +232,7 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
     if source.has_fields(alias):
         return None  # they look the same
     try:
-        with quiet():
+        with suppress_error_logs():
             return tuple(source.df.selectExpr(f"{quote(alias)}.*").columns)
     except (AnalysisException, ParseException):
         return None
@@ -242,7 +242,7 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
 
 
 def _values(
-    inspector: Inspector, where: str, insert: InsertHistory, destination: Destination, target: Target, sees: Sees
+    inspector: Inspector, where: str, insert: InsertHistory, destination: OutboxTarget, target: Target, sees: Sees
 ) -> dict[str, Value]:
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
@@ -253,22 +253,22 @@ def _values(
     types = inspector.types(f"{where} (a name without an alias is the table's)", given, sees)
     values: dict[str, Value] = {f.name: Null() for f in destination.fields}
     if destination.definition is not None and destination.definition.tombstoneKey is not None:
-        values[destination.definition.tombstoneKey] = Alive()
+        values[destination.definition.tombstoneKey] = LiveMarker()
     fields = {f.name: f for f in destination.fields}
     for (name, value), kind in zip(given.items(), types, strict=True):
-        way = storing(kind, fields[name])
-        if way is Storing.REFUSED:
+        way = cast_policy(kind, fields[name])
+        if way is CastPolicy.REFUSED:
             raise SchemaMismatchError(
                 f"{where}: column '{name}' is {fields[name].text}, and a value of type {kind.simpleString()} cannot be "
                 "stored in it. Cast the value explicitly.",
                 column=name,
             )
-        values[name] = Given(value, None, kind, way)
+        values[name] = Expression(value, None, kind, way)
     return values
 
 
 def _assigned(
-    where: str, insert: InsertHistory, destination: Destination, case_sensitive: bool
+    where: str, insert: InsertHistory, destination: OutboxTarget, case_sensitive: bool
 ) -> dict[str, str | Column]:
     """The expressions by the columns that the map names."""
     names, found = [f.name for f in destination.fields], dict[str, str | Column]()
@@ -286,7 +286,7 @@ def _assigned(
     return found
 
 
-def _check_complete(where: str, given: Mapping[str, str | Column], destination: Destination) -> None:
+def _check_complete(where: str, given: Mapping[str, str | Column], destination: OutboxTarget) -> None:
     """A row needs its key, its watermark, and every column that cannot be null."""
     roles = dict.fromkeys(destination.watermarks, "watermark") | dict.fromkeys(destination.keys, "primary key")
     alive = destination.definition.tombstoneKey if destination.definition else None

@@ -10,10 +10,10 @@ from pyspark.sql import Column
 
 from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
-from trinitymerge.merge.analysis.row_kinds import Given, New, RecordedDelete, WrittenRow
+from trinitymerge.merge.analysis.row_kinds import BlindDelete, Expression, InsertedRow, WrittenRow
 from trinitymerge.merge.model.clauses import Delete, Update, WhenMatched, WhenNotMatched
 
-RecordedDeletes: TypeAlias = tuple[tuple[int, RecordedDelete | None], ...]
+RecordedDeletes: TypeAlias = tuple[tuple[int, BlindDelete | None], ...]
 """Per whenMatched clause that can be tried without the target, in order: the row written for a source row that it would delete
 and whose key is not live, or None where nothing is."""
 
@@ -36,8 +36,8 @@ class Outcomes:
         ``tombstones`` has 0, ``inserts`` has 2, and ``classes`` is ``(((1,), (2,)),)``, for 1 and 2 write the source's row.
     """
 
-    tombstones: tuple[tuple[int, RecordedDelete], ...] = ()
-    inserts: tuple[tuple[int, New], ...] = ()
+    tombstones: tuple[tuple[int, BlindDelete], ...] = ()
+    inserts: tuple[tuple[int, InsertedRow], ...] = ()
     classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
@@ -56,14 +56,14 @@ def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
     """The clauses that write the same whichever of their kinds applies (or nothing)."""
     tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_clause(WhenMatched)]
     updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_clause(WhenMatched) if _only_updates(p)])
-    not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], New)]
+    not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], InsertedRow)]
     inserts = _rows_of_source(analysis, match, not_matched)
     updates, inserts = _identified(analysis, updates, inserts)
     classes = tuple((updates[row], inserts[row]) for row in updates if row in inserts)
     both = {n for _, ns in classes for n in ns}
     return Outcomes(
         tuple((m, t) for m, t in tombstones if t is not None),
-        tuple((n, row) for n, plan in not_matched if n in both and isinstance(row := plan.rows[0], New)),
+        tuple((n, row) for n, plan in not_matched if n in both and isinstance(row := plan.rows[0], InsertedRow)),
         classes,
     )
 
@@ -72,23 +72,23 @@ def _only_updates(plan: ClausePlan) -> bool:
     return len(plan.clause.changes) == 1 and isinstance(plan.clause.changes[0], Update)
 
 
-def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
+def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> BlindDelete | None:
     row = _recorded_delete(analysis, match, plan)
     return None if row is None or row.reads_target else row
 
 
-def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> RecordedDelete | None:
+def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> BlindDelete | None:
     """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
     if plan.clause.changes != (Delete(),):
         return None
     (delete,) = plan.rows
     keys = dict(zip(analysis.definition.primaryKey, match.keys, strict=True))
-    return RecordedDelete(delete.clause, {**delete.values, **keys})
+    return BlindDelete(delete.clause, {**delete.values, **keys})
 
 
 def recorded_deletes(analysis: Analysis, match: KeyMatch | None) -> RecordedDeletes:
     """The leading whenMatched clauses that can be tried without a target row, and the tombstones they then write."""
-    found: list[tuple[int, RecordedDelete | None]] = []
+    found: list[tuple[int, BlindDelete | None]] = []
     if match is None or not match.exact:
         return ()
     for position, plan in analysis.of_clause(WhenMatched):
@@ -140,16 +140,18 @@ def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple
 
 def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> _Row | None:
     others = [v for n, v in written.values.items() if n not in analysis.definition.primaryKey]
-    given = [v for v in others if isinstance(v, Given)]
+    given = [v for v in others if isinstance(v, Expression)]
     if written.is_compared:
         return None
     values = tuple(v.alone for v in given if v.alone is not None)
     are_text = all(isinstance(v, str) for v in values)
     if len(values) < len(given) or not keeps_key(analysis, match, written):
         return None
-    if any(not isinstance(v, Given) and v.reads_target for v in others):
+    if any(not isinstance(v, Expression) and v.reads_target for v in others):
         return None
-    return tuple(Given if isinstance(v, Given) else v for v in others), values if are_text else _Columns(values)
+    return tuple(Expression if isinstance(v, Expression) else v for v in others), values if are_text else _Columns(
+        values
+    )
 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:

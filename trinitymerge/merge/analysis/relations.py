@@ -17,7 +17,7 @@ from pyspark.sql.types import AtomicType, DataType, StructType
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.model.names import has_bare_star
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
-from trinitymerge.spark.errors import analysis_errors, quiet
+from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.expressions import (
     TRUE,
     case,
@@ -29,9 +29,9 @@ from trinitymerge.spark.expressions import (
     quote,
     without_collations,
 )
-from trinitymerge.spark.session import analysed
+from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import ASKED_FOR, BEFORE, IN_SOURCE, KEY_COPY, LIVE, NOTHING, SOURCE_COPY
+from trinitymerge.spark.system_columns import ASKED_FOR, BEFORE, IN_SOURCE, KEY_COPY, LIVE, NO_COLUMN, SOURCE_COPY
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -193,7 +193,7 @@ class Source:
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
-            frame = analysed(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
+            frame = force_analysis(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
             return attrs.evolve(self, frame=frame, df=df)
 
     def index(self, name: str) -> int | None:
@@ -285,11 +285,11 @@ class Source:
 def alias_of(df: DataFrame) -> str | None:
     """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
     try:
-        with quiet():
-            df.select(f"`{NOTHING}`.`{NOTHING}`").schema  # noqa: B018
+        with suppress_error_logs():
+            df.select(f"`{NO_COLUMN}`.`{NO_COLUMN}`").schema  # noqa: B018
     except AnalysisException as error:
         aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
-        return next((a.replace("``", "`") for a in aliases if a != NOTHING), None)
+        return next((a.replace("``", "`") for a in aliases if a != NO_COLUMN), None)
     return None
 
 
@@ -307,7 +307,7 @@ def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame
 
 def _resolves(made: Callable[[], DataFrame]) -> bool:
     try:
-        with quiet():
+        with suppress_error_logs():
             made().schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     except (AnalysisException, ParseException):
         return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge.merge.analysis.outbox import Owing
+from trinitymerge.merge.analysis.outbox import OutboxPlan
 from trinitymerge.merge.analysis.relations import Source, Target
-from trinitymerge.merge.analysis.row_kinds import Kind
+from trinitymerge.merge.analysis.row_kinds import RowKind
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.schema.definition import TableDefinition
 
@@ -19,7 +19,7 @@ class ClausePlan:
     clause: Clause
     condition: str | Column | None
     reads_target: bool
-    rows: tuple[Kind, ...]
+    rows: tuple[RowKind, ...]
 
 
 @attrs.frozen(eq=False)
@@ -44,7 +44,7 @@ class Analysis:
     by_name: bool
     clauses: tuple[ClausePlan, ...]
     ignored: tuple[str, ...] = ()
-    owing: Owing | None = None
+    owing: OutboxPlan | None = None
     one_by_one: bool = False
 
     @property

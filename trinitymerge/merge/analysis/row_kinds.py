@@ -10,20 +10,20 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.casts import Storing
+from trinitymerge.spark.casts import CastPolicy
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, not_
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     ARRIVES,
+    BECOMES_TOMBSTONE,
     CHANGED,
-    DIES,
     FREED_BY_DELETE,
     FREED_BY_MOVE,
     IS_REPEATED,
     IS_STALE,
     IS_TORN,
     IS_WITHHELD,
-    TAKEN,
+    KEY_TAKEN,
 )
 
 
@@ -56,13 +56,13 @@ UPDATED = Effect("update", updated=1, replaces=True)
 DELETED = Effect("delete", deleted=1, replaces=True)
 MOVED = Effect("move", updated=1, is_move=True, replaces=True)
 MOVED_OVER_DELETED = Effect("move+delete", updated=1, deleted=1, is_move=True, replaces=True)
-NOTHING = Effect("none", replaces=True)
+NO_EFFECT = Effect("none", replaces=True)
 """Of a row that shows readers nothing else than before: a recorded delete, a tombstone over nothing; and a move that comes once
 more, or as a tombstone, which replaces its pre-image all the same."""
 
-STALE = Effect("stale", is_stale=True)
+LATE = Effect("stale", is_stale=True)
 STALE_MOVE = Effect("stale move", is_stale=True)
-WITHHELD = Effect("withheld")
+SUPPRESSED = Effect("withheld")
 """Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
 
 UNCHANGED = Effect("unchanged")
@@ -71,7 +71,7 @@ UNCHANGED = Effect("unchanged")
 DUPLICATE = Effect("duplicate")
 """Of a row that arrives at a live key which the merge does not free: the merge is refused (S25)."""
 
-TORN = Effect("torn")
+CONFLICTING_MOVE = Effect("torn")
 """Of a row that moves and is changed otherwise, or moves to two places: the merge is refused (S24)."""
 
 EFFECTS = (
@@ -80,13 +80,13 @@ EFFECTS = (
     DELETED,
     MOVED,
     MOVED_OVER_DELETED,
-    NOTHING,
-    STALE,
+    NO_EFFECT,
+    LATE,
     STALE_MOVE,
-    WITHHELD,
+    SUPPRESSED,
     UNCHANGED,
     DUPLICATE,
-    TORN,
+    CONFLICTING_MOVE,
 )
 """All of them."""
 
@@ -95,7 +95,7 @@ COUNTS = ("inserted", "updated", "deleted")
 
 
 @attrs.frozen(eq=False)
-class Given:
+class Expression:
     """An expression over the joined sides, with its type and how it is stored (S29).
 
     Attributes:
@@ -109,7 +109,7 @@ class Given:
     value: str | Column
     alone: str | Column | None
     type: DataType
-    way: Storing
+    way: CastPolicy
     or_kept: bool = False
 
     @property
@@ -119,14 +119,14 @@ class Given:
 
 
 @attrs.frozen
-class Carried:
+class FromTarget:
     """The target row's own value (S22)."""
 
     reads_target = True
 
 
 @attrs.frozen
-class Replaced:
+class FromReplacedRow:
     """The watermark of what the row replaces (S10.3)."""
 
     reads_target = True
@@ -140,20 +140,20 @@ class Null:
 
 
 @attrs.frozen
-class Alive:
+class LiveMarker:
     """The tombstone column's value on a row that is not deleted."""
 
     reads_target = False
 
 
 @attrs.frozen
-class Dead:
+class TombstoneMarker:
     """The tombstone column's value on a deleted row (S9)."""
 
     reads_target = False
 
 
-Value: TypeAlias = Given | Carried | Replaced | Null | Alive | Dead
+Value: TypeAlias = Expression | FromTarget | FromReplacedRow | Null | LiveMarker | TombstoneMarker
 
 
 _TAKEN_FROM_LIVE = all_of([ARRIVES, not_(FREED_BY_DELETE), not_(FREED_BY_MOVE)])
@@ -218,7 +218,7 @@ class WrittenRow:
         return False
 
     @property
-    def left_by(self) -> Replace | None:
+    def moved_by(self) -> UpdatedRow | None:
         """The moving row that leaves it at the key it comes from (S24), if one does."""
         return None
 
@@ -229,13 +229,15 @@ class WrittenRow:
 
     def can_be_late(self, definition: TableDefinition) -> bool:
         """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
-        return self.changes_pre_image and any(not isinstance(self.values[w], Replaced) for w in definition.watermarkKey)
+        return self.changes_pre_image and any(
+            not isinstance(self.values[w], FromReplacedRow) for w in definition.watermarkKey
+        )
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """The parts of the primary key that the row sets itself: only they can differ from the pair's key."""
         return {}
 
-    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+    def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """True if the row may come to a key that is live, other than by replacing its own pre-image (S24, S25).
 
         Args:
@@ -244,28 +246,28 @@ class WrittenRow:
         """
         return False
 
-    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
         """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
 
         Args:
-            may_arrive: :meth:`may_arrive`.
+            may_arrive: :meth:`may_hit_live_key`.
             is_told: a source row without a pair stands beside what its key holds, and the row has that key.
         """
         return True
 
-    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+    def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
         """The rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
         return ()
 
-    def arrives(self) -> Sql:
+    def targets_live_key(self) -> Sql:
         """The row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
         return FALSE
 
     def brings_tombstone(self, definition: TableDefinition) -> bool:
         """True if the data decide whether the row is a tombstone (S9)."""
-        return isinstance(self.values[definition.tombstone_column], Given)
+        return isinstance(self.values[definition.tombstone_column], Expression)
 
-    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+    def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """The live row at the row's key is deleted by it, as SQL (S25).
 
         Args:
@@ -274,7 +276,7 @@ class WrittenRow:
         """
         return FALSE
 
-    def frees_by_move(self) -> Sql:
+    def vacates_by_move(self) -> Sql:
         """The live row at the row's key has moved on, as SQL (S24)."""
         return FALSE
 
@@ -282,7 +284,7 @@ class WrittenRow:
         """What the row means to readers; the first that holds (S30a)."""
         raise NotImplementedError
 
-    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+    def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """When the row is not written after all, as SQL; any of them (S21a, S24, S25).
 
         Args:
@@ -296,7 +298,7 @@ class WrittenRow:
 
 
 @attrs.frozen(eq=False)
-class Replace(WrittenRow):
+class UpdatedRow(WrittenRow):
     """The new version of a target row (S22).
 
     Attributes:
@@ -322,25 +324,25 @@ class Replace(WrittenRow):
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """In an update, a part of the key that is not assigned stays."""
         key = {k: self.values[k] for k in definition.primaryKey} if self.moves else {}
-        return {k: v for k, v in key.items() if isinstance(v, Given)}
+        return {k: v for k, v in key.items() if isinstance(v, Expression)}
 
-    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+    def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """True if it moves."""
         return not keeps_key
 
-    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
         """True unless it may move."""
         return not may_arrive
 
-    def left_behind(self, definition: TableDefinition) -> tuple[Departure, ...]:
+    def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
         """The tombstone of the key that it leaves."""
-        return (Departure.from_key(self, definition),)
+        return (OldKeyTombstone.from_key(self, definition),)
 
-    def arrives(self) -> Sql:
+    def targets_live_key(self) -> Sql:
         """It moves there; a stale move is not written, so it arrives nowhere."""
         return all_of([CHANGED, not_(IS_STALE)])
 
-    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+    def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """By an update that writes a tombstone in place."""
         return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
 
@@ -348,25 +350,25 @@ class Replace(WrittenRow):
         """An update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
-            Case.same(IS_TORN, TORN),
+            Case.same(IS_TORN, CONFLICTING_MOVE),
             Case.same(all_of([CHANGED, IS_STALE]), STALE_MOVE),
-            Case.same(IS_STALE, STALE),
-            Case.same(IS_REPEATED, NOTHING),
+            Case.same(IS_STALE, LATE),
+            Case.same(IS_REPEATED, NO_EFFECT),
             Case(all_of([CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
-            Case(CHANGED, MOVED, NOTHING),
+            Case(CHANGED, MOVED, NO_EFFECT),
         )
-        stays = (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE))
+        stays = (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))
         return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
 
-    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+    def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """A tombstone whose key another row takes; a stale move."""
-        taken = (all_of([TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
+        taken = (all_of([KEY_TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
         stale_move = (all_of([CHANGED, IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
         return (*taken, *stale_move)
 
 
 @attrs.frozen(eq=False)
-class Departure(WrittenRow):
+class OldKeyTombstone(WrittenRow):
     """The tombstone of the key that a moving row leaves (S24).
 
     Attributes:
@@ -375,37 +377,37 @@ class Departure(WrittenRow):
 
     shown: ClassVar[str] = "delete"
     is_tombstone: ClassVar[bool] = True
-    of: Replace
+    of: UpdatedRow
 
     @property
-    def left_by(self) -> Replace | None:
+    def moved_by(self) -> UpdatedRow | None:
         """The row that moves."""
         return self.of
 
     @classmethod
-    def from_key(cls, row: Replace, definition: TableDefinition) -> Departure:
+    def from_key(cls, row: UpdatedRow, definition: TableDefinition) -> OldKeyTombstone:
         """What a moving row leaves behind: the old key, and the watermark it has been given."""
         values: dict[str, Value] = dict.fromkeys(row.values, Null())
-        values |= {n: Carried() for n in definition.primaryKey}
+        values |= {n: FromTarget() for n in definition.primaryKey}
         values |= {n: row.values[n] for n in definition.watermarkKey}
-        values[definition.tombstone_column] = Dead()
+        values[definition.tombstone_column] = TombstoneMarker()
         return cls(row.clause, values, row)
 
-    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+    def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """What moves as a tombstone is deleted: it lives nowhere any more."""
-        return all_of([CHANGED, DIES])
+        return all_of([CHANGED, BECOMES_TOMBSTONE])
 
-    def frees_by_move(self) -> Sql:
+    def vacates_by_move(self) -> Sql:
         """By the move that it is the trace of."""
-        return all_of([CHANGED, not_(DIES)])
+        return all_of([CHANGED, not_(BECOMES_TOMBSTONE)])
 
     def effects(self) -> tuple[Case, ...]:
         """Nothing: the row that moved counts, unless it is gone."""
-        return (Case.same(DIES, DELETED), Case.same(TRUE, NOTHING))
+        return (Case.same(BECOMES_TOMBSTONE, DELETED), Case.same(TRUE, NO_EFFECT))
 
-    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+    def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where the key stays the same after all, another row takes it, or the move is stale."""
-        return (TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
+        return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
 
 
 @attrs.frozen(eq=False)
@@ -416,21 +418,21 @@ class Tombstone(WrittenRow):
     changes_pre_image: ClassVar[bool] = True
     is_tombstone: ClassVar[bool] = True
 
-    def frees_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
+    def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Always."""
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """A delete."""
-        return (Case.same(IS_TORN, TORN), Case.same(IS_STALE, STALE), Case.same(TRUE, DELETED))
+        return (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
 
-    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+    def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where another row takes the key."""
-        return (TAKEN,)
+        return (KEY_TAKEN,)
 
 
 @attrs.frozen(eq=False)
-class RecordedDelete(WrittenRow):
+class BlindDelete(WrittenRow):
     """The tombstone of a key that is not live, for rows of it that come later and are older (S18)."""
 
     shown: ClassVar[str] = "delete"
@@ -439,11 +441,11 @@ class RecordedDelete(WrittenRow):
 
     def effects(self) -> tuple[Case, ...]:
         """Nothing."""
-        return (Case.same(TRUE, NOTHING),)
+        return (Case.same(TRUE, NO_EFFECT),)
 
 
 @attrs.frozen(eq=False)
-class New(WrittenRow):
+class InsertedRow(WrittenRow):
     """An inserted row (S23)."""
 
     shown: ClassVar[str] = "insert"
@@ -458,31 +460,31 @@ class New(WrittenRow):
         """The whole key."""
         return {k: self.values[k] for k in definition.primaryKey}
 
-    def may_arrive(self, keeps_key: bool, is_unpaired: bool) -> bool:
+    def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """True unless its key is known to be free: that of a source row without a pair."""
         return not (is_unpaired and keeps_key)
 
-    def stands_beside(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
         """Only without a pair: beside one, its key may be any."""
         return is_told
 
-    def arrives(self) -> Sql:
+    def targets_live_key(self) -> Sql:
         """Always."""
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """An insert; an update where it takes the key of a row that the merge deletes."""
         return (
-            Case.same(IS_WITHHELD, WITHHELD),
+            Case.same(IS_WITHHELD, SUPPRESSED),
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
-            Case.same(IS_STALE, STALE),
+            Case.same(IS_STALE, LATE),
             Case(_OVER_DELETED, UPDATED, DELETED),
-            Case(TRUE, INSERTED, NOTHING),
+            Case(TRUE, INSERTED, NO_EFFECT),
         )
 
-    def left_out(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
+    def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Where the change beside it comes late (S21a)."""
         return (all_of([IS_WITHHELD, storable]),)
 
 
-Kind: TypeAlias = Replace | Departure | Tombstone | RecordedDelete | New
+RowKind: TypeAlias = UpdatedRow | OldKeyTombstone | Tombstone | BlindDelete | InsertedRow

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from trinitymerge.merge.analysis.relations import as_column, choose
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import Given, WrittenRow
-from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.analysis.row_kinds import Expression, WrittenRow
+from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.shape import raw_values
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
@@ -40,10 +40,10 @@ from trinitymerge.spark.system_columns import (
     FIRES,
     HAS_KEY,
     IN_SOURCE,
+    JOINED_ROWS,
     LIVE,
     MATCHED,
     NOT_MATCHED,
-    SIDES,
     TARGET_ROW,
 )
 
@@ -51,13 +51,13 @@ _NOTHING = number(0)
 """The code of firing nothing, and the number of no clause."""
 
 
-def _fire(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _fire(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     if program.is_one_by_one:
         return _fire_one_by_one(program)
     return _fire_beside(program) if program.knows_target else _fire_alone(program)
 
 
-def _fire_beside(program: Program) -> tuple[Select, ...]:
+def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
     """Marks each joined row with the code of what it sets off."""
     of_source = [
         (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
@@ -68,7 +68,7 @@ def _fire_beside(program: Program) -> tuple[Select, ...]:
     return Select.adding({FIRES: code}, where=not_(equals(FIRES, _NOTHING))), Select.adding({FIRED: opaque(FIRES)})
 
 
-def _absent(program: Program) -> Sql | Column:
+def _absent(program: MergeProgram) -> Sql | Column:
     """The code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
     analysis, match = program.analysis, program.match
     if match is None or not program.recorded:
@@ -78,7 +78,7 @@ def _absent(program: Program) -> Sql | Column:
     return choose([(has_key, _first_true(cases, _NOTHING))], _NOTHING)
 
 
-def _fire_one_by_one(program: Program) -> tuple[Select, ...]:
+def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
     """Marks each joined row as :func:`_fire_beside` does, and computes what clauses give.
 
     Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
@@ -89,7 +89,7 @@ def _fire_one_by_one(program: Program) -> tuple[Select, ...]:
     pairs, of_source, of_target = FIRED_BY(0), FIRED_BY(1), FIRED_BY(2)
     names = [f.name for f in program.definition.fields]
     row = Sql(f"struct({', '.join(f'{target.column(n)} AS {quote(n)}' for n in names)})")
-    sides: dict[str, Sql | Column] = {SIDES: opaque(owing.scope.sides)} if owing is not None else {}
+    sides: dict[str, Sql | Column] = {JOINED_ROWS: opaque(owing.scope.sides)} if owing is not None else {}
     without_pair = all_of([is_null(pairs), is_not_null(IN_SOURCE)])
     selects = [
         _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
@@ -111,7 +111,7 @@ def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
     return Select.adding({name: _opaque(choose([(condition, code)], NULL))})
 
 
-def _codes(program: Program, kind: type) -> list[int]:
+def _codes(program: MergeProgram, kind: type) -> list[int]:
     """The codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
     clauses = {i for i, _ in program.analysis.of_clause(kind)}
     is_of_source = kind is WhenNotMatched
@@ -120,8 +120,8 @@ def _codes(program: Program, kind: type) -> list[int]:
     ]
 
 
-def _fire_alone(program: Program) -> tuple[Select, ...]:
-    """Marks each source row with the code of its outcome, 0 for nothing, or :data:`UNDECIDED`."""
+def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
+    """Marks each source row with the code of its outcome, 0 for nothing, or :data:`NEEDS_TARGET`."""
     analysis, outcomes = program.analysis, program.outcomes
     same_row = [
         _in_class(name, [[_number(p) for p in clauses[side]] for clauses in outcomes.classes])
@@ -136,7 +136,7 @@ def _fire_alone(program: Program) -> tuple[Select, ...]:
         (no_insert, case([(any_of([is_null(tombstone), HAS_KEY]), tombstone)], _NOTHING)),
         (equals(*same_row), insert),
     ]
-    found = or_else(case(cases), number(UNDECIDED))
+    found = or_else(case(cases), number(NEEDS_TARGET))
     keys = [v.value for _, t in outcomes.tombstones[:1] for v in _written_key(program, t)]
     tried: dict[str, Sql | Column] = {
         MATCHED: _opaque(_first_number(analysis, WhenMatched)),
@@ -148,17 +148,17 @@ def _fire_alone(program: Program) -> tuple[Select, ...]:
 
 def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
-    decided = fired.filter(f"{FIRED} <> {UNDECIDED}")
-    return decided, fired.filter(f"{FIRED} = {UNDECIDED}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
+    decided = fired.filter(f"{FIRED} <> {NEEDS_TARGET}")
+    return decided, fired.filter(f"{FIRED} = {NEEDS_TARGET}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
 
 
-def _needs(program: Program) -> Iterable[str]:
+def _needs(program: MergeProgram) -> Iterable[str]:
     if not program.knows_target:
         return ()
     return (IN_SOURCE, LIVE) if program.analysis.source is not None else (IN_SOURCE,)
 
 
-def _adds(program: Program) -> Iterable[str]:
+def _adds(program: MergeProgram) -> Iterable[str]:
     if program.is_one_by_one:
         return [n for select in _fire_one_by_one(program) for n in select.names if n.startswith(HIDDEN_PREFIX)]
     return (FIRES, FIRED) if program.knows_target else (MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
@@ -173,8 +173,8 @@ def _opaque(value: Sql | Column) -> Sql | Column:
     return opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
 
 
-def _written_key(program: Program, row: WrittenRow) -> list[Given]:
-    return [v for k in program.definition.primaryKey if isinstance(v := row.values[k], Given)]
+def _written_key(program: MergeProgram, row: WrittenRow) -> list[Expression]:
+    return [v for k in program.definition.primaryKey if isinstance(v := row.values[k], Expression)]
 
 
 def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
@@ -193,7 +193,7 @@ def _first_number(analysis: Analysis, kind: type) -> Sql | Column:
     return _first_true([(c.condition, _number(i)) for i, c in analysis.of_clause(kind)], _NOTHING)
 
 
-def _first_clause(program: Program, kind: type, otherwise: Sql | Column) -> Sql | Column:
+def _first_clause(program: MergeProgram, kind: type, otherwise: Sql | Column) -> Sql | Column:
     clauses = program.analysis.of_clause(kind)
     return _first_true([(c.condition, program.code(i)) for i, c in clauses], otherwise)
 

@@ -20,11 +20,11 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import estimate
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
-from trinitymerge.stores.base import Backend, Batches
+from trinitymerge.stores.base import Batches, TableStore
 
 BROADCAST_ROWS = 500_000
 """Up to this many keys, or source rows, are sent to every task that scans the target; counted, not estimated."""
@@ -43,7 +43,7 @@ def fits_one_task(df: DataFrame) -> bool:
 
 
 @attrs.frozen(eq=False)
-class Materialised:
+class Materialized:
     """A DataFrame that has been evaluated and will not be again, the number of its rows, and what else was observed."""
 
     frame: DataFrame
@@ -51,7 +51,7 @@ class Materialised:
     observed: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialised:
+def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialized:
     """Evaluates a DataFrame once (S32).
 
     A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
@@ -61,10 +61,10 @@ def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Mate
         df: what to evaluate.
         metrics: names and aggregates, as SQL, to observe on the way.
     """
-    gathering = Gathering({"rows": "count(1)", **(metrics or {})})
-    frame = gathering.over(df).localCheckpoint()
-    observed = gathering.result(frame)
-    return Materialised(frame, int(observed.pop("rows")), observed)
+    gathering = Metrics({"rows": "count(1)", **(metrics or {})})
+    frame = gathering.observe(df).localCheckpoint()
+    observed = gathering.collect(frame)
+    return Materialized(frame, int(observed.pop("rows")), observed)
 
 
 Keys: TypeAlias = Mapping[str, tuple[Sql, DataType]]
@@ -72,7 +72,7 @@ Keys: TypeAlias = Mapping[str, tuple[Sql, DataType]]
 
 
 @attrs.frozen(eq=False)
-class Evaluated:
+class MaterializedSource:
     """The source of a merge, evaluated once.
 
     Attributes:
@@ -82,19 +82,19 @@ class Evaluated:
     """
 
     source: Source
-    once: Materialised
+    once: Materialized
 
     @classmethod
     def of(
         cls, source: Source, equalities: Equalities, definition: TableDefinition, foretold: Sequence[Keys] = ()
-    ) -> Evaluated:
+    ) -> MaterializedSource:
         """Evaluates a source now.
 
         Args:
             source: to evaluate.
             equalities: of the condition.
             definition: of the table.
-            foretold: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.Program.foretold`).
+            foretold: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.MergeProgram.known_keys`).
         """
         sought = _sought(equalities, definition)
         alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
@@ -106,7 +106,7 @@ class Evaluated:
         once = materialise(rows, metrics)
         return cls(source.over(once.frame), once)
 
-    def are_free(self, count: int, backend: Backend, batches: Batches) -> bool:
+    def are_free(self, count: int, backend: TableStore, batches: Batches) -> bool:
         """True if no batch can hold any of the keys that were foretold: those of a new day's versions, say.
 
         Args:
@@ -116,7 +116,7 @@ class Evaluated:
         """
         own = batches.definition
         ranges = [KeyRange.of(self._foretold(n), own) for n in range(count)]
-        return bool(ranges) and not reader.near(backend, own, batches.batches, ranges)
+        return bool(ranges) and not reader.prune_batches(backend, own, batches.batches, ranges)
 
     def _foretold(self, n: int) -> Mapping[str, Any]:
         prefix = _prefix(n)
@@ -128,16 +128,16 @@ class Evaluated:
         return self.once.frame.selectExpr(*[n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
 
     @property
-    def few(self) -> bool:
+    def fits_broadcast(self) -> bool:
         """True if all rows may be sent to every task that scans the target."""
         return self.once.rows <= BROADCAST_ROWS
 
 
-def fit_one_task(evaluated: Evaluated, batches: Batches) -> bool:
+def fit_one_task(evaluated: MaterializedSource, batches: Batches) -> bool:
     """True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
     rows, size = sum(b.rows for b in batches.batches), sum(b.bytes for b in batches.batches)
     is_small = evaluated.once.rows * size <= ONE_TASK_BYTES * max(1, rows)
-    return evaluated.few and is_small and fits_one_task(evaluated.once.frame)
+    return evaluated.fits_broadcast and is_small and fits_one_task(evaluated.once.frame)
 
 
 def _prefix(n: int) -> str:
@@ -151,7 +151,7 @@ def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tu
 
 
 @attrs.frozen(eq=False)
-class Keyed:
+class KeyedJoin:
     """Source rows beside the latest rows of their keys.
 
     Attributes:
@@ -163,8 +163,8 @@ class Keyed:
     keys: DataFrame
 
 
-def look_up(
-    backend: Backend, batches: Batches, keys: DataFrame, once: Materialised, listed: DataFrame | None = None
+def lookup(
+    backend: TableStore, batches: Batches, keys: DataFrame, once: Materialized, listed: DataFrame | None = None
 ) -> DataFrame:
     """The latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
@@ -183,17 +183,17 @@ def look_up(
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
         within = key_ranges.one_of(batches.definition, keys if listed is None else listed)
-    return reader.latest(backend, near, sought, within)
+    return reader.latest_rows(backend, near, sought, within)
 
 
-def _near(backend: Backend, batches: Batches, once: Materialised) -> tuple[KeyRange, Batches]:
+def _near(backend: TableStore, batches: Batches, once: Materialized) -> tuple[KeyRange, Batches]:
     """The range of the keys that are sought, and the batches that may hold one."""
     found = KeyRange.of(once.observed, batches.definition)
-    close = reader.near(backend, batches.definition, batches.batches, [found])
+    close = reader.prune_batches(backend, batches.definition, batches.batches, [found])
     return found, attrs.evolve(batches, batches=close)
 
 
-def spared_by(backend: Backend, batches: Batches, once: Materialised) -> list[str]:
+def spared_by(backend: TableStore, batches: Batches, once: Materialized) -> list[str]:
     """What a lookup of keys that have been evaluated is spared, in words.
 
     Args:
@@ -218,7 +218,7 @@ def spared_by(backend: Backend, batches: Batches, once: Materialised) -> list[st
     ]
 
 
-def spared(equalities: Equalities, batches: Batches) -> str:
+def pruning_summary(equalities: Equalities, batches: Batches) -> str:
     """What a lookup is spared, in words, as far as that is known before its keys are.
 
     Args:
@@ -229,9 +229,9 @@ def spared(equalities: Equalities, batches: Batches) -> str:
     sought = _sought(equalities, definition)
     if any(key_ranges.metrics(definition, {k: asked}) for k, asked in sought.items()):
         outside = "outside of the range of these keys are skipped"
-        if len(batches.batches) <= reader.ASKED_BATCHES:
+        if len(batches.batches) <= reader.MAX_PRUNED_BATCHES:
             return f"batches and files {outside}"
-        return f"files {outside}, no batch is: there are more than {reader.ASKED_BATCHES}"
+        return f"files {outside}, no batch is: there are more than {reader.MAX_PRUNED_BATCHES}"
     for k, (_, theirs) in sought.items():
         mine = physical_type(definition.field(k))
         if theirs != mine:
@@ -239,19 +239,21 @@ def spared(equalities: Equalities, batches: Batches) -> str:
     return "no batch is skipped: no range is kept of keys of these types"
 
 
-def keyed(analysis: Analysis, match: KeyMatch, evaluated: Evaluated, backend: Backend, batches: Batches) -> Keyed:
+def keyed(
+    analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, backend: TableStore, batches: Batches
+) -> KeyedJoin:
     """Each source row beside the latest row of its key, read from those keys alone."""
     target = analysis.target
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
     sought = frame.selectExpr(*names)
-    found = look_up(backend, batches, sought, evaluated.once, evaluated.keys)
+    found = lookup(backend, batches, sought, evaluated.once, evaluated.keys)
     latest = target.frame(found, _is_live(batches))
-    if evaluated.few:
+    if evaluated.fits_broadcast:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
-    return Keyed(frame.join(latest, F.expr(same_key), "left"), sought)
+    return KeyedJoin(frame.join(latest, F.expr(same_key), "left"), sought)
 
 
 def _is_live(batches: Batches) -> Sql:
@@ -259,13 +261,13 @@ def _is_live(batches: Batches) -> Sql:
     return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
-def all_rows(analysis: Analysis, backend: Backend, batches: Batches) -> DataFrame:
+def all_rows(analysis: Analysis, backend: TableStore, batches: Batches) -> DataFrame:
     """Every live row of the target."""
-    return analysis.target.frame(reader.live(backend, batches, with_hidden=True), TRUE)
+    return analysis.target.frame(reader.live_rows(backend, batches, with_hidden=True), TRUE)
 
 
 @attrs.frozen(eq=False)
-class Pairing:
+class FullJoin:
     """The live rows of the target beside the source rows that the condition pairs them with (S17, S18).
 
     Few source rows are sent to where the target is read, so that it is read where it lies, whatever the condition is. Spark
@@ -281,8 +283,8 @@ class Pairing:
 
     analysis: Analysis
     equalities: Equalities
-    evaluated: Evaluated
-    backend: Backend
+    evaluated: MaterializedSource
+    backend: TableStore
     batches: Batches
 
     def rows(self, records: bool) -> DataFrame:
@@ -292,7 +294,7 @@ class Pairing:
             records: deletes of absent keys are recorded, so that source rows without a pair count.
         """
         kind = join_type(self.analysis, records)
-        if not self.evaluated.few:
+        if not self.evaluated.fits_broadcast:
             return self._all().join(self._source, self._condition, kind)
         shown = {
             "inner": self._pairs,
@@ -319,7 +321,7 @@ class Pairing:
         """The live target rows without those that differ from every source row in a key column they must be equal in."""
         if not self.equalities.keys:
             return self._all()
-        found = look_up(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
+        found = lookup(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
         live = _is_live(self.batches)
         return self.analysis.target.frame(found if live == TRUE else found.filter(live), TRUE)
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.merge.compile.program import Program, in_slots
+from trinitymerge.merge.compile.program import MergeProgram, in_slots
 from trinitymerge.spark.expressions import all_of, case, equals, is_tombstone, null_of, quote
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import ANSWERED, FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, NEW_KEY
+from trinitymerge.spark.system_columns import FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, LOOKUP_KEY, NEW_KEY
 
 Lookup = Callable[[DataFrame], DataFrame]
 """From keys (:data:`KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
 
 
-def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
+def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
     """Adds what the written keys hold.
 
     For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
@@ -25,36 +25,36 @@ def probe(rows: DataFrame, program: Program, lookup: Lookup) -> DataFrame:
     asking = rows.selectExpr("*", *_asking(program))
     found = lookup(asking.selectExpr(*names))
     answer = found.selectExpr(
-        *[f"{quote(k)} AS {ANSWERED(i)}" for i, k in enumerate(definition.primaryKey)],
+        *[f"{quote(k)} AS {LOOKUP_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
         f"NOT {is_tombstone(definition)} AS {FOUND_LIVE}",
         *[f"{quote(w)} AS {FOUND_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)],
     )
-    same_key = all_of(equals(n, ANSWERED(i)) for i, n in enumerate(names))
+    same_key = all_of(equals(n, LOOKUP_KEY(i)) for i, n in enumerate(names))
     return asking.join(answer, F.expr(same_key), "left")
 
 
-def nothing_found(rows: DataFrame, program: Program) -> DataFrame:
+def nothing_found(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """Adds the same where no batch holds any of these keys, as is known: nothing is read, and the rows need not be evaluated."""
     definition = program.definition
-    answers = [(ANSWERED(i), null_of(definition.field(k))) for i, k in enumerate(definition.primaryKey)]
+    answers = [(LOOKUP_KEY(i), null_of(definition.field(k))) for i, k in enumerate(definition.primaryKey)]
     answers += [(FOUND_WATERMARK(i), null_of(definition.field(w))) for i, w in enumerate(definition.watermarkKey)]
     nulls = [f"{null} AS {name}" for name, null in answers]
     return rows.selectExpr("*", *_asking(program), *nulls, f"CAST(NULL AS BOOLEAN) AS {FOUND_LIVE}")
 
 
-def _asking(program: Program) -> list[str]:
+def _asking(program: MergeProgram) -> list[str]:
     """The keys to look up, as columns."""
     return [f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program))]
 
 
-def columns_of_probe(program: Program) -> tuple[str, ...]:
+def columns_of_probe(program: MergeProgram) -> tuple[str, ...]:
     """The columns that the probe adds."""
     keys, watermarks = range(len(program.definition.primaryKey)), range(len(program.definition.watermarkKey))
     found = [FOUND_WATERMARK(i) for i in watermarks]
-    return (*[KEY_TO_FIND(i) for i in keys], *[ANSWERED(i) for i in keys], FOUND_LIVE, *found)
+    return (*[KEY_TO_FIND(i) for i in keys], *[LOOKUP_KEY(i) for i in keys], FOUND_LIVE, *found)
 
 
-def asked_keys(program: Program) -> list[Sql]:
+def asked_keys(program: MergeProgram) -> list[Sql]:
     """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
     leave, unknown = in_slots(program.departures), in_slots(program.unknown)
     keys = [
@@ -64,10 +64,10 @@ def asked_keys(program: Program) -> list[Sql]:
     return [case([(unknown, key)]) for key in keys]
 
 
-def probe_text(source: str, program: Program) -> str:
+def probe_text(source: str, program: MergeProgram) -> str:
     """The probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
     asked = ", ".join(f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
-    same_key = all_of(equals(KEY_TO_FIND(i), ANSWERED(i)) for i in range(len(program.definition.primaryKey)))
+    same_key = all_of(equals(KEY_TO_FIND(i), LOOKUP_KEY(i)) for i in range(len(program.definition.primaryKey)))
     return (
         f"-- probe: what the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
         f"SELECT *, {asked} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"

@@ -6,22 +6,29 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.log.model import Purged
+from trinitymerge.log.model import PurgedKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe_text
-from trinitymerge.merge.compile.program import Program, before_watermarks
-from trinitymerge.merge.compile.resolve_effects import ARRIVE, CONCLUDE, DATE, MEET, TEAR, WITHHOLD
-from trinitymerge.merge.compile.shape import BARE, EVALUATE, SHAPE, SPREAD
+from trinitymerge.merge.compile.program import MergeProgram, before_watermarks
+from trinitymerge.merge.compile.resolve_effects import (
+    ASSIGN_WATERMARKS,
+    COMPUTE_EFFECTS,
+    FIND_CONFLICTING_MOVES,
+    FIND_KEY_COLLISIONS,
+    RESOLVE_KEYS,
+    SUPPRESS_INSERTS,
+)
+from trinitymerge.merge.compile.shape import EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES
 from trinitymerge.merge.compile.steps import Step
 from trinitymerge.rows.purged_keys import mark_purged
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import quote
-from trinitymerge.spark.system_columns import EFFECT, IN_SOURCE, KEEP, KEY_CHANGES, LIVE, PURGED, SCATTER, UNCHANGED
+from trinitymerge.spark.system_columns import EFFECT, IN_SOURCE, KEEP, KEY_CHANGES, LIVE, PURGED, SALT, UNCHANGED
 
 
-def without_purged(rows: DataFrame, definition: TableDefinition, purged: Purged | None) -> DataFrame:
+def without_purged(rows: DataFrame, definition: TableDefinition, purged: PurgedKeys | None) -> DataFrame:
     """Leaves out rows of purged keys: a replayed event must not bring them back.
 
     Args:
@@ -49,7 +56,7 @@ def without_unchanged(rows: DataFrame, definition: TableDefinition, all_have_key
     """
     keys = [quote(k) for k in definition.primaryKey]
     if not all_have_keys:
-        rows, keys = rows.selectExpr("*", scattered()), [*keys, SCATTER]
+        rows, keys = rows.selectExpr("*", scattered()), [*keys, SALT]
     changes = f"max({KEEP} AND NOT {UNCHANGED}) OVER (PARTITION BY {', '.join(keys)}) AS {KEY_CHANGES}"
     is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
     others = [quote(n) for n in rows.columns if n not in (KEEP, EFFECT, UNCHANGED)]
@@ -59,27 +66,34 @@ def without_unchanged(rows: DataFrame, definition: TableDefinition, all_have_key
 
 def scattered() -> str:
     """A number that is the same for all rows that are written, and spreads the others, as SQL with its name."""
-    return f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SCATTER}"
+    return f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SALT}"
 
 
-WRITING: tuple[Step, ...] = (EVALUATE, SPREAD, SHAPE, BARE)
+WRITING: tuple[Step, ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
 """From fired clauses to rows with the stored columns."""
 
-SETTLING: tuple[Step, ...] = (MEET, DATE, WITHHOLD, TEAR, ARRIVE, CONCLUDE)
+SETTLING: tuple[Step, ...] = (
+    RESOLVE_KEYS,
+    ASSIGN_WATERMARKS,
+    SUPPRESS_INSERTS,
+    FIND_CONFLICTING_MOVES,
+    FIND_KEY_COLLISIONS,
+    COMPUTE_EFFECTS,
+)
 """From there, and from what the probe has found where a program has a use for one, to what each row means."""
 
 
-def on_entry(program: Program) -> tuple[str, ...]:
+def on_entry(program: MergeProgram) -> tuple[str, ...]:
     """The library's columns that the joined sides have."""
     return (IN_SOURCE, LIVE, *before_watermarks(program.definition)) if program.knows_target else (IN_SOURCE,)
 
 
-def fire(rows: DataFrame, program: Program) -> DataFrame:
+def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """The rows on which clauses fire."""
     return steps.run((FIRE,), rows, program, on_entry(program))[0]
 
 
-def settled(fired: DataFrame, program: Program, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """The rows that a program writes.
 
     Args:
@@ -93,7 +107,7 @@ def settled(fired: DataFrame, program: Program, ask: Callable[[DataFrame], DataF
     return steps.run(SETTLING, rows, program, present, fused=True)[0]
 
 
-def as_text(source: str, program: Program) -> str:
+def as_text(source: str, program: MergeProgram) -> str:
     """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.execute.plan.MergePlan.sql`."""
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:

@@ -13,37 +13,37 @@ from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.relations import choose
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import Given, Kind, New, RecordedDelete
+from trinitymerge.merge.analysis.row_kinds import BlindDelete, Expression, InsertedRow, RowKind
 from trinitymerge.merge.model.clauses import WhenNotMatched
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.casts import Storing
+from trinitymerge.spark.casts import CastPolicy
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT
 
-UNDECIDED = -1
+NEEDS_TARGET = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
 
 
 @attrs.frozen(eq=False)
-class Slot:
+class OutputRow:
     """One row to write, by number.
 
     Attributes:
         row: what it is.
         known: the joined row tells what the written key holds; otherwise it must be probed.
-        may_arrive: the row may come to a key that is live (S24, S25).
+        may_hit_live_key: the row may come to a key that is live (S24, S25).
         beside: of an insert: the slot of its clause's update or delete, if that may be stale (S21a).
     """
 
-    row: Kind
+    row: RowKind
     known: bool = True
-    may_arrive: bool = False
+    may_hit_live_key: bool = False
     beside: int | None = None
 
 
 @attrs.frozen
-class Firing:
+class ClauseFiring:
     """What a row of the joined sides may set off.
 
     Attributes:
@@ -59,7 +59,7 @@ class Firing:
 
 
 @attrs.frozen(eq=False, slots=False)
-class Program:
+class MergeProgram:
     """A merge compiled for one way of reading its target.
 
     Attributes:
@@ -72,14 +72,14 @@ class Program:
         recorded: the deletes that are recorded for absent keys.
         outcomes: what source rows lead to whatever the target holds.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
-            :data:`UNDECIDED`, and no row has a known effect,
+            :data:`NEEDS_TARGET`, and no row has a known effect,
         holds: unless the source has a column of this name, which tells it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
     """
 
     analysis: Analysis
-    slots: tuple[Slot, ...]
-    firings: tuple[Firing, ...]
+    slots: tuple[OutputRow, ...]
+    firings: tuple[ClauseFiring, ...]
     on_stale: str
     match: KeyMatch | None = None
     is_pair: Sql | Column = FALSE
@@ -98,7 +98,7 @@ class Program:
         return {(f.clause, f.is_recorded_delete): code for code, f in self.by_code.items()}
 
     @cached_property
-    def by_code(self) -> Mapping[int, Firing]:
+    def by_code(self) -> Mapping[int, ClauseFiring]:
         """The firings by their codes."""
         return dict(enumerate(self.firings, start=1))
 
@@ -125,7 +125,7 @@ class Program:
     def departures(self) -> Mapping[int, int]:
         """The slots of tombstones that moves leave behind, and the slots of the rows that move (S24)."""
         moving = {id(s.row): n for n, s in enumerate(self.slots)}
-        return {n: moving[id(s.row.left_by)] for n, s in enumerate(self.slots) if s.row.left_by is not None}
+        return {n: moving[id(s.row.moved_by)] for n, s in enumerate(self.slots) if s.row.moved_by is not None}
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class Program:
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
 
     @cached_property
-    def foretold(self) -> tuple[Mapping[str, tuple[Sql, DataType]], ...]:
+    def known_keys(self) -> tuple[Mapping[str, tuple[Sql, DataType]], ...]:
         """The keys that must be told what they hold, where all are columns of the source: by column, SQL over it and its type.
 
         Nothing where one is not, or where keys move: such rows must be known before it can be told what their keys hold.
@@ -177,7 +177,7 @@ class Program:
             return ()
         found = []
         for row in (self.slots[n].row for n in self.unknown):
-            key = {k: v for k in own if isinstance(v := row.values[k], Given) and not v.or_kept}
+            key = {k: v for k in own if isinstance(v := row.values[k], Expression) and not v.or_kept}
             if len(key) < len(own) or not all(v.alone is not None and source.is_column(v.alone) for v in key.values()):
                 return ()
             found.append({k: (as_sql(str(v.alone)), v.type) for k, v in key.items()})
@@ -187,7 +187,7 @@ class Program:
     def is_checked(self) -> bool:
         """True if a value of the merge may turn out not to fit its column when it runs (S29)."""
         rows = [*(s.row for s in self.slots), *(r for c in self.analysis.clauses for r in c.rows)]
-        return any(isinstance(v, Given) and v.way is Storing.CHECKED for r in rows for v in r.values.values())
+        return any(isinstance(v, Expression) and v.way is CastPolicy.CHECKED for r in rows for v in r.values.values())
 
     @cached_property
     def used_twice(self) -> frozenset[str]:
@@ -209,7 +209,7 @@ def paired_program(
     on_stale: str,
     by_key: bool,
     tombstones_possible: bool,
-) -> Program:
+) -> MergeProgram:
     """The program of a merge whose source rows stand beside the target rows they are paired with.
 
     Args:
@@ -220,21 +220,21 @@ def paired_program(
         by_key: rows were paired by the primary key, so that the joined row shows tombstones too.
         tombstones_possible: the target may hold tombstones.
     """
-    slots: list[Slot] = []
-    firings: list[Firing] = []
+    slots: list[OutputRow] = []
+    firings: list[ClauseFiring] = []
     shows_all = by_key or not tombstones_possible or not analysis.definition.watermarkKey
     for position, plan in enumerate(analysis.clauses):
         first = len(slots)
         for row in plan.rows:
             slots += _slots_of(analysis, match, row, by_key, shows_all)
         slots[first:] = _beside_change(analysis.definition, slots[first:], first)
-        firings.append(Firing(position, tuple(range(first, len(slots)))))
+        firings.append(ClauseFiring(position, tuple(range(first, len(slots)))))
     for position, delete in recorded:
         if delete is not None:
-            firings.append(Firing(position, (len(slots),), is_recorded_delete=True))
-            slots.append(Slot(delete))
+            firings.append(ClauseFiring(position, (len(slots),), is_recorded_delete=True))
+            slots.append(OutputRow(delete))
     is_pair = _is_pair(analysis, match if by_key else None)
-    return Program(analysis, tuple(slots), tuple(firings), on_stale, match, is_pair, recorded)
+    return MergeProgram(analysis, tuple(slots), tuple(firings), on_stale, match, is_pair, recorded)
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
@@ -249,25 +249,27 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
 
 
-def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "") -> Program:
-    """The program of a merge that does not look at its target; ``holds`` as in :class:`Program`."""
-    written: list[tuple[int, RecordedDelete | New]] = [*outcomes.tombstones, *outcomes.inserts]
-    firings = (Firing(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
-    slots = tuple(Slot(row) for _, row in written)
-    return Program(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False, holds=holds)
+def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "") -> MergeProgram:
+    """The program of a merge that does not look at its target; ``holds`` as in :class:`MergeProgram`."""
+    written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
+    firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
+    slots = tuple(OutputRow(row) for _, row in written)
+    return MergeProgram(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False, holds=holds)
 
 
-def _slots_of(analysis: Analysis, match: KeyMatch | None, row: Kind, by_key: bool, shows_all: bool) -> list[Slot]:
+def _slots_of(
+    analysis: Analysis, match: KeyMatch | None, row: RowKind, by_key: bool, shows_all: bool
+) -> list[OutputRow]:
     keeps = keeps_key(analysis, match, row)
     is_exact = match is not None and match.exact
     is_unpaired = isinstance(analysis.clauses[row.clause].clause, WhenNotMatched)
-    may_arrive = row.may_arrive(keeps, is_unpaired and is_exact)
-    known = row.stands_beside(may_arrive, is_unpaired and keeps and shows_all and (is_exact or by_key))
-    left = row.left_behind(analysis.definition) if may_arrive else ()
-    return [Slot(row, known, may_arrive), *(Slot(departure, False) for departure in left)]
+    may_arrive = row.may_hit_live_key(keeps, is_unpaired and is_exact)
+    known = row.is_joined_row(may_arrive, is_unpaired and keeps and shows_all and (is_exact or by_key))
+    left = row.old_key_rows(analysis.definition) if may_arrive else ()
+    return [OutputRow(row, known, may_arrive), *(OutputRow(departure, False) for departure in left)]
 
 
-def _beside_change(definition: TableDefinition, slots: Sequence[Slot], first: int) -> list[Slot]:
+def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], first: int) -> list[OutputRow]:
     """The slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
     change = next((first + i for i, s in enumerate(slots) if s.row.can_be_late(definition)), None)
     return [attrs.evolve(s, beside=change) if s.row.goes_with_change else s for s in slots]

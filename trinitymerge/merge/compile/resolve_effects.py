@@ -7,8 +7,24 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType
 
-from trinitymerge.merge.analysis.row_kinds import DELETED, INSERTED, NOTHING, STALE, UPDATED, Case, Kind, Replaced
-from trinitymerge.merge.compile.program import Program, Slot, before_watermarks, by_slot, in_slots, where_slots
+from trinitymerge.merge.analysis.row_kinds import (
+    DELETED,
+    INSERTED,
+    LATE,
+    NO_EFFECT,
+    UPDATED,
+    Case,
+    FromReplacedRow,
+    RowKind,
+)
+from trinitymerge.merge.compile.program import (
+    MergeProgram,
+    OutputRow,
+    before_watermarks,
+    by_slot,
+    in_slots,
+    where_slots,
+)
 from trinitymerge.merge.compile.steps import Columns, Select, Selects, Step
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.tombstones import zero
@@ -38,6 +54,7 @@ from trinitymerge.spark.system_columns import (
     ARRIVES,
     CHANGED,
     CLAUSE,
+    COUNTS_FOR_CLAUSE,
     EFFECT,
     FIRING,
     FOUND_LIVE,
@@ -46,25 +63,24 @@ from trinitymerge.spark.system_columns import (
     FREED_BY_MOVE,
     IS_REPEATED,
     IS_STALE,
+    IS_STALE_CHANGE,
     IS_TORN,
     IS_WITHHELD,
+    JOINED_ROWS,
     KEEP,
-    LATE,
+    KEY_TAKEN,
     LIVE,
     MISFIT,
     NEW_KEY,
     OLD_KEY,
     PRE_IMAGE,
-    SIDES,
     SLOT,
-    STANDS_FOR,
-    TAKEN,
     UNCHANGED,
     mentioned,
 )
 
 
-def _meet_written_key(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
@@ -87,7 +103,7 @@ def _meet_written_key(program: Program, present: Sequence[str]) -> tuple[Select,
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
-def _date_rows(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _date_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
@@ -106,7 +122,7 @@ def _date_rows(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     )
 
 
-def _date_moves(program: Program, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
+def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
     """The same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
     keys = program.definition.watermarkKey
     pre = [PRE_IMAGE(i) for i in range(len(keys))]
@@ -123,7 +139,7 @@ def _date_moves(program: Program, mine: list[Sql], stale: Sql) -> dict[str, Sql]
     return {**{k: case([(leaves, w)], m) for k, m, w in both}, IS_STALE: stale}
 
 
-def _filled(program: Program, replaced: list[Sql]) -> list[Sql]:
+def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
     """The watermark of each row, with what nobody assigned taken from the row it replaces (S10.3)."""
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
@@ -132,11 +148,11 @@ def _filled(program: Program, replaced: list[Sql]) -> list[Sql]:
     return filled
 
 
-def _unassigned(program: Program, name: str) -> list[int]:
-    return [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], Replaced)]
+def _unassigned(program: MergeProgram, name: str) -> list[int]:
+    return [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], FromReplacedRow)]
 
 
-def _or_zero(program: Program, name: str, before: Sql) -> Sql:
+def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
     """The watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
     field, recorded = program.definition.field(name), in_slots(program.recording)
     if field.nullable or recorded == FALSE:
@@ -144,11 +160,11 @@ def _or_zero(program: Program, name: str, before: Sql) -> Sql:
     return case([(recorded, or_else(before, zero(field)))], before)
 
 
-def _withhold(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _withhold(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
         return (Select.setting(present, {IS_WITHHELD: FALSE}),)
-    withheld = or_else(LATE, FALSE)
+    withheld = or_else(IS_STALE_CHANGE, FALSE)
     if program.beside_moves:
         stale_move = over(any_row(all_of([in_slots(program.changing), IS_STALE])), [FIRING])
         withheld = any_of([withheld, all_of([in_slots(program.beside_moves), stale_move])])
@@ -158,7 +174,7 @@ def _withhold(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
 # Moves and arrivals ---------------------------------------------------------------------------------------------------
 
 
-def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _find_torn_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
 
     The same move may occur again; it counts once.
@@ -179,54 +195,54 @@ def _find_torn_rows(program: Program, present: Sequence[str]) -> tuple[Select, .
     return (Select.setting(present, {IS_TORN: torn, IS_REPEATED: all_of([changes, CHANGED, again])}),)
 
 
-def _find_arrivals(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _find_arrivals(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Finds rows that come to a live key, and whether the merge frees it (S24, S25)."""
     coming, key = _coming(program), [quote(k) for k in program.definition.primaryKey]
     if coming == FALSE:
-        return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN), FALSE)),)
+        return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN), FALSE)),)
     arriving = Select.setting(present, {ARRIVES: all_of([coming, LIVE, not_(IS_WITHHELD)])})
-    asked = {**_freed_by(program), TAKEN: ARRIVES}
+    asked = {**_freed_by(program), KEY_TAKEN: ARRIVES}
     values = {name: over(any_row(all_of([does, not_(IS_STALE)])), key) for name, does in asked.items()}
     return arriving, Select.setting((*present, ARRIVES), values)
 
 
-def _coming(program: Program) -> Sql:
-    return where_slots({n: s.row.arrives() for n, s in _numbered(program) if s.may_arrive})
+def _coming(program: MergeProgram) -> Sql:
+    return where_slots({n: s.row.targets_live_key() for n, s in _numbered(program) if s.may_hit_live_key})
 
 
-def _freed_by(program: Program) -> dict[str, Sql]:
+def _freed_by(program: MergeProgram) -> dict[str, Sql]:
     is_dead = is_tombstone(program.definition)
-    by_delete = {n: s.row.frees_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)}
-    by_move = {n: s.row.frees_by_move() for n, s in _numbered(program)}
+    by_delete = {n: s.row.vacates_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)}
+    by_move = {n: s.row.vacates_by_move() for n, s in _numbered(program)}
     return {FREED_BY_DELETE: where_slots(by_delete), FREED_BY_MOVE: where_slots(by_move)}
 
 
-def _may_die(program: Program, row: Kind) -> bool:
+def _may_die(program: MergeProgram, row: RowKind) -> bool:
     return row.brings_tombstone(program.definition)
 
 
 # Effects --------------------------------------------------------------------------------------------------------------
 
 
-def _numbered(program: Program) -> list[tuple[int, Slot]]:
+def _numbered(program: MergeProgram) -> list[tuple[int, OutputRow]]:
     return list(enumerate(program.slots))
 
 
-def _effects(program: Program) -> Sql:
+def _effects(program: MergeProgram) -> Sql:
     """The effect of each row (S30a)."""
     is_dead = is_tombstone(program.definition)
     return by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in _numbered(program)})
 
 
-def _told_effect(program: Program) -> Sql:
+def _told_effect(program: MergeProgram) -> Sql:
     """The effect of each row of a program that does not look at its target, as the source tells what its key holds."""
     is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
     mine = [quote(w) for w in program.definition.watermarkKey]
     is_recorded = all_of([in_slots(program.recording), not_(is_live)])
     cases = [
-        (all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)]), STALE),
+        (all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)]), LATE),
         (all_of([is_dead, is_live]), DELETED),
-        (is_dead, NOTHING),
+        (is_dead, NO_EFFECT),
         (is_live, UPDATED),
     ]
     return case([(condition, text_literal(effect.text)) for condition, effect in cases], text_literal(INSERTED.text))
@@ -241,7 +257,7 @@ def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
     return case([(one.condition, effect(one)) for one in some], effect(last))
 
 
-def _left_out(program: Program) -> Sql:
+def _left_out(program: MergeProgram) -> Sql:
     """SQL that is true if a row is not written after all."""
     definition = program.definition
     nulls = (
@@ -250,25 +266,25 @@ def _left_out(program: Program) -> Sql:
     storable, is_dead = all_of(not_(n) for n in nulls if n != FALSE), is_tombstone(definition)
     return where_slots(
         {
-            n: any_of(s.row.left_out(is_dead, _may_die(program, s.row), storable, program.on_stale))
+            n: any_of(s.row.skip_conditions(is_dead, _may_die(program, s.row), storable, program.on_stale))
             for n, s in _numbered(program)
         }
     )
 
 
-def _conclude(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """What goes out: whether each row is written, and what it means."""
     if not program.knows_target:
         effect = _told_effect(program) if program.holds else cast(NULL, StringType())
         return (Select.adding({EFFECT: effect, KEEP: Sql(f"{SLOT} >= 0")}),)
-    passed_on = (*_PASSED_ON, SIDES) if program.superseding else _PASSED_ON
+    passed_on = (*_PASSED_ON, JOINED_ROWS) if program.superseding else _PASSED_ON
     known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
         known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])
     return (Select.only({**known, EFFECT: _effects(program), KEEP: not_(_left_out(program))}),)
 
 
-def without_effect(rows: DataFrame, program: Program) -> DataFrame:
+def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """Settled rows as they join others whose effect is not known."""
     names = [quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, KEEP)]
     return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {EFFECT}")
@@ -276,7 +292,7 @@ def without_effect(rows: DataFrame, program: Program) -> DataFrame:
 
 # The steps ------------------------------------------------------------------------------------------------------------
 
-_PASSED_ON = (CLAUSE, STANDS_FOR, ACTION, MISFIT)
+_PASSED_ON = (CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT)
 
 
 def _only_beside_target(select: Selects) -> Selects:
@@ -288,11 +304,11 @@ def _adds_beside_target(*names: str) -> Columns:
     return lambda program: names if program.knows_target else ()
 
 
-def _pre_images(program: Program) -> Iterable[str]:
+def _pre_images(program: MergeProgram) -> Iterable[str]:
     return [PRE_IMAGE(i) for i in range(len(program.definition.watermarkKey))] if program.moves else ()
 
 
-def _met_by(program: Program) -> Iterable[str]:
+def _met_by(program: MergeProgram) -> Iterable[str]:
     if not program.unknown:
         return (LIVE,) if program.knows_target else ()
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
@@ -300,7 +316,7 @@ def _met_by(program: Program) -> Iterable[str]:
     return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
 
 
-def _dated_from(program: Program) -> Iterable[str]:
+def _dated_from(program: MergeProgram) -> Iterable[str]:
     names = program.definition.watermarkKey
     if not names or not program.knows_target:
         return ()
@@ -309,67 +325,67 @@ def _dated_from(program: Program) -> Iterable[str]:
     return (*before_watermarks(program.definition), *((SLOT,) if differ else ()), *moves)
 
 
-def _withheld_by(program: Program) -> Iterable[str]:
+def _withheld_by(program: MergeProgram) -> Iterable[str]:
     if not program.beside_changes or program.on_stale == "force":
         return ()
-    return (LATE, SLOT, IS_STALE, FIRING) if program.beside_moves else (LATE,)
+    return (IS_STALE_CHANGE, SLOT, IS_STALE, FIRING) if program.beside_moves else (IS_STALE_CHANGE,)
 
 
-def _torn_by(program: Program) -> Iterable[str]:
+def _torn_by(program: MergeProgram) -> Iterable[str]:
     left = (OLD_KEY(i) for i in range(len(program.definition.primaryKey)))
     return (SLOT, CHANGED, IS_STALE, *left) if program.moves else ()
 
 
-def _arriving_by(program: Program) -> Iterable[str]:
+def _arriving_by(program: MergeProgram) -> Iterable[str]:
     coming = _coming(program)
     if coming == FALSE:
         return ()
     return (LIVE, IS_STALE, IS_WITHHELD, *mentioned(coming, *_freed_by(program).values()))
 
 
-def _concluded_from(program: Program) -> Iterable[str]:
+def _concluded_from(program: MergeProgram) -> Iterable[str]:
     if not program.knows_target:
         return (SLOT, *mentioned(_told_effect(program))) if program.holds else (SLOT,)
     compared = (UNCHANGED, IS_STALE) if program.compared else ()
     return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
 
 
-MEET = Step(
+RESOLVE_KEYS = Step(
     "meet",
     "whether each row moves, and what its written key holds, be it from the join or from the probe",
     _met_by,
     lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
     _only_beside_target(_meet_written_key),
 )
-DATE = Step(
+ASSIGN_WATERMARKS = Step(
     "date",
     "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
     _dated_from,
     _adds_beside_target(IS_STALE),
     _only_beside_target(_date_rows),
 )
-WITHHOLD = Step(
+SUPPRESS_INSERTS = Step(
     "withhold",
     "inserts beside a stale update or delete are not written either (S21a)",
     _withheld_by,
     _adds_beside_target(IS_WITHHELD),
     _only_beside_target(_withhold),
 )
-TEAR = Step(
+FIND_CONFLICTING_MOVES = Step(
     "tear",
     "rows that would live on in two places, or move twice to the same (S24)",
     _torn_by,
     _adds_beside_target(IS_TORN, IS_REPEATED),
     _only_beside_target(_find_torn_rows),
 )
-ARRIVE = Step(
+FIND_KEY_COLLISIONS = Step(
     "arrive",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _arriving_by,
-    _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, TAKEN),
+    _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN),
     _only_beside_target(_find_arrivals),
 )
-CONCLUDE = Step(
+COMPUTE_EFFECTS = Step(
     "conclude",
     "what each row means to readers, and whether it is written (S30a)",
     _concluded_from,

@@ -7,14 +7,21 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column
 from pyspark.sql.types import IntegerType, StringType
 
-from trinitymerge.history.changes import equatable, field_of
+from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.merge.analysis.relations import choose
-from trinitymerge.merge.analysis.row_kinds import Alive, Carried, Dead, Given, Null, Replaced
-from trinitymerge.merge.compile.program import UNDECIDED, Program, before_watermarks, by_slot
+from trinitymerge.merge.analysis.row_kinds import (
+    Expression,
+    FromReplacedRow,
+    FromTarget,
+    LiveMarker,
+    Null,
+    TombstoneMarker,
+)
+from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
-from trinitymerge.rows.tombstones import alive, blank, blanked, dead, payload
+from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.casts import Storing, misfit, stored
+from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_to_column
 from trinitymerge.spark.expressions import (
     FALSE,
     NULL,
@@ -40,26 +47,28 @@ from trinitymerge.spark.expressions import (
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import (
     ACTION,
+    BECOMES_TOMBSTONE,
     CLAUSE,
-    DIES,
+    COUNTS_FOR_CLAUSE,
     FIRED,
     FIRING,
-    LATE,
+    IS_STALE_CHANGE,
+    JOINED_ROWS,
     LIVE,
     MISFIT,
     NEW_KEY,
     OLD_KEY,
     RAW,
-    SIDES,
     SLOT,
-    STANDS_FOR,
     UNCHANGED,
 )
 
 # evaluate -------------------------------------------------------------------------------------------------------------
 
 
-def raw_values(program: Program, codes: Iterable[int] | None = None, fired: Sql = FIRED) -> dict[str, Sql | Column]:
+def raw_values(
+    program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = FIRED
+) -> dict[str, Sql | Column]:
     """Values that are Columns, checked or used twice, each only on rows of its clause.
 
     Args:
@@ -73,42 +82,42 @@ def raw_values(program: Program, codes: Iterable[int] | None = None, fired: Sql 
         for slot in firing.slots:
             for i, field in enumerate(program.definition.stored_fields):
                 value = program.slots[slot].row.values[field.name]
-                if isinstance(value, Given) and _is_evaluated_first(program, value, field):
+                if isinstance(value, Expression) and _is_evaluated_first(program, value, field):
                     given = as_sql(value.value) if isinstance(value.value, str) else value.value
                     raws[RAW(slot, i)] = choose([(opaque(equals(fired, number(code))), given)], NULL)
     return raws
 
 
-def _evaluate(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _evaluate(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     raws = {} if program.is_one_by_one else raw_values(program)
     return (Select.adding(raws),) if raws else ()
 
 
-def _is_evaluated_first(program: Program, value: Given, field: Field) -> bool:
+def _is_evaluated_first(program: MergeProgram, value: Expression, field: Field) -> bool:
     is_twice = field.name in program.used_twice or value.or_kept or bool(program.compared)
-    return value.way is Storing.CHECKED or is_twice or program.is_one_by_one or not isinstance(value.value, str)
+    return value.way is CastPolicy.CHECKED or is_twice or program.is_one_by_one or not isinstance(value.value, str)
 
 
-def _stored_value(program: Program, slot: int, field: Field) -> Sql:
+def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
     """The value a slot gives to a column, as SQL over the joined sides."""
     value = program.slots[slot].row.values[field.name]
-    if isinstance(value, Given):
+    if isinstance(value, Expression):
         if _is_evaluated_first(program, value, field):
             text = RAW(slot, program.definition.stored_fields.index(field))
         else:
             text = as_sql(str(value.value))
-        new = stored(text, value.way, field, field.name in program.definition.primaryKey)
+        new = cast_to_column(text, value.way, field, field.name in program.definition.primaryKey)
         kept = program.analysis.target.column(field.name)
         return case([(is_null(text), kept)], new) if value.or_kept else new
-    if isinstance(value, Carried):
+    if isinstance(value, FromTarget):
         return program.analysis.target.column(field.name)
-    if isinstance(value, Dead):
-        return dead(program.definition)
-    if isinstance(value, Alive):
-        return alive(program.definition)
+    if isinstance(value, TombstoneMarker):
+        return tombstone_marker(program.definition)
+    if isinstance(value, LiveMarker):
+        return live_marker(program.definition)
     if isinstance(value, Null):
-        return blank(field)
-    if isinstance(value, Replaced):
+        return null_value(field)
+    if isinstance(value, FromReplacedRow):
         return null_of(field)
     raise AssertionError(f"unknown value {value!r}")
 
@@ -124,20 +133,20 @@ EVALUATE = Step(
 # spread ---------------------------------------------------------------------------------------------------------------
 
 
-def _spread(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _spread(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
     numbered = (Select.adding({FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
     if all(len(firing.slots) == 1 for firing in program.firings):
         slots = {code: number(firing.slots[0]) for code, firing in program.by_code.items()}
         if not program.knows_target:
-            slots[UNDECIDED] = number(UNDECIDED)
+            slots[NEEDS_TARGET] = number(NEEDS_TARGET)
         return (*numbered, Select.adding({SLOT: opaque(decode(FIRED, slots))}))
     arrays = {code: Sql(f"array({', '.join(map(str, f.slots))})") for code, f in program.by_code.items()}
     return (*numbered, Select.adding({SLOT: Sql(f"explode({decode(FIRED, arrays)})")}))
 
 
-SPREAD = Step(
+EXPLODE = Step(
     "spread",
     "one row for each row to be written",
     lambda program: (FIRED,),
@@ -148,7 +157,7 @@ SPREAD = Step(
 # shape ----------------------------------------------------------------------------------------------------------------
 
 
-def _shape(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
+def _shape(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     written = {
         f.name: cast(
             opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), physical_type(f)
@@ -159,29 +168,29 @@ def _shape(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
     return (Select.only({**written, **passed_on, **_known_of(program)}),)
 
 
-def _passed_on(program: Program) -> Iterable[Sql]:
+def _passed_on(program: MergeProgram) -> Iterable[Sql]:
     """What has been known of each row before it was shaped."""
     before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
     return (SLOT, *before, FIRING) if program.beside_moves else (SLOT, *before)
 
 
-def _known_of(program: Program) -> dict[str, Sql]:
+def _known_of(program: MergeProgram) -> dict[str, Sql]:
     """What is known of each row beside what it stores, and has not been known before."""
     clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots)})
     known: dict[str, Sql] = {
         CLAUSE: cast(clause, IntegerType()),
-        STANDS_FOR: cast(_stands_for(program), IntegerType()),
+        COUNTS_FOR_CLAUSE: cast(_stands_for(program), IntegerType()),
         ACTION: cast(_action(program), StringType()),
         MISFIT: _misfits(program),
     }
     if program.moves:
         known |= _keys_of_moves(program)
     if program.beside_changes:
-        known[LATE] = _late(program)
+        known[IS_STALE_CHANGE] = _late(program)
     if program.compared:
         known[UNCHANGED] = _unchanged(program)
     if program.superseding:
-        known[SIDES] = _sides(program)
+        known[JOINED_ROWS] = _sides(program)
     if program.holds:
         told = Sql(quote(program.holds))
         known[LIVE] = field_of(told, "live")
@@ -189,27 +198,27 @@ def _known_of(program: Program) -> dict[str, Sql]:
     return known
 
 
-def _sides(program: Program) -> Sql:
+def _sides(program: MergeProgram) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
     owing = program.analysis.owing
     assert owing is not None
-    sides = SIDES if program.is_one_by_one else owing.scope.sides
+    sides = JOINED_ROWS if program.is_one_by_one else owing.scope.sides
     return opaque(by_slot(dict.fromkeys(program.superseding, sides)))
 
 
-def _stands_for(program: Program) -> Sql:
+def _stands_for(program: MergeProgram) -> Sql:
     """The clause whose firing is counted by the row; on rows of which nothing is known, whether they are undecided."""
     if not program.knows_target:
-        return case([(equals(SLOT, number(UNDECIDED)), number(UNDECIDED))])
+        return case([(equals(SLOT, number(NEEDS_TARGET)), number(NEEDS_TARGET))])
     return by_slot({f.slots[0]: number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
 
 
-def _action(program: Program) -> Sql:
+def _action(program: MergeProgram) -> Sql:
     """What each row does, in the user's words."""
     return by_slot({n: text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
 
 
-def _misfits(program: Program) -> Sql:
+def _misfits(program: MergeProgram) -> Sql:
     """A row's first value that does not fit; what a tombstone does not hold need not (S9)."""
     found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
     return cast(opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts})), StringType())
@@ -219,38 +228,38 @@ def _first_of(texts: Sequence[Sql]) -> Sql:
     return Sql(f"coalesce({', '.join([cast(NULL, StringType()), *texts])})")
 
 
-def _misfits_of(program: Program, slot: int) -> list[Sql]:
+def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
     definition, values = program.definition, program.slots[slot].row.values
-    unheld = {f.name for f in payload(definition)}
+    unheld = {f.name for f in non_key_fields(definition)}
     always: list[Sql] = []
     if_alive: list[Sql] = []
     for i, field in enumerate(definition.stored_fields):
         value = values[field.name]
-        if isinstance(value, Given):
-            text = misfit(RAW(slot, i), value.way, field, field.name in definition.primaryKey)
+        if isinstance(value, Expression):
+            text = cast_failure(RAW(slot, i), value.way, field, field.name in definition.primaryKey)
             if text is not None:
                 (if_alive if field.name in unheld else always).append(text)
-    if if_alive and isinstance(values[definition.tombstone_column], Given):
+    if if_alive and isinstance(values[definition.tombstone_column], Expression):
         tombstone = _stored_value(program, slot, definition.field(definition.tombstone_column))
         if_alive = [case([(not_(is_tombstone(definition, tombstone)), _first_of(if_alive))])]
     return [*always, *if_alive]
 
 
-def _late(program: Program) -> Sql:
+def _late(program: MergeProgram) -> Sql:
     """SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
     for insert, change in _beside_changes_in_place(program).items():
         values = program.slots[change].row.values
         written = [
-            b if isinstance(values[w], Replaced) else _stored_value(program, change, program.definition.field(w))
+            b if isinstance(values[w], FromReplacedRow) else _stored_value(program, change, program.definition.field(w))
             for w, b in zip(names, before, strict=True)
         ]
         late[insert] = is_older(written, before)
     return or_else(by_slot(late), FALSE)
 
 
-def _unchanged(program: Program) -> Sql:
+def _unchanged(program: MergeProgram) -> Sql:
     """SQL that is true if an update would write what is there, its watermark apart (S22b)."""
     own = program.definition
     fields = [f for f in own.stored_fields if f.name not in own.watermarkKey]
@@ -258,60 +267,61 @@ def _unchanged(program: Program) -> Sql:
     def is_same(slot: int, field: Field) -> Sql:
         kind = physical_type(field)
         written = cast(_stored_value(program, slot, field), kind)
-        return same(equatable(written, kind), equatable(program.analysis.target.column(field.name), kind))
+        return same(comparable(written, kind), comparable(program.analysis.target.column(field.name), kind))
 
     differing = {
-        n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], Carried)] for n in program.compared
+        n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], FromTarget)]
+        for n in program.compared
     }
     equal = {n: all_of([_fits(program, n), *(is_same(n, f) for f in some)]) for n, some in differing.items()}
     return or_else(by_slot(equal), FALSE)
 
 
-def _fits(program: Program, slot: int) -> Sql:
+def _fits(program: MergeProgram, slot: int) -> Sql:
     """All values fit their columns: what does not is null there, and no value to compare."""
     misfits = _misfits_of(program, slot)
     return is_null(_first_of(misfits)) if misfits else TRUE
 
 
-def _beside_changes_in_place(program: Program) -> dict[int, int]:
+def _beside_changes_in_place(program: MergeProgram) -> dict[int, int]:
     return {n: change for n, change in program.beside_changes.items() if n not in program.beside_moves}
 
 
-def _keys_of_moves(program: Program) -> dict[str, Sql]:
+def _keys_of_moves(program: MergeProgram) -> dict[str, Sql]:
     """Of each row of a moving update: the key it has left, the key it goes to, and whether it is a tombstone there."""
     keys: dict[str, Sql] = {}
     for k, key in enumerate(program.definition.primaryKey):
         keys[NEW_KEY(k)] = _moved_value(program, program.definition.field(key))
         keys[OLD_KEY(k)] = program.analysis.target.column(key)
     tombstone = _moved_value(program, program.definition.field(program.definition.tombstone_column))
-    return {**keys, DIES: is_tombstone(program.definition, tombstone)}
+    return {**keys, BECOMES_TOMBSTONE: is_tombstone(program.definition, tombstone)}
 
 
-def _moved_value(program: Program, field: Field) -> Sql:
+def _moved_value(program: MergeProgram, field: Field) -> Sql:
     """What a moving update gives to a column; the tombstone left behind follows its update."""
     new = {n: _stored_value(program, n, field) for n in program.departures.values()}
     new |= {left: new[moved] for left, moved in program.departures.items()}
     return cast(by_slot(new), physical_type(field))
 
 
-def _read(program: Program) -> Iterable[str]:
+def _read(program: MergeProgram) -> Iterable[str]:
     before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
     return (SLOT, *raw_values(program), *before)
 
 
-SHAPE = Step(
+PROJECT = Step(
     "shape", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
 )
 
 # bare -----------------------------------------------------------------------------------------------------------------
 
 
-def _bare(program: Program, present: Sequence[str]) -> tuple[Select, ...]:
-    blanks = blanked(program.definition) if program.brings_tombstones else {}
+def _bare(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    blanks = masked(program.definition) if program.brings_tombstones else {}
     return (Select.setting(present, blanks),) if blanks else ()
 
 
-BARE = Step(
+STRIP_TOMBSTONES = Step(
     "bare",
     "rows that have turned out to be tombstones hold key, watermark and tombstone only (S9)",
     lambda program: (),

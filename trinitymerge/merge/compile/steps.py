@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.merge.compile.program import Program
+from trinitymerge.merge.compile.program import MergeProgram
 from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import Sql, as_sql
@@ -116,10 +116,10 @@ def _reads(value: str | Column, name: str) -> bool:
     return not isinstance(value, str) or quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
 
 
-Columns: TypeAlias = Callable[[Program], Iterable[str]]
+Columns: TypeAlias = Callable[[MergeProgram], Iterable[str]]
 """The library's columns that a step needs, or adds, given a program."""
 
-Selects: TypeAlias = Callable[[Program, Sequence[str]], "tuple[Select, ...]"]
+Selects: TypeAlias = Callable[[MergeProgram, Sequence[str]], "tuple[Select, ...]"]
 """The SELECTs of a step, one over the other, given a program and the columns that are present."""
 
 
@@ -145,7 +145,7 @@ class Step:
 
 
 def run(
-    steps: Iterable[Step], rows: DataFrame, program: Program, present: Sequence[str], fused: bool = False
+    steps: Iterable[Step], rows: DataFrame, program: MergeProgram, present: Sequence[str], fused: bool = False
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Takes steps over rows.
 
@@ -167,7 +167,7 @@ def run(
 
 
 def selects_of(
-    steps: Iterable[Step], program: Program, present: Sequence[str]
+    steps: Iterable[Step], program: MergeProgram, present: Sequence[str]
 ) -> tuple[tuple[Select, ...], tuple[str, ...]]:
     """The SELECTs that steps take, and the columns present after them."""
     selects: list[Select] = []
@@ -187,7 +187,9 @@ def fewer(selects: Iterable[Select]) -> tuple[Select, ...]:
     return tuple(found)
 
 
-def text(steps: Iterable[Step], source: str, program: Program, present: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def text(
+    steps: Iterable[Step], source: str, program: MergeProgram, present: Sequence[str]
+) -> tuple[str, tuple[str, ...]]:
     """The same as SQL to be read, and the columns present after it."""
     for step in steps:
         for n, select in enumerate(step.selects(program, present)):

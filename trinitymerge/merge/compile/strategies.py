@@ -14,12 +14,12 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch, keeps_key, key_equalities
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes, is_certain, outcomes_of, recorded_deletes
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
-from trinitymerge.merge.analysis.row_kinds import Replaced
+from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.fire import split_undecided
-from trinitymerge.merge.compile.join import Evaluated, Keyed
+from trinitymerge.merge.compile.join import KeyedJoin, MaterializedSource
 from trinitymerge.merge.compile.lookup import asked_keys, nothing_found, probe
-from trinitymerge.merge.compile.program import Program, blind, paired_program
+from trinitymerge.merge.compile.program import MergeProgram, blind, paired_program
 from trinitymerge.merge.compile.resolve_effects import without_effect
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
@@ -27,13 +27,13 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type
 from trinitymerge.spark.sql_text import as_sql
 from trinitymerge.spark.system_columns import IN_SOURCE
-from trinitymerge.stores.base import Backend, Batches
+from trinitymerge.stores.base import Batches, TableStore
 
 
-def why_not_unread(analysis: Analysis, verdict: Verdict) -> str | None:
+def why_not_unread(analysis: Analysis, verdict: StrategyChoice) -> str | None:
     """The one reason why every row depends on what the target holds; None if some do not."""
-    if KEYED in verdict.why_not:
-        return verdict.why_not[KEYED]
+    if KEYED in verdict.rejected:
+        return verdict.rejected[KEYED]
     if verdict.key_match is None or not verdict.key_match.exact:
         return "the merge condition is more than equality on the primary key"
     if verdict.needs_counts:
@@ -74,7 +74,7 @@ def _why_no_outcome(analysis: Analysis) -> str:
 
 def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
     for row in plan.rows:
-        lacking = [n for n, v in row.values.items() if isinstance(v, Replaced)]
+        lacking = [n for n, v in row.values.items() if isinstance(v, FromReplacedRow)]
         if lacking:
             return f"clause {position + 1} takes the watermark '{lacking[0]}' over from the row it replaces"
         if not row.is_tombstone and row.reads_target:
@@ -83,7 +83,7 @@ def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
 
 
 @attrs.frozen(eq=False)
-class Verdict:
+class StrategyChoice:
     """What is known about a merge that decides which paths are sound.
 
     Attributes:
@@ -93,8 +93,8 @@ class Verdict:
         certain: no source row can have another outcome.
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
-        why_not: the one reason against each path that is not sound.
-        in_vain: why a path that is sound is bound to be given up when the merge runs, as far as that can be foretold.
+        rejected: the one reason against each path that is not sound.
+        futile: why a path that is sound is bound to be given up when the merge runs, as far as that can be foretold.
     """
 
     equalities: Equalities
@@ -103,8 +103,8 @@ class Verdict:
     certain: bool
     recorded_deletes: RecordedDeletes
     needs_counts: str | None
-    why_not: Mapping[Path, str] = attrs.field(factory=dict)
-    in_vain: Mapping[Path, str] = attrs.field(factory=dict)
+    rejected: Mapping[MergeStrategy, str] = attrs.field(factory=dict)
+    futile: Mapping[MergeStrategy, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen(eq=False)
@@ -135,7 +135,7 @@ class Part:
         rows: what :mod:`trinitymerge.merge.compile.pipeline` gives.
     """
 
-    program: Program
+    program: MergeProgram
     rows: DataFrame
 
 
@@ -172,7 +172,7 @@ class Compiled:
         return cls(parts, rows, reads, **facts)
 
     @property
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[MergeProgram, ...]:
         """Those of the parts."""
         return tuple(part.program for part in self.parts)
 
@@ -196,12 +196,13 @@ class Merge:
         verdict: on its paths.
         backend: where the target is.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        holds: the column of the source that tells what its rows replace; see :class:`~trinitymerge.merge.compile.program.Program`.
+        holds: the column of the source that says what its rows replace; see
+            :class:`~trinitymerge.merge.compile.program.MergeProgram`.
     """
 
     analysis: Analysis
-    verdict: Verdict
-    backend: Backend
+    verdict: StrategyChoice
+    backend: TableStore
     on_stale: str
     holds: str = ""
 
@@ -210,20 +211,22 @@ class Merge:
         """The target's definition."""
         return self.analysis.definition
 
-    def evaluated(self, program: Program | None = None) -> Evaluated:
+    def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
         """The source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
         assert self.analysis.source is not None
-        foretold = program.foretold if program is not None else ()
-        return Evaluated.of(self.analysis.source, self.verdict.equalities, self.definition, foretold)
+        foretold = program.known_keys if program is not None else ()
+        return MaterializedSource.of(self.analysis.source, self.verdict.equalities, self.definition, foretold)
 
-    def paired_program(self, by_key: bool, tombstones_possible: bool) -> Program:
+    def paired_program(self, by_key: bool, tombstones_possible: bool) -> MergeProgram:
         """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
         verdict = self.verdict
         return paired_program(
             self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
         )
 
-    def part(self, program: Program, fired: DataFrame, batches: Batches, evaluated: Evaluated | None = None) -> Part:
+    def part(
+        self, program: MergeProgram, fired: DataFrame, batches: Batches, evaluated: MaterializedSource | None = None
+    ) -> Part:
         """The rows of a program, from the rows on which its clauses fire.
 
         Args:
@@ -234,18 +237,18 @@ class Merge:
         """
 
         def ask(rows: DataFrame) -> DataFrame:
-            if evaluated is not None and evaluated.are_free(len(program.foretold), self.backend, batches):
+            if evaluated is not None and evaluated.are_free(len(program.known_keys), self.backend, batches):
                 return nothing_found(rows, program)
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
             once = join.materialise(rows, key_ranges.metrics(self.definition, types))
-            return probe(once.frame, program, lambda keys: join.look_up(self.backend, batches, keys, once))
+            return probe(once.frame, program, lambda keys: join.lookup(self.backend, batches, keys, once))
 
         return Part(program, pipeline.settled(fired, program, ask))
 
 
-class Path(ABC):
+class MergeStrategy(ABC):
     """One way of reading the target. Has no state: there is one object of each class."""
 
     name: ClassVar[str]
@@ -255,7 +258,7 @@ class Path(ABC):
     """It may be chosen when a merge is built; otherwise another path may become it."""
 
     @abstractmethod
-    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """Why the path would not be sound, in words that follow "because"; None if it is.
 
         Args:
@@ -263,7 +266,7 @@ class Path(ABC):
             verdict: on it so far: the reasons against the paths tried before are known.
         """
 
-    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def why_in_vain(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """Why the path, though sound, would be given up when the merge runs, in the same words; None if that is not known.
 
         Args:
@@ -273,7 +276,7 @@ class Path(ABC):
         return None
 
     @abstractmethod
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """What is to be done, each program with the rows it begins with, in SQL's words.
 
         Args:
@@ -293,33 +296,33 @@ class Path(ABC):
         """True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
         return False
 
-    def doubt(self, verdict: Verdict) -> str:
+    def uncertainty(self, verdict: StrategyChoice) -> str:
         """What only the run will tell, in words that follow the path's name; empty if nothing."""
         return ""
 
-    def in_preview(self, verdict: Verdict) -> Path:
+    def preview_strategy(self, verdict: StrategyChoice) -> MergeStrategy:
         """The path by which a preview shows what this one would write."""
         return self
 
-    def if_undecided(self, verdict: Verdict) -> Path:
+    def if_undecided(self, verdict: StrategyChoice) -> MergeStrategy:
         """The path to take instead, where rows have turned out to depend on the target."""
         raise AssertionError(f"no row is undecided as {self.name}")
 
 
-class BlindAppend(Path):
+class AppendOnly(MergeStrategy):
     """Reads nothing."""
 
     name: ClassVar[str] = "blind append"
 
-    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """Something depends on what the target holds."""
         return why_not_unread(analysis, verdict)
 
-    def why_in_vain(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def why_in_vain(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """A clause is there for rows that depend on the target."""
         return why_undecided(analysis, verdict.outcomes)
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """One, over the source alone."""
         return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale, merge.holds)),)
 
@@ -347,29 +350,29 @@ class BlindAppend(Path):
             else "nothing of the target, or the keys of such rows alone"
         )
 
-    def doubt(self, verdict: Verdict) -> str:
+    def uncertainty(self, verdict: StrategyChoice) -> str:
         """There may be rows that have to be looked up."""
         return "" if verdict.certain else " where no row depends on whether its key exists"
 
-    def in_preview(self, verdict: Verdict) -> Path:
+    def preview_strategy(self, verdict: StrategyChoice) -> MergeStrategy:
         """A preview does not wait to be told that the target must be read."""
         return self if verdict.certain else KEYED
 
-    def if_undecided(self, verdict: Verdict) -> Path:
+    def if_undecided(self, verdict: StrategyChoice) -> MergeStrategy:
         """Looks up those rows alone, if that is sound."""
-        return KEYED if MIXED in verdict.why_not else MIXED
+        return KEYED if MIXED in verdict.rejected else MIXED
 
 
-BLIND = BlindAppend()
+BLIND = AppendOnly()
 
 
-class KeyedLookup(Path):
+class KeyLookup(MergeStrategy):
     """Reads the keys of the source."""
 
     name: ClassVar[str] = "keyed lookup"
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
-    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """The clauses or the condition need more of the target than the source's keys."""
         match = verdict.key_match
         if analysis.source is None:
@@ -381,14 +384,16 @@ class KeyedLookup(Path):
             return "the merge condition is not known to imply equality on the whole primary key"
         return None
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """One, over the source's rows beside the latest rows of their keys."""
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """By key."""
-        return f"the rows under the source's keys, in one scan; {join.spared(merge.verdict.equalities, batches)}"
+        return (
+            f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.verdict.equalities, batches)}"
+        )
 
     def looks_up(self, merge: Merge) -> bool:
         """Always."""
@@ -407,27 +412,29 @@ class KeyedLookup(Path):
         )
 
 
-def rows_by_key(merge: Merge, program: Program, evaluated: Evaluated, batches: Batches) -> tuple[Part, Keyed]:
+def rows_by_key(
+    merge: Merge, program: MergeProgram, evaluated: MaterializedSource, batches: Batches
+) -> tuple[Part, KeyedJoin]:
     """The rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
     joined = join.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
     return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
 
 
-KEYED = KeyedLookup()
+KEYED = KeyLookup()
 
 
-class FullScan(Path):
+class FullScan(MergeStrategy):
     """Reads all of the target, or what can have a pair."""
 
     name: ClassVar[str] = "full scan"
     reads_for_source: ClassVar[str] = "every live row"
 
-    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """Nothing is against it but its cost."""
         return None
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """One, over all pairs, and the rows without one that a clause may fire on."""
         kind = _join_of(merge).replace("_", " ").upper()
         condition = merge.analysis.condition
@@ -447,7 +454,7 @@ class FullScan(Path):
             rows = "every live row, in one scan"
         else:
             columns = " and ".join(equalities.keys)
-            rows = f"the rows that equal a source row in {columns}, in one scan; {join.spared(equalities, batches)}"
+            rows = f"the rows that equal a source row in {columns}, in one scan; {join.pruning_summary(equalities, batches)}"
         return f"{rows}; a source of more than {join.BROADCAST_ROWS:,} rows is sorted together with every live row"
 
     def looks_up(self, merge: Merge) -> bool:
@@ -464,7 +471,7 @@ class FullScan(Path):
             evaluated = None
         else:
             evaluated = merge.evaluated(program)
-            pairing = join.Pairing(merge.analysis, merge.verdict.equalities, evaluated, merge.backend, batches)
+            pairing = join.FullJoin(merge.analysis, merge.verdict.equalities, evaluated, merge.backend, batches)
             joined = pairing.rows(bool(program.recorded))
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
@@ -478,13 +485,13 @@ def _join_of(merge: Merge) -> str:
 FULL = FullScan()
 
 
-class Mixed(Path):
+class PartialLookup(MergeStrategy):
     """Reads the keys of some rows of the source."""
 
     name: ClassVar[str] = "blind append with keyed lookup"
     is_choice: ClassVar[bool] = False
 
-    def why_not(self, analysis: Analysis, verdict: Verdict) -> str | None:
+    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
         """The rows that are looked up, and those that are not, may have to do with each other."""
         why = why_not_unread(analysis, verdict)
         if why is not None:
@@ -493,7 +500,7 @@ class Mixed(Path):
             return "a row may come to a key that another row frees"
         return None
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, Program], ...]:
+    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """Two: one over the source rows whose outcome is known, one over the others beside the latest rows of their keys."""
         paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
@@ -504,7 +511,7 @@ class Mixed(Path):
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """By key, as many rows as need it."""
-        passed_over = join.spared(merge.verdict.equalities, batches)
+        passed_over = join.pruning_summary(merge.verdict.equalities, batches)
         return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -529,25 +536,25 @@ class Mixed(Path):
         )
 
 
-def _may_arrive(analysis: Analysis, verdict: Verdict, position: int) -> bool:
+def _may_arrive(analysis: Analysis, verdict: StrategyChoice, position: int) -> bool:
     plan, match = analysis.clauses[position], verdict.key_match
     is_unpaired = isinstance(plan.clause, WhenNotMatched) and match is not None and match.exact
-    return any(row.may_arrive(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
+    return any(row.may_hit_live_key(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
 
 
-MIXED = Mixed()
+MIXED = PartialLookup()
 
 
-PATHS: tuple[Path, ...] = (BLIND, MIXED, KEYED, FULL)
+PATHS: tuple[MergeStrategy, ...] = (BLIND, MIXED, KEYED, FULL)
 """All there are, cheapest first."""
 
-_JUDGED: tuple[Path, ...] = (FULL, KEYED, BLIND, MIXED)
+_JUDGED: tuple[MergeStrategy, ...] = (FULL, KEYED, BLIND, MIXED)
 """The same, in the order in which they are judged: each may build on what was found before it."""
 
 assert set(_JUDGED) == set(PATHS), "a path that is not judged would count as sound"
 
 
-def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
+def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
     """Decides which paths are sound, and which of these would be tried in vain.
 
     Args:
@@ -558,36 +565,36 @@ def judge(analysis: Analysis, needs_counts: str | None) -> Verdict:
     match = equalities.match(analysis.definition)
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
     certain = is_certain(analysis, outcomes)
-    verdict = Verdict(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
+    verdict = StrategyChoice(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
     for path in _JUDGED:
-        why = path.why_not(analysis, verdict)
+        why = path.rejected(analysis, verdict)
         if why is not None:
-            verdict = attrs.evolve(verdict, why_not={**verdict.why_not, path: why})
+            verdict = attrs.evolve(verdict, rejected={**verdict.rejected, path: why})
         elif (vain := path.why_in_vain(analysis, verdict)) is not None:
-            verdict = attrs.evolve(verdict, in_vain={**verdict.in_vain, path: vain})
+            verdict = attrs.evolve(verdict, futile={**verdict.futile, path: vain})
     return verdict
 
 
-def cheapest(verdict: Verdict) -> Path:
+def choose(verdict: StrategyChoice) -> MergeStrategy:
     """The cheapest sound path that is a choice of its own, and not bound to be given up."""
-    return next(p for p in PATHS if p.is_choice and p not in verdict.why_not and p not in verdict.in_vain)
+    return next(p for p in PATHS if p.is_choice and p not in verdict.rejected and p not in verdict.futile)
 
 
-def cheaper(path: Path) -> tuple[Path, ...]:
+def cheaper(path: MergeStrategy) -> tuple[MergeStrategy, ...]:
     """The paths that would have been chosen before one, had there been nothing against them."""
     return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
 
 
-def dearer(path: Path, other: Path | None) -> Path:
+def dearer(path: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:
     """The one of two paths that reads more; None is none."""
     return path if other is None else max(path, other, key=PATHS.index)
 
 
-def check_forced(path: Path, verdict: Verdict) -> None:
+def check_forced(path: MergeStrategy, verdict: StrategyChoice) -> None:
     """Refuses to take a path that is not sound.
 
     Raises:
         InvalidMergeError: with the reason.
     """
-    if path in verdict.why_not:
-        raise InvalidMergeError(f"This merge cannot run as {path.name}: {verdict.why_not[path]}.")
+    if path in verdict.rejected:
+        raise InvalidMergeError(f"This merge cannot run as {path.name}: {verdict.rejected[path]}.")

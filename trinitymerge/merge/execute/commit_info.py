@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column
 
 from trinitymerge.log.model import Snapshot
-from trinitymerge.merge.compile.strategies import Path
+from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.stores.base import Batches
@@ -45,10 +45,10 @@ def _call_of(plan: MergePlan) -> str:
     calls = {c.call for c in plan.clauses}
     call = (calls.pop() if len(calls) == 1 else None) or ""
     condition = plan.clauses[0].condition
-    return call if condition is None or not call else f"{call.partition('(')[0]}({without_values(condition)})"
+    return call if condition is None or not call else f"{call.partition('(')[0]}({redact_literals(condition)})"
 
 
-def parameters_of(plan: MergePlan) -> dict[str, Any]:
+def operation_parameters(plan: MergePlan) -> dict[str, Any]:
     """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
     options, analysis, call = plan.options, plan.analysis, _call_of(plan)
     asked: dict[str, Any] = {"call": call}
@@ -56,7 +56,7 @@ def parameters_of(plan: MergePlan) -> dict[str, Any]:
         asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.clauses, 1)]}
     if analysis.source is not None and not options.call:
         is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
-        asked |= {"condition": without_values(analysis.condition)} if is_own else {}
+        asked |= {"condition": redact_literals(analysis.condition)} if is_own else {}
         asked["sourceColumns"] = analysis.source.schema.names
     return {**asked, **({"comment": options.comment} if options.comment else {})}
 
@@ -71,26 +71,26 @@ _DOING = {
 """The phases of an attempt, in words."""
 
 
-def doing(plan: MergePlan, path: Path, snapshot: Snapshot, phase: str) -> str:
+def progress_text(plan: MergePlan, path: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
     """What a merge is at, for Python's log."""
     reads = plan.reads_on(path, Batches.of(snapshot))
     return f"a merge into version {snapshot.version} {_DOING[phase]} ({path.name}; it reads {reads})"
 
 
 def _heading(clause: Clause) -> str:
-    return f"{clause.name}({'' if clause.condition is None else without_values(clause.condition)})"
+    return f"{clause.name}({'' if clause.condition is None else redact_literals(clause.condition)})"
 
 
-def without_values(condition: str | Column | None) -> str:
+def redact_literals(condition: str | Column | None) -> str:
     r"""A condition with ``?`` for each literal, as messages quote it; comments are left out.
 
     A Column does not say which of its words are values, and is not shown. Nor is text with a backslash in it: what that makes of
     a quote is a setting of the session.
 
     Example:
-        >>> print(without_values("A.id = B.id AND B.`key 1` <> 'Ann' AND A.x2 > 1.5e3 -- not Bob"))
+        >>> print(redact_literals("A.id = B.id AND B.`key 1` <> 'Ann' AND A.x2 > 1.5e3 -- not Bob"))
         "A.id = B.id AND B.`key 1` <> ? AND A.x2 > ? "
-        >>> print(without_values(r"name = 'O\'Neill'"))
+        >>> print(redact_literals(r"name = 'O\'Neill'"))
         "?"
     """
     if not isinstance(condition, str):

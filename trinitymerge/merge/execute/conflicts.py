@@ -6,17 +6,24 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError
-from trinitymerge.log.commit import Holds, Landed, NotDelivered, Requirement, SameDefinition, SamePurges
-from trinitymerge.log.model import REWRITES, Batch, Commit, Snapshot
+from trinitymerge.log.commit import (
+    ConcurrentCommits,
+    Predicate,
+    PurgeUnchanged,
+    Requirement,
+    SameDefinition,
+    TransactionNotCommitted,
+)
+from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS, Batch, Commit, Snapshot
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.rows.watermarks import is_above
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.stores.base import Backend, Batches, Staged
+from trinitymerge.stores.base import Batches, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
 
-def requirements(options: Options, dependence: Dependence | None) -> tuple[Requirement, ...]:
+def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirement, ...]:
     """What a merge asks of the commits it goes on top of.
 
     Args:
@@ -25,73 +32,73 @@ def requirements(options: Options, dependence: Dependence | None) -> tuple[Requi
     """
     asked: list[Requirement] = [SameDefinition()]
     if options.based_on is not None:
-        asked.append(Unchanged())
+        asked.append(RowsUnchanged())
     if options.transaction is not None:
-        asked.append(NotDelivered(*options.transaction, options.stream.query_id if options.stream else None))
+        asked.append(TransactionNotCommitted(*options.transaction, options.stream.query_id if options.stream else None))
     if dependence is not None:
-        asked.append(SamePurges())
+        asked.append(PurgeUnchanged())
         if not dependence.reads.nothing:
-            asked.append(Holds(dependence.why_not))
+            asked.append(Predicate(dependence.conflict))
     return tuple(asked)
 
 
 @attrs.frozen
-class Unchanged:
+class RowsUnchanged:
     """No row has been added or taken away: the source of the merge was computed from the table."""
 
-    def violation(self, landed: Landed) -> str | None:
+    def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
         for commit in landed.commits:
             told = commit.added or commit.removed or commit.extract is not None or commit.extracts is not None
-            if commit.operation not in REWRITES and told:
+            if commit.operation not in DATA_PRESERVING_OPERATIONS and told:
                 return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
         return None
 
 
-def require_unchanged(backend: Backend, based_on: Snapshot) -> None:
+def require_unchanged(backend: TableStore, based_on: Snapshot) -> None:
     """Checks, before anything is read, that a table still has the rows that a merge's source was computed from.
 
     Raises:
         ConcurrentCommitError: it has others.
     """
-    landed = Landed.after(backend, based_on)
-    why = Unchanged().violation(landed)
+    landed = ConcurrentCommits.after(backend, based_on)
+    why = RowsUnchanged().violation(landed)
     if why is not None:
         raise ConcurrentCommitError(
             f"The merge into {backend.path} was built on version {based_on.version}, and {why}. Nothing was written; build it "
             "again.",
             path=backend.path,
             version=landed.now.version,
-            requirement=Unchanged(),
+            requirement=RowsUnchanged(),
         )
 
 
 @attrs.frozen(eq=False)
-class Dependence:
+class ReadSet:
     """What a merge's batch was computed from.
 
     Attributes:
         backend: where the target is.
         reads: what of the target was read.
-        only_keys: nothing was looked at but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
+        semi_join: nothing was looked at but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
             number of rows.
         batch: what is to be committed, if anything.
         staged: its rows.
     """
 
-    backend: Backend
+    backend: TableStore
     reads: Reads
     only_keys: bool
     batch: Batch | None
     staged: Staged
 
-    def why_not(self, landed: Landed) -> str | None:
+    def conflict(self, landed: ConcurrentCommits) -> str | None:
         """Why the merge might have come out otherwise against what is there now; None if it would not."""
         definition = landed.now.definition
         for commit in landed.commits:
             if commit.removed and not self._is_harmless_removal(definition, commit):
                 return f"version {commit.version} ({commit.operation}) has replaced rows that were read"
-        appended = landed.appended
+        appended = landed.appended_batches
         if not appended:
             return None
         if not self.only_keys:
@@ -105,7 +112,7 @@ class Dependence:
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""
-        if commit.operation not in REWRITES:
+        if commit.operation not in DATA_PRESERVING_OPERATIONS:
             return False
         if commit.horizon is None or self.batch is None:
             return True
@@ -118,4 +125,4 @@ class Dependence:
         mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []
         mine += [self.reads.keys] if self.reads.keys is not None else []
         theirs = self.backend.scan(landed)
-        return any(not reader.only_keys(theirs, definition, keys).isEmpty() for keys in mine)
+        return any(not reader.semi_join(theirs, definition, keys).isEmpty() for keys in mine)

@@ -14,13 +14,13 @@ from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TooManyDeletesError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.commit import Attempts, OutcomeUnknown, check_continues, publish
+from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
 from trinitymerge.log.model import Batch, Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns
-from trinitymerge.merge.compile.strategies import Compiled, Path
+from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
 from trinitymerge.merge.execute import outbox, validate
-from trinitymerge.merge.execute.commit_info import doing, operation_of, parameters_of
-from trinitymerge.merge.execute.conflicts import Dependence, require_unchanged, requirements
+from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
+from trinitymerge.merge.execute.conflicts import ReadSet, require_unchanged, requirements
 from trinitymerge.merge.execute.metrics import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -29,17 +29,17 @@ from trinitymerge.merge.execute.metrics import (
     observed_metrics,
     with_key_counts,
 )
-from trinitymerge.merge.execute.outbox import StagedOwed
+from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan, Options
-from trinitymerge.merge.execute.schema_changes import planned_again
+from trinitymerge.merge.execute.schema_changes import replan
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED
 from trinitymerge.stores.base import Batches, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
@@ -61,16 +61,16 @@ def execute(plan: MergePlan) -> MergeResult:
         TrinityMergeError: the batch was refused; nothing was written.
     """
     ignored_columns.warn(plan.backend.path, plan.analysis.ignored)
-    with held(plan.backend.spark, LITERAL_NAMES):
+    with session_conf(plan.backend.spark, EXACT_IDENTIFIERS):
         return _execute(plan)
 
 
 def _execute(plan: MergePlan) -> MergeResult:
-    path, attempts = plan.chosen, Attempts()
+    path, attempts = plan.chosen, RetryPolicy()
     while True:
-        snapshot = plan.options.before_attempt(plan.backend)
+        snapshot = plan.options.pre_attempt_hook(plan.backend)
         if snapshot.definition != plan.batches.definition:
-            plan = planned_again(plan, snapshot)
+            plan = replan(plan, snapshot)
             path = plan.chosen
             continue
         done = already_done(plan.options, snapshot, plan.backend.path)
@@ -88,7 +88,7 @@ def _execute(plan: MergePlan) -> MergeResult:
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             if isinstance(error, FilesVacuumedError) and plan.options.based_on is not None:
                 raise  # what is merged has been computed from the table, and must be once more
-            attempts.give_way(error, snapshot)
+            attempts.backoff(error, snapshot)
 
 
 def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
@@ -119,36 +119,38 @@ class _Attempt:
         snapshot: the newest, which is committed upon.
         seen: the same, with the columns that the merge adds.
         seconds: time per phase.
-        staged_owed: the rows for other tables.
+        staged_outbox: the rows for other tables.
         phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
     """
 
     plan: MergePlan
-    path: Path
+    path: MergeStrategy
     snapshot: Snapshot
     seen: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
-    staged_owed: list[StagedOwed] = attrs.field(factory=list)
+    staged_outbox: list[StagedOutbox] = attrs.field(factory=list)
     phase: str = "source"
     committing: bool = False
     after: Snapshot | None = None
 
     def run(self) -> MergeResult:
-        with reporting.if_slow(self.plan.backend.path, lambda: doing(self.plan, self.path, self.seen, self.phase)):
+        with reporting.if_slow(
+            self.plan.backend.path, lambda: progress_text(self.plan, self.path, self.seen, self.phase)
+        ):
             return self._run()
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.backend):
-            compiled = outbox.with_owed_rows(self.plan, self.plan.rows_on(self.path, self.seen))
+            compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.path, self.seen))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.backend, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
         try:
             return self._check_and_commit(compiled, staged, observed)
-        except OutcomeUnknown:
+        except CommitStateUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except Exception:
             self._discard(staged)
@@ -159,7 +161,7 @@ class _Attempt:
             raise
 
     def _discard(self, staged: Staged) -> None:
-        for one in (staged, *(b.staged for b in self.staged_owed)):
+        for one in (staged, *(b.staged for b in self.staged_outbox)):
             self.plan.backend.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
@@ -169,12 +171,12 @@ class _Attempt:
         definition, clauses = self.plan.definition, len(self.plan.clauses)
         metrics = observed_metrics(compiled, definition, clauses, self.plan.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)
-        gathering = Gathering({**metrics, **self._metrics_of_maintenance(), **ranges})
+        gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
-        rows = gathering.over(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
+        rows = gathering.observe(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
         staged, observed = stage(self.plan.backend, rows, definition, gathering)
         return staged, Observed(observed)
 
@@ -193,7 +195,7 @@ class _Attempt:
 
     def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
-            self.plan.backend.require_still_whole(self.seen.current)
+            self.plan.backend.verify_files_after_read(self.seen.live_batches)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
@@ -211,8 +213,8 @@ class _Attempt:
         faults.fault("validate.done")
         if self.plan.analysis.owing is not None:
             with self._timed("history"), merge_errors(self.plan.backend):
-                for one in outbox.staged_owed(self.plan, compiled):
-                    self.staged_owed.append(one)
+                for one in outbox.stage_outbox(self.plan, compiled):
+                    self.staged_outbox.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
@@ -226,11 +228,11 @@ class _Attempt:
             seconds=self.seconds,
         )
 
-    def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> Dependence:
+    def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """What this attempt has looked at, should others be faster."""
         moves = any(program.moves for program in compiled.programs)
         only_keys = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
-        return Dependence(self.plan.backend, compiled.reads, only_keys, batch, staged)
+        return ReadSet(self.plan.backend, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
         """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
@@ -254,7 +256,7 @@ class _Attempt:
             validate.raise_torn(definition, rows(), clauses)
         if observed["stale"] and self.plan.options.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
-            latest = reader.latest(self.plan.backend, Batches.of(self.seen), stale)
+            latest = reader.latest_rows(self.plan.backend, Batches.of(self.seen), stale)
             validate.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
@@ -263,7 +265,7 @@ class _Attempt:
         allowed = self.plan.options.max_delete_fraction
         if allowed is None or not counts.deleted:
             return
-        live = reader.live(self.plan.backend, Batches.of(self.seen)).count()
+        live = reader.live_rows(self.plan.backend, Batches.of(self.seen)).count()
         if counts.deleted / live > allowed:  # a product may be a little less: 0.29 * 100 < 29
             raise TooManyDeletesError(
                 f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
@@ -287,11 +289,11 @@ class _Attempt:
             rowsAppended=observed["rows"],
             rowsSource=source_rows,
             perClause=self._per_clause(None if blind else observed),
-            path=self.plan.strategy(self.path).name,
+            strategy=self.plan.dearest(self.path).name,
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
-            rowsHistory=sum(b.redo.rows for b in self.staged_owed),
+            rowsHistory=sum(b.redo.rows for b in self.staged_outbox),
         )
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
@@ -308,7 +310,7 @@ class _Attempt:
         why: str,
         source_rows: int | None,
         observed: Observed | None = None,
-        dependence: Dependence | None = None,
+        dependence: ReadSet | None = None,
     ) -> MergeResult:
         """The result of a merge without a batch; a transaction marker and the moment of an extract are kept all the same."""
         version, kept = self.seen, self._kept_without_rows()
@@ -319,7 +321,7 @@ class _Attempt:
             rowsStale=observed.stale if observed else 0,
             rowsSource=source_rows,
             perClause=self._per_clause(observed or Observed({})),
-            path=self.plan.strategy(self.path).name,
+            strategy=self.plan.dearest(self.path).name,
             skipped=why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,
@@ -339,7 +341,7 @@ class _Attempt:
         return " and ".join(kept)
 
     def _publish_commit(
-        self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: Dependence | None
+        self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: ReadSet | None
     ) -> Snapshot:
         """Commits, on top of whatever landed meanwhile unless the merge depends on that (S35).
 
@@ -353,12 +355,12 @@ class _Attempt:
         """
         commit = self.snapshot.next_commit(
             operation_of(self.plan),
-            parameters=parameters_of(self.plan),
+            parameters=operation_parameters(self.plan),
             added=batches,
             definition=self.plan.definition if self.plan.columns_added and batches else None,
             transaction=self.plan.options.transaction,
             extract=self.plan.options.extract,
-            redo=[b.redo for b in self.staged_owed],
+            redo=[b.redo for b in self.staged_outbox],
             stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),

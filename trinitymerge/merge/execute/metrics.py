@@ -9,15 +9,15 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.merge.analysis.row_kinds import COUNTS, DUPLICATE, EFFECTS, TORN, UNCHANGED, WITHHELD
+from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, COUNTS, DUPLICATE, EFFECTS, SUPPRESSED, UNCHANGED
 from trinitymerge.merge.compile.pipeline import scattered
-from trinitymerge.merge.compile.program import UNDECIDED, Program
+from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote, text_literal
 from trinitymerge.spark.predicates import holds_null, violation
-from trinitymerge.spark.system_columns import EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SCATTER, STANDS_FOR
+from trinitymerge.spark.system_columns import COUNTS_FOR_CLAUSE, EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SALT
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
@@ -41,9 +41,9 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """
     keys = [quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        if SCATTER not in rows.columns:
+        if SALT not in rows.columns:
             rows = rows.selectExpr("*", scattered())
-        keys = [*keys, SCATTER]
+        keys = [*keys, SALT]
     return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
 
 
@@ -69,7 +69,7 @@ def observed_metrics(
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
         **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
-        **({"undecided": count_where(f"{STANDS_FOR} = {UNDECIDED}")} if compiled.may_be_undecided else {}),
+        **({"undecided": count_where(f"{COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }
 
@@ -90,17 +90,17 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequ
     return metrics
 
 
-def _effect_metrics(programs: Sequence[Program], clauses: int) -> dict[str, str]:
+def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:
     """How often each clause fired, and what the rows of keys that have just one mean to readers."""
     metrics = {
         "stale": count_where(HAS_STALE_EFFECT),
-        **({"withheld": count_where(f"{EFFECT} = '{WITHHELD}'")} if any(p.beside_changes for p in programs) else {}),
+        **({"withheld": count_where(f"{EFFECT} = '{SUPPRESSED}'")} if any(p.beside_changes for p in programs) else {}),
         "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
     }
     if any(p.moves for p in programs):
-        metrics["torn"] = count_where(f"{EFFECT} = '{TORN}'")
+        metrics["torn"] = count_where(f"{EFFECT} = '{CONFLICTING_MOVE}'")
     for position in range(clauses):
-        metrics[f"clause_{position}"] = count_where(f"{STANDS_FOR} = {position + 1}")
+        metrics[f"clause_{position}"] = count_where(f"{COUNTS_FOR_CLAUSE} = {position + 1}")
     return metrics | {name: _sum_of(name, f"{KEEP} AND {KEY_ROWS} = 1") for name in COUNTS}
 
 

@@ -17,8 +17,8 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.fs import faults
-from trinitymerge.log.model import Redo
-from trinitymerge.merge.analysis.outbox import Destination, OwedRow
+from trinitymerge.log.model import OutboxEntry
+from trinitymerge.merge.analysis.outbox import OutboxRow, OutboxTarget
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.outbox_rows import owed_rows, rows_with_owed
 from trinitymerge.merge.compile.strategies import Compiled
@@ -26,18 +26,18 @@ from trinitymerge.merge.execute import validate
 from trinitymerge.merge.execute.metrics import Observed, any_null
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause, OtherTable
-from trinitymerge.rows.tombstones import alive
+from trinitymerge.rows.tombstones import live_marker
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import handing_over
-from trinitymerge.spark.errors import spark_text
+from trinitymerge.spark.conf import capture_observations
+from trinitymerge.spark.errors import clean_message
 from trinitymerge.spark.expressions import FALSE, count_where, quote
-from trinitymerge.spark.observe import Gathering
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import holds_null, require_harmless, violation
-from trinitymerge.spark.system_columns import ABOUT, CLAUSE, EFFECT, MISFIT, OWED
-from trinitymerge.stores.base import Backend, Staged
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, MISFIT, ORIGIN_KEY, OUTBOX_ROW
+from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.file_format import check_storable
-from trinitymerge.stores.registry import lending, store_of
+from trinitymerge.stores.registry import lending, open_store
 
 FAULT_POINTS = ("owed.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
@@ -48,7 +48,7 @@ _ROWS_OF_ONE_TASK = 20_000
 # Where they go --------------------------------------------------------------------------------------------------------
 
 
-def opened(backend: Backend, definition: TableDefinition, table: OtherTable, where: str) -> Destination:
+def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
     """What another table is, when a merge is built.
 
     Args:
@@ -72,28 +72,28 @@ def opened(backend: Backend, definition: TableDefinition, table: OtherTable, whe
     return found
 
 
-def _opened_here(backend: Backend, table: OtherTable, where: str) -> Destination:
-    other = store_of(backend.spark, str(table.path))
+def _opened_here(backend: TableStore, table: OtherTable, where: str) -> OutboxTarget:
+    other = open_store(backend.spark, str(table.path))
     if other.path == backend.path:
         raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
     definition = other.snapshot().definition
     require_harmless(backend.spark, definition)
-    return Destination(table, definition.fields, definition)
+    return OutboxTarget(table, definition.fields, definition)
 
 
-def _opened_in_catalog(spark: SparkSession, table: OtherTable, where: str) -> Destination:
+def _opened_in_catalog(spark: SparkSession, table: OtherTable, where: str) -> OutboxTarget:
     name = str(table.name)
     try:
         schema = spark.table(name).schema
         kind = spark.catalog.getTable(name).tableType
     except AnalysisException as error:
         raise InvalidMergeError(
-            f"{where}: there is no such table: {spark_text(error)} A table of this library is given as an object: "
+            f"{where}: there is no such table: {clean_message(error)} A table of this library is given as an object: "
             "TrinityTable.forPath(spark, path)."
         ) from None
     if kind in ("VIEW", "TEMPORARY"):
         raise InvalidMergeError(f"{where}: that is a view, and rows cannot be inserted into it. Give a table.")
-    return Destination(table, tuple(_field(f) for f in schema.fields))
+    return OutboxTarget(table, tuple(_field(f) for f in schema.fields))
 
 
 def _field(column: StructField) -> Field:
@@ -106,7 +106,7 @@ def _field(column: StructField) -> Field:
 # Staging --------------------------------------------------------------------------------------------------------------
 
 
-def with_owed_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
+def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
     """A merge's rows with what they have for other tables, evaluated once: both are written from the same (S32)."""
     owing = plan.analysis.owing
     if owing is None or compiled.source_rows == 0:
@@ -116,14 +116,14 @@ def with_owed_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
 
 
 @attrs.frozen
-class StagedOwed:
+class StagedOutbox:
     """Rows for another table: staged, and as the merge's commit will say them."""
 
     staged: Staged
-    redo: Redo
+    redo: OutboxEntry
 
 
-def staged_owed(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOwed]:
+def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
     """Stages and checks the rows for each other table that has any.
 
     Raises:
@@ -139,10 +139,10 @@ def staged_owed(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOwed]:
             yield found
 
 
-def _check_unchanged(backend: Backend, destination: Destination) -> None:
+def _check_unchanged(backend: TableStore, destination: OutboxTarget) -> None:
     if destination.definition is None:
         return
-    now = store_of(backend.spark, str(destination.table.path)).snapshot().definition
+    now = open_store(backend.spark, str(destination.table.path)).snapshot().definition
     if now != destination.definition:
         raise InvalidMergeError(
             f"The definition of {destination.table} has changed since the merge into {backend.path} was built. Nothing was "
@@ -151,22 +151,22 @@ def _check_unchanged(backend: Backend, destination: Destination) -> None:
 
 
 def _staged(
-    plan: MergePlan, compiled: Compiled, destination: Destination, to_one: Iterable[OwedRow]
-) -> StagedOwed | None:
+    plan: MergePlan, compiled: Compiled, destination: OutboxTarget, to_one: Iterable[OutboxRow]
+) -> StagedOutbox | None:
     """The rows for one table; None if there are none."""
-    gathering = Gathering(_metrics(destination))
+    gathering = Metrics(_metrics(destination))
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
     values = ", ".join(quote(f.name) for f in destination.fields)
-    keys = [f"{ABOUT}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
-    found = gathering.over(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OWED}", CLAUSE)
+    keys = [f"{ORIGIN_KEY}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
+    found = gathering.observe(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE)
     store = lending(plan.backend, f"A merge with rows for {destination.table}")
-    with handing_over(store.spark):
-        staged = store.stage_owed(found, plan.definition)
+    with capture_observations(store.spark):
+        staged = store.stage_outbox(found, plan.definition)
     try:
-        observed = Observed(gathering.result())
+        observed = Observed(gathering.collect())
         if observed["rows"]:
             _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)
-            return StagedOwed(staged, _redo(staged, observed["rows"], destination))
+            return StagedOutbox(staged, _redo(staged, observed["rows"], destination))
     except BaseException:
         plan.backend.discard(staged)
         raise
@@ -174,8 +174,8 @@ def _staged(
     return None
 
 
-def _redo(staged: Staged, rows: int, destination: Destination) -> Redo:
-    return Redo(
+def _redo(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
+    return OutboxEntry(
         id=staged.id,
         rows=rows,
         files=staged.files,
@@ -191,7 +191,7 @@ def _redo(staged: Staged, rows: int, destination: Destination) -> Redo:
 # Checking -------------------------------------------------------------------------------------------------------------
 
 
-def _metrics(destination: Destination) -> dict[str, str]:
+def _metrics(destination: OutboxTarget) -> dict[str, str]:
     """What is observed of the rows for one table."""
     fits = f"{MISFIT} IS NULL"
     metrics = {"rows": "count(1)", "misfits": f"count({MISFIT})"}
@@ -210,19 +210,19 @@ def _metrics(destination: Destination) -> dict[str, str]:
     return metrics
 
 
-def _check(destination: Destination, staged: DataFrame, observed: Observed, clauses: tuple[Clause, ...]) -> None:
+def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, clauses: tuple[Clause, ...]) -> None:
     """Refuses rows that the other table could not take (S2, S12, S29).
 
     Raises:
         NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.
     """
     own = destination.definition
-    rows = staged.selectExpr(f"{OWED}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
+    rows = staged.selectExpr(f"{OUTBOX_ROW}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
     if own is None:
         _check_plain(destination, rows, observed)
         return
     if own.tombstoneKey is None:
-        rows = rows.selectExpr("*", f"{alive(own)} AS {quote(own.tombstone_column)}")
+        rows = rows.selectExpr("*", f"{live_marker(own)} AS {quote(own.tombstone_column)}")
     where = tuple(attrs.evolve(clause, actions=()) for clause in clauses)
     try:
         validate.check_observed(own, observed, lambda: rows, where)
@@ -231,7 +231,7 @@ def _check(destination: Destination, staged: DataFrame, observed: Observed, clau
         raise type(error)(f"insertHistoryExpr into {destination.table}: {error}", **error.facts) from None
 
 
-def _check_plain(destination: Destination, rows: DataFrame, observed: Observed) -> None:
+def _check_plain(destination: OutboxTarget, rows: DataFrame, observed: Observed) -> None:
     """Refuses what could not be stored in the columns of a Spark table."""
     examples = dict.fromkeys(observed.values[name] for name in ("misfit_min", "misfit_max"))
     if observed["misfits"]:

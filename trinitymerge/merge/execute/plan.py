@@ -15,15 +15,23 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.pipeline import without_purged, without_unchanged
-from trinitymerge.merge.compile.strategies import Compiled, Merge, Path, Verdict, cheaper, cheapest, dearer
+from trinitymerge.merge.compile.strategies import (
+    Compiled,
+    Merge,
+    MergeStrategy,
+    StrategyChoice,
+    cheaper,
+    choose,
+    dearer,
+)
 from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import differences_of_columns
-from trinitymerge.spark.conf import LITERAL_NAMES, held
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
-from trinitymerge.stores.base import Backend, Batches
+from trinitymerge.stores.base import Batches, TableStore
 
 Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
 """What is done once a merge has been committed, from its result and the table with its rows; None if there are none."""
@@ -34,7 +42,7 @@ def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
     return result
 
 
-def newest_of(store: Backend) -> Snapshot:
+def newest_of(store: TableStore) -> Snapshot:
     """The newest version as it is."""
     return store.snapshot()
 
@@ -48,7 +56,7 @@ class Options:
         transaction: ``(appId, version)`` or None (S36).
         max_delete_fraction: share of live rows, or None (S37).
         at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
-        follows_source: the table gets what columns the source has and it has not (S44).
+        schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
         comment: for ``history()`` (S36b).
         path: a sound path to take instead of the cheapest, or None.
@@ -63,7 +71,7 @@ class Options:
         is_sequenced: each row that is written must say when.
         ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
         rows_left_out: which rows of the source have been, in words; empty if none (S12a).
-        before_attempt: given by the call that begins the chain (``table.py``): does what earlier merges have left to be done
+        pre_attempt_hook: given by the call that begins the chain (``table.py``): does what earlier merges have left to be done
             (S27), and gives the version that an attempt is made on.
     """
 
@@ -71,18 +79,18 @@ class Options:
     transaction: tuple[str, int] | None = None
     stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
-    path: Path | None = None
+    path: MergeStrategy | None = None
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
     ignored: tuple[str, ...] = ()
-    computed_by: Path | None = None
+    computed_by: MergeStrategy | None = None
     holds: str = ""
     call: str = ""
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
-    follows_source: bool = False
-    before_attempt: Callable[[Backend], Snapshot] = newest_of
+    schema_evolution: bool = False
+    pre_attempt_hook: Callable[[TableStore], Snapshot] = newest_of
     counts: bool = False
     comment: str = ""
     ambiguous: str = ""
@@ -101,13 +109,13 @@ class MergePlan:
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
-        >>> plan.path
+        >>> plan.strategy
         'blind append'
     """
 
-    backend: Backend
+    backend: TableStore
     analysis: Analysis
-    verdict: Verdict
+    verdict: StrategyChoice
     options: Options
     clauses: tuple[Clause, ...]
     batches: Batches
@@ -126,16 +134,16 @@ class MergePlan:
         return tuple(differences_of_columns(self.batches.definition, self.definition))
 
     @property
-    def chosen(self) -> Path:
+    def chosen(self) -> MergeStrategy:
         """The path that is tried first."""
-        return self.options.path or cheapest(self.verdict)
+        return self.options.path or choose(self.verdict)
 
     @property
-    def path(self) -> str:
+    def strategy(self) -> str:
         """The name of the path that is tried first."""
-        return self.strategy(self.chosen).name
+        return self.dearest(self.chosen).name
 
-    def strategy(self, path: Path) -> Path:
+    def dearest(self, path: MergeStrategy) -> MergeStrategy:
         """How the table is read in all, if a path is taken: for the merge, or for its source before, whichever reads more."""
         return dearer(path, self.options.computed_by)
 
@@ -157,8 +165,8 @@ class MergePlan:
             >>> [(r["order_id"], r["_tm_action"], r["_tm_clause"]) for r in plan.preview().collect()]
             [('1', 'delete', 1)]
         """
-        path = self.chosen.in_preview(self.verdict)
-        with held(self.backend.spark, LITERAL_NAMES):
+        path = self.chosen.preview_strategy(self.verdict)
+        with session_conf(self.backend.spark, EXACT_IDENTIFIERS):
             compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
             stored = [quote(f.name) for f in self.definition.stored_fields]
             rows = compiled.rows.filter(KEEP)
@@ -168,7 +176,7 @@ class MergePlan:
         """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
         return attrs.evolve(snapshot, definition=self.definition)
 
-    def rows_on(self, path: Path, snapshot: Snapshot) -> Compiled:
+    def rows_on(self, path: MergeStrategy, snapshot: Snapshot) -> Compiled:
         """The rows a path appends to a snapshot.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
@@ -194,7 +202,7 @@ class MergePlan:
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        tombstones = any(b.tombstones for b in self.backend.snapshot().current)
+        tombstones = any(b.tombstones for b in self.backend.snapshot().live_batches)
         parts = self.chosen.programs(self._merge, tombstones)
         return _format.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
 
@@ -256,7 +264,7 @@ class MergePlan:
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         return [line for line in (altered, computed, firsts, left_out) if line]
 
-    def reads_on(self, path: Path, batches: Batches) -> str:
+    def reads_on(self, path: MergeStrategy, batches: Batches) -> str:
         """How a path reads a target of some batches, in words that follow "reads"."""
         return path.reads(self._merge, batches)
 
@@ -268,14 +276,14 @@ class MergePlan:
         """What the keys of the source, once they are known, say of the batches to read."""
         if not self.chosen.looks_up(self._merge):
             return []
-        with held(self.backend.spark, LITERAL_NAMES):
+        with session_conf(self.backend.spark, EXACT_IDENTIFIERS):
             once = self._merge.evaluated().once
             return [f"  {line}" for line in join.spared_by(self.backend, self.batches, once)]
 
     def _path_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
-        against = {**self.verdict.in_vain, **self.verdict.why_not}
-        way, computed = self.strategy(chosen), self.options.computed_by
+        against = {**self.verdict.futile, **self.verdict.rejected}
+        way, computed = self.dearest(chosen), self.options.computed_by
         why = "another path was asked for" if computed is None else "the source is computed from the table"
         reasons = [(path, against.get(path, why)) for path in cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
@@ -283,7 +291,7 @@ class MergePlan:
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
-            f"Path: {way.name}{chosen.doubt(self.verdict) if way is chosen else ''}",
+            f"Path: {way.name}{chosen.uncertainty(self.verdict) if way is chosen else ''}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
             f"  reads {reads}{again}",
             *(f"  not {path.name}: {reason}" for path, reason in reasons),

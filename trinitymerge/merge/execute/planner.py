@@ -11,18 +11,18 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.errors import InvalidMergeError, counted
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import analyse, texts_of
-from trinitymerge.merge.analysis.outbox import Owing, owing_of
+from trinitymerge.merge.analysis.outbox import OutboxPlan, plan_outbox
 from trinitymerge.merge.analysis.relations import Source, Target
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import Replaced
-from trinitymerge.merge.compile.strategies import check_forced, judge
+from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
+from trinitymerge.merge.compile.strategies import check_forced, evaluate_strategies
 from trinitymerge.merge.execute import executor, outbox
 from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options
-from trinitymerge.merge.execute.schema_changes import followed
+from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import Clause, describe
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.predicates import require_harmless
-from trinitymerge.stores.base import Backend, Batches
+from trinitymerge.stores.base import Batches, TableStore
 
 
 @attrs.frozen(eq=False)
@@ -39,7 +39,7 @@ class Upon:
 
 
 def plan_of(
-    backend: Backend,
+    backend: TableStore,
     alias: str,
     source: DataFrame | None,
     condition: str | Column | None,
@@ -70,14 +70,14 @@ def plan_of(
     plan = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
     definition = upon.definition or batches.definition
     require_harmless(backend.spark, definition)
-    if options.follows_source and upon.definition is None:
-        definition = followed(definition, source, condition, clauses, options)
+    if options.schema_evolution and upon.definition is None:
+        definition = evolve_schema(definition, source, condition, clauses, options)
     target = Target(backend.spark, definition, alias)
     source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
     at = _checked(options.at, definition)
-    analysis = analyse(target, source_side, condition, clauses, at, options.follows_source)
+    analysis = analyse(target, source_side, condition, clauses, at, options.schema_evolution)
     destination = partial(outbox.opened, backend, definition)
-    owing = owing_of(target, source_side, analysis.joined, clauses, destination)
+    owing = plan_outbox(target, source_side, analysis.joined, clauses, destination)
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), owing=owing)
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(
@@ -86,7 +86,7 @@ def plan_of(
         )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
-    verdict = judge(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
+    verdict = evaluate_strategies(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
     if options.path is not None:
         check_forced(options.path, verdict)
     # merge/execute/plan.py does not import merge/execute/executor.py, which knows plans: so what runs a plan is handed to it.
@@ -116,7 +116,7 @@ def _require_watermarks(analysis: Analysis) -> None:
     """
     for position, plan in enumerate(analysis.clauses):
         for row in plan.rows:
-            unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], Replaced)]
+            unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], FromReplacedRow)]
             if unassigned and row.changes_pre_image:
                 clauses = tuple(c.clause for c in analysis.clauses)
                 raise InvalidMergeError(
@@ -129,7 +129,7 @@ def _require_watermarks(analysis: Analysis) -> None:
                 )
 
 
-def _needs_counts(options: Options, has_watermark: bool, owing: Owing | None) -> str | None:
+def _needs_counts(options: Options, has_watermark: bool, owing: OutboxPlan | None) -> str | None:
     """Why the merge must find out what its rows replace, or None."""
     if options.holds:
         return None

@@ -10,18 +10,18 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import texts_of
 from trinitymerge.merge.analysis.ignored_columns import ignored_columns, mentions
-from trinitymerge.merge.execute.conflicts import Unchanged
+from trinitymerge.merge.execute.conflicts import RowsUnchanged
 from trinitymerge.merge.execute.plan import MergePlan, Options
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.names import key_text
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.evolution import following, not_the_same
+from trinitymerge.schema.evolution import changed_meaning, evolve_for_source
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import find_name, is_case_sensitive, without_collations
 from trinitymerge.stores.file_format import check_storable
 
 
-def followed(
+def evolve_schema(
     own: TableDefinition, source: DataFrame | None, condition: Any, clauses: tuple[Clause, ...], options: Options
 ) -> TableDefinition:
     """The table's definition with room for what the source brings (S44).
@@ -61,7 +61,7 @@ def followed(
     excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}
     wanted = [f for f in taken if f.name.casefold() not in excepted]
     wanted += [f for f in brought if f.name in named and f not in wanted]
-    definition = following(own, wanted, {*new, *named})
+    definition = evolve_for_source(own, wanted, {*new, *named})
     if definition == own:
         return own
     definition = TableDefinition.from_json(definition.to_json())
@@ -69,18 +69,18 @@ def followed(
     return definition
 
 
-def planned_again(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
+def replan(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
     """The merge for a table that has been altered since it was planned, if it means the same there (S35).
 
     Raises:
         ConcurrentCommitError: it does not, or its source was made for the table as it was (with the requirement
-            :class:`~trinitymerge.merge.execute.conflicts.Unchanged`: that is done again).
+            :class:`~trinitymerge.merge.execute.conflicts.RowsUnchanged`: that is done again).
     """
     before, after = plan.batches.definition, snapshot.definition
     why, requirement = "; ".join(_why_not_the_same(plan, before, after)), None
     is_other = (before.fields, before.history) != (after.fields, after.history)
-    if plan.options.call and not why and (is_other or plan.options.follows_source):
-        why, requirement = f"{plan.options.call} was computed for the table as it was", Unchanged()
+    if plan.options.call and not why and (is_other or plan.options.schema_evolution):
+        why, requirement = f"{plan.options.call} was computed for the table as it was", RowsUnchanged()
     if why:
         raise ConcurrentCommitError(
             f"{plan.backend.path} has been altered since the merge was built, and the merge does not mean the same any more: "
@@ -93,7 +93,7 @@ def planned_again(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
 
 
 def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:
-    changed = not_the_same(before, after)
+    changed = changed_meaning(before, after)
     if any(a.from_source is not None for c in plan.clauses for a in c.changes):
         return list(changed.values())
     keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}

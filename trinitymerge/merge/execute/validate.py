@@ -23,7 +23,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
     counted,
 )
-from trinitymerge.merge.analysis.row_kinds import DUPLICATE, STALE_MOVE, TORN
+from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, STALE_MOVE
 from trinitymerge.merge.execute.metrics import HAS_STALE_EFFECT, Observed, StagedRows, any_null
 from trinitymerge.merge.model.clauses import Clause, describe_all
 from trinitymerge.merge.model.names import key_text, name_parts
@@ -32,11 +32,19 @@ from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
-from trinitymerge.spark.errors import failure_of, is_sparks, spark_text
+from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import all_of, count_where, equals, is_null, is_tombstone, physical_type, quote
 from trinitymerge.spark.predicates import forbidden_nulls, holds_null, violation
-from trinitymerge.spark.system_columns import CLAUSE, DEAD_ROWS, DIFFERENT, EFFECT, KEY_ROWS, THEIR_KEY, THEIR_WATERMARK
-from trinitymerge.stores.base import Backend
+from trinitymerge.spark.system_columns import (
+    CLAUSE,
+    DEAD_ROWS,
+    DIFFERENT,
+    EFFECT,
+    KEY_ROWS,
+    REPLACED_KEY,
+    REPLACED_WATERMARK,
+)
+from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
 MISFIT = "A value does not fit into column"
@@ -56,7 +64,7 @@ _FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
 
 
 @contextmanager
-def merge_errors(backend: Backend, checks: Iterable[Check] = ()) -> Iterator[None]:
+def merge_errors(backend: TableStore, checks: Iterable[Check] = ()) -> Iterator[None]:
     """Spark's errors about a user's expression become errors of the merge, with Spark's text.
 
     Args:
@@ -68,11 +76,11 @@ def merge_errors(backend: Backend, checks: Iterable[Check] = ()) -> Iterator[Non
         with naming_vacuums(backend):
             yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         # Where a Python function failed, its traceback is the news; all others are the JVM's.
         cause = error if isinstance(error, PythonException) else None
-        text, failed = spark_text(error), failure_of(error)
+        text, failed = clean_message(error), classify_failure(error)
         if failed is not None:
             what, remedy = _FAILED[failed]
             raise failed(f"{what.format(path=path)}: {text} Nothing was written. {remedy}", path=path) from None
@@ -230,7 +238,7 @@ _ONE_ROW_EACH = "Keep one row per key in the source, or give the table a waterma
 
 def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
     """Raises the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
-    rows = staged.filter(f"{EFFECT} = '{TORN}'")
+    rows = staged.filter(f"{EFFECT} = '{CONFLICTING_MOVE}'")
     keys = _keys(rows, definition)
     raise AmbiguousMergeError(
         f"The merge moves rows to other primary keys ({', '.join(definition.primaryKey)}) and also changes them otherwise, or "
@@ -260,15 +268,15 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
     beside = f" The inserts beside them ({counted(withheld)}) would not be written either." if withheld else ""
     names = definition.watermarkKey
     theirs = latest.selectExpr(
-        *[f"{quote(k)} AS {THEIR_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
-        *[f"{quote(w)} AS {THEIR_WATERMARK(i)}" for i, w in enumerate(names)],
+        *[f"{quote(k)} AS {REPLACED_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
+        *[f"{quote(w)} AS {REPLACED_WATERMARK(i)}" for i, w in enumerate(names)],
     )
-    same = all_of(equals(quote(k), THEIR_KEY(i)) for i, k in enumerate(definition.primaryKey))
+    same = all_of(equals(quote(k), REPLACED_KEY(i)) for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
-        f"{', '.join(str(r[THEIR_WATERMARK(i)]) for i in range(len(names)))}"
+        f"{', '.join(str(r[REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
         for r in found
     ]
     raise StaleRowsError(

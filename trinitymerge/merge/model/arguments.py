@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from trinitymerge.errors import InvalidMergeError, kind_of
 from trinitymerge.merge.model.clauses import All, Assignments, OtherTable
 from trinitymerge.merge.model.names import column_text, key_text
-from trinitymerge.stores.registry import address_of
+from trinitymerge.stores.registry import store_uri
 
 _LITERALS = (type(None), bool, int, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, bytes)
 
@@ -74,7 +74,7 @@ def table_of(method: str, table: Any) -> OtherTable:
     if isinstance(table, str) and table:
         return OtherTable(name=table)
     if hasattr(type(table), "_writable"):  # of itself a Connect DataFrame has anything, as a column
-        return OtherTable(path=address_of(table._writable()))
+        return OtherTable(path=store_uri(table._writable()))
     raise InvalidMergeError(f"{method} takes a TrinityTable or the name of a Spark table, got {kind_of(table)}.")
 
 

@@ -39,7 +39,7 @@ class MergeResult:
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one.
         perClause: for each clause in order, the number of rows on which it fired; empty for feeds, which have clauses of their own.
-        path: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
+        strategy: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
             nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if that cannot be told.
@@ -70,7 +70,7 @@ class MergeResult:
     rowsAppended: int = 0
     rowsSource: int | None = 0
     perClause: tuple[int | None, ...] = attrs.field(default=(), converter=_counts)
-    path: str = "none"
+    strategy: str = "none"
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
     rowsUnchanged: int = 0
@@ -104,7 +104,11 @@ class MergeResult:
         source = "" if self.rowsSource is None else f" from {counted(self.rowsSource, 'source row')}"
         appended = f"{counted(self.rowsAppended)} appended{source}"
         time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
-        head = f"{', '.join(known)} ({appended}; {self.path}{time})" if known else f"{appended} ({self.path}{time})"
+        head = (
+            f"{', '.join(known)} ({appended}; {self.strategy}{time})"
+            if known
+            else f"{appended} ({self.strategy}{time})"
+        )
         notes = [
             "; ".join(self.columnsAdded),
             f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"

@@ -81,7 +81,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
     batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
     how = {
-        "parameters": {"clauses": _CLAUSES, "sourceColumns": own.names},
+        "parameters": {"call": "upsert()", "sourceColumns": own.names},
         "metrics": _metrics(own, rows),
         "user": current_user(),
     }
@@ -167,4 +167,4 @@ def _metrics(own: TableDefinition, rows: Sequence[Any]) -> dict[str, Any]:
     unknown = dict.fromkeys(("rowsInserted", "rowsUpdated", "rowsDeleted"))
     stale = None if own.watermarkKey else 0
     counts = {"rowsStale": stale, "rowsAppended": len(rows), "rowsSource": len(rows)}
-    return {**unknown, **counts, "path": "blind append"}
+    return {**unknown, **counts, "strategy": "blind append"}

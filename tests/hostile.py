@@ -79,8 +79,8 @@ def definition(**properties: str) -> TableDefinition:
     fields = [
         Field("id", "long"),
         Field("ts", "timestamp"),
-        Field("v", "long", metadata={"comment": "c"}, physical_name="p", earlier=earlier, added=True),
-        Field("s", NESTED, grown=[["s", "x"]]),
+        Field("v", "long", metadata={"comment": "c"}, physical_name="p", previous=earlier, added=True),
+        Field("s", NESTED, added_fields=[["s", "x"]]),
         Field("d", "string", default="'x'"),
         Field("gone", "string"),
     ]
@@ -110,7 +110,7 @@ def commit_on(base: Snapshot, **fields: Any) -> Commit:
             "parameters": {"a": [1]},
             "definition": definition(),
             "added": [
-                batch("x", version=0, tiling="t", tombstones_since=5, layout=1, merges=2, unique_keys=True),
+                batch("x", version=0, tiling="t", tombstones_since=5, layout_version=1, merges=2, unique_keys=True),
                 batch("y", archive=RESOLVED),
                 batch("z", archive=UNRESOLVED, base=True),
             ],
@@ -118,11 +118,11 @@ def commit_on(base: Snapshot, **fields: Any) -> Commit:
             "stream": "s",
             "horizon": (1, "a"),
             "purged": PurgedKeys("ab", ["cd"]),
-            "gone": ["g"],
+            "pending_deletes": ["g"],
             "extract": (1,),
             "extracts": [(1,), (None, "a")],
             "redo": [redo()],
-            "redone": ["other"],
+            "delivered": ["other"],
             "metrics": {"rows": 1},
             "user": "me",
             "duration_ms": 5,

@@ -72,7 +72,7 @@ def compact_versions(spark, table):
 
 def fold_versions(spark, table):
     snapshot = table._backend.snapshot()
-    minor_compaction.minor_compact(table._backend, snapshot, snapshot.current[-2:])
+    minor_compaction.minor_compact(table._backend, snapshot, snapshot.live_batches[-2:])
 
 
 def extract(spark, table):

@@ -84,7 +84,7 @@ def declare(connection, table):
     """What stands for Hive's table: the columns the files may have, and the partition that each row is in."""
     connection.execute("ATTACH ':memory:' AS hive; CREATE SCHEMA hive.sales")
     stored = table.definition.stored_fields
-    known = [(n, t) for f in stored for n, t in [(f.stored_as, f.type), *((e.name, e.type) for e in f.earlier)]]
+    known = [(n, t) for f in stored for n, t in [(f.stored_as, f.type), *((e.name, e.type) for e in f.previous)]]
     nulls = ", ".join(f"CAST(NULL AS {DuckDB().type_of(t)}) AS {DuckDB().quoted(n)}" for n, t in known)
     every = f"SELECT {nulls}, CAST(NULL AS VARCHAR) AS _tm_batch WHERE false"
     for directory in sorted(directory_of(table).glob("data/_tm_batch=*")):
@@ -729,7 +729,7 @@ def test_files_are_for_Trino_alone(events):
 
 def test_Trino_asks_for_partitions_by_their_names(spark, events):
     text = events.sqlFor("trino", files=FILES)
-    assert all(b.id in text for b in events._snapshot().current)
+    assert all(b.id in text for b in events._snapshot().live_batches)
     tables = {t.sql() for t in sqlglot.parse_one(text, read="trino").find_all(sqlglot.exp.Table)}
     assert tables == {'"hive"."sales"."orders_files" AS files'}
 

@@ -275,7 +275,7 @@ def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
     late = people.snapshot(frame(spark, "id INT, v STRING", (1, "z")), at=15)
     assert counts(late.execute()) == (None,) * 4
     counted = people.snapshot(frame(spark, "id INT, v STRING", (1, "y")), at=16).withCounts().execute()
-    assert (counted.path, counts(counted)) == ("full scan", (0, 0, 0, 1))
+    assert (counted.strategy, counts(counted)) == ("full scan", (0, 0, 0, 1))
 
 
 def test_H10_without_history_a_tombstone_is_between_events_too(spark, tmp_path):

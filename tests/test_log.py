@@ -723,7 +723,7 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
     assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
     assert (first.writer_protocol, first.reader_protocol) == (4, 1)
     assert reopened(table).newest() == first
-    second = table.commit(first.next_commit("REDO", redone=["b1", "of another time"]), first)
+    second = table.commit(first.next_commit("REDO", delivered=["b1", "of another time"]), first)
     assert [r.id for r in reopened(table).newest().redo] == [r.id for r in second.redo] == ["b2"]
     assert Snapshot.from_json(second.to_json()) == second
 

@@ -41,7 +41,7 @@ def test_S30b_all_counts_are_known_on_demand(table, spark):
     assert (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale) == (1, 1, 0, 1)
     assert (result.strategy, result.perClause) == ("keyed lookup", (2, 2))
     again = merge.execute()
-    assert (again.rowsInserted, again.rowsStale, again.path) == (None, None, "blind append")
+    assert (again.rowsInserted, again.rowsStale, again.strategy) == (None, None, "blind append")
 
 
 def test_S30b_feeds_count_too_and_a_merge_that_reads_anyway_is_as_it_was(table, spark):

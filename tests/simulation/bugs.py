@@ -198,7 +198,7 @@ BUGS = (
     Bug(
         "a vacuum removes without having said what",
         "a restore beside a vacuum",
-        ((vacuum, "_announce", lambda backend, ids: ids - backend.snapshot().in_use),),
+        ((vacuum, "_announce", lambda backend, ids: ids - backend.snapshot().referenced_ids),),
     ),
     Bug(
         "a purge removes without having said what",

@@ -26,8 +26,8 @@ def committed(path: str, commit: Commit) -> None:
         f"{n}={v:,}" for n, v in told.items() if isinstance(v, int) and n != "version" and not isinstance(v, bool)
     ]
     of = f" of version {told['version']}" if isinstance(told.get("version"), int) else ""
-    path_taken = commit.metrics.get("path")
-    way = f" by {path_taken}" if path_taken else ""
+    strategy = commit.metrics.get("strategy")
+    way = f" by {strategy}" if strategy else ""
     seconds = [] if commit.duration_ms is None else [f"{commit.duration_ms / 1000:.1f} s"]
     words = ", ".join([f"{commit.operation}{of}{way}", *counts, *seconds])
     _logger.info("%s: version %d is committed: %s", path, shown.version, words)

@@ -224,7 +224,7 @@ def mark_delivered(store: TableStore, redo: OutboxEntry, operation: str) -> None
     if redo.id not in {r.id for r in snapshot.redo}:
         return
     told = {"table": redo.table, "rows": redo.rows}
-    commit = snapshot.next_commit(operation, parameters=told, redone=[redo.id], user=current_user())
+    commit = snapshot.next_commit(operation, parameters=told, delivered=[redo.id], user=current_user())
     try:
         publish(store, commit, snapshot, (_StillOwed(redo.id),))
     except ConcurrentCommitError as error:

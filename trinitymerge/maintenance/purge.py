@@ -305,7 +305,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
                     added=[b for b in work.rewritten.values() if b is not None],
                     removed=list(work.rewritten),
                     purged=_markers(work, snapshot),
-                    gone=work.gone(snapshot),
+                    pending_deletes=work.gone(snapshot),
                     metrics=work.counts(snapshot),
                     user=current_user(),
                     duration_ms=int((time.perf_counter() - start) * 1000),

@@ -107,7 +107,7 @@ def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
         here = backend.directories()
         commit = latest.next_commit(
             VACUUM,
-            gone=sorted(going | {i for i in latest.pending_deletes if i in here}),
+            pending_deletes=sorted(going | {i for i in latest.pending_deletes if i in here}),
             metrics={"directories": len(going)},
             user=current_user(),
         )

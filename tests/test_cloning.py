@@ -285,7 +285,7 @@ class GoesOnInAClone(Life):
     def clone(self) -> None:
         old = self.table._backend
         self.table = clone_of(self.table)
-        self.ids = [self.table._backend.copied_from(old, i) for i in self.ids]
+        self.ids = [self.table._backend.copy_batch_from(old, i) for i in self.ids]
         self.first = self.table.version
 
 

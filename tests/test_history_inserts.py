@@ -108,7 +108,7 @@ def test_S27_rows_before_an_update_or_delete_that_takes_effect(table, changes, p
 @pytest.mark.parametrize("path", [p for p in PATHS if p.is_choice])
 def test_S27_takes_the_target_on_every_sound_path(table, changes, past, path):
     merge = remembering(table, changes, past)
-    reasons = merge.build().verdict.why_not
+    reasons = merge.build().verdict.rejected
     if path in reasons:
         assert reasons[path] == "insertHistoryExpr writes what is replaced into another table"
         return
@@ -263,7 +263,7 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
 
 
 def together_verdict(merge):
-    return merge._with(path=FULL).build().verdict.why_not
+    return merge._with(path=FULL).build().verdict.rejected
 
 
 def into(clauses, other):

@@ -246,7 +246,7 @@ def test_S39b_rows_for_other_tables_are_not_asked(spark, tmp_path):
     """Of this table's columns they have its keys alone: a condition that is true of nulls would be true of them."""
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False), (2, 10, None, False)])
     store = table._backend
-    store.stage_owed(frame(spark, "id INT", 1), table.definition)
+    store.stage_outbox(frame(spark, "id INT", 1), table.definition)
     assert table.purgeWhere("v IS NULL").keys == 1
     assertRows(table.toDF(), [(1, 10, "a", False)])
 

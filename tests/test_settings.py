@@ -365,7 +365,7 @@ def test_S7_reserved_words_get_in_nobodys_way(spark, tmp_path):
         table.insert(spark.sql("SELECT id AS `order`, 'a' AS `user` FROM range(2)")).execute()
         table.delete(spark.sql("SELECT 1 AS `order`")).execute()
         assertRows(table.toDF(), [(0, "a", None)])
-        assert [r.operation for r in table.history().collect()] == ["MERGE", "MERGE", "CREATE"]
+        assert [r.operation for r in table.history().collect()] == ["DELETE", "INSERT", "CREATE"]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

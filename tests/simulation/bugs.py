@@ -227,6 +227,6 @@ BUGS = (
     Bug(
         "a merge that read everything asks for its keys alone",
         "everything",
-        ((conflicts.ReadSet, "why_not", lambda self, landed: None),),
+        ((conflicts.ReadSet, "conflict", lambda self, landed: None),),
     ),
 )

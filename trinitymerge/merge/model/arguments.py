@@ -73,8 +73,8 @@ def table_of(method: str, table: Any) -> OtherTable:
     """
     if isinstance(table, str) and table:
         return OtherTable(name=table)
-    if hasattr(type(table), "_writable"):  # of itself a Connect DataFrame has anything, as a column
-        return OtherTable(path=store_uri(table._writable()))
+    if hasattr(type(table), "_require_writable"):  # of itself a Connect DataFrame has anything, as a column
+        return OtherTable(path=store_uri(table._require_writable()))
     raise InvalidMergeError(f"{method} takes a TrinityTable or the name of a Spark table, got {kind_of(table)}.")
 
 

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.generated
 
 LANES, LANES_OF_A_LONG_BLOCK = 60, 120
 QUICK = range(12)
-REFUSED = [12, 14]
+REFUSED = [13, 18]
 """Programs with refusals of every kind; these take longest, so the others are left to the long profile."""
 LONG = range(1000, 1020)
 MERGES_OF_A_LONG_BLOCK = 260

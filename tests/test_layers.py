@@ -34,7 +34,7 @@ LAYERS = [
     ["_arguments"],
     ["external"],
     ["table"],
-    ["sql"],
+    ["statements"],
     ["__init__"],
 ]
 """The folders, and the modules beside them, low to high. Those on one line do not import each other."""
@@ -49,10 +49,10 @@ WITHOUT_SPARK = [
     "merge.model.clauses",
     "merge.model.result",
     "interop.dialects",
-    "sql.statements",
-    "sql.lexer",
-    "sql.parser",
-    "sql.queries",
+    "statements.tree",
+    "statements.lexer",
+    "statements.parser",
+    "statements.queries",
     "testing",
 ]
 TESTING_MAY_KNOW = ["errors", "schema", "merge.model.clauses", "testing"]

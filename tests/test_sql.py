@@ -19,9 +19,9 @@ from trinitymerge import (
     sql,
 )
 from trinitymerge.maintenance.alter import AlterResult
-from trinitymerge.sql.api import merge_of
-from trinitymerge.sql.parser import statement_of
-from trinitymerge.sql.tables import Names
+from trinitymerge.statements.api import merge_of
+from trinitymerge.statements.parser import statement_of
+from trinitymerge.statements.tables import Names
 
 pytest.importorskip("sqlglot")
 

@@ -25,8 +25,8 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.sql.parser import statement_of
-from trinitymerge.sql.statements import AlterCall, AlterTable, Column, DeleteFrom, Describe, Reference, UpdateTable
+from trinitymerge.statements.parser import statement_of
+from trinitymerge.statements.tree import AlterCall, AlterTable, Column, DeleteFrom, Describe, Reference, UpdateTable
 from trinitymerge.testing import Expr
 from trinitymerge.testing.clause_strategies import Columns, clause_lists
 from trinitymerge.testing.model.expressions import literal

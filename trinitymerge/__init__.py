@@ -42,7 +42,7 @@ from trinitymerge.schema.field import Field
 if TYPE_CHECKING:
     from trinitymerge.merge.builder import MergeBuilder
     from trinitymerge.merge.execute.plan import MergePlan
-    from trinitymerge.sql.api import sql
+    from trinitymerge.statements.api import sql
     from trinitymerge.table import TrinityTable
 
 __version__ = "0.1.0.dev0"
@@ -84,7 +84,7 @@ _NEED_SPARK = {
     "MergeBuilder": "trinitymerge.merge.builder",
     "MergePlan": "trinitymerge.merge.execute.plan",
     "TrinityTable": "trinitymerge.table",
-    "sql": "trinitymerge.sql.api",
+    "sql": "trinitymerge.statements.api",
 }
 
 if not TYPE_CHECKING:  # to a type checker every name would exist

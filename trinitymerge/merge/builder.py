@@ -163,7 +163,7 @@ class ConfiguredMerge(Generic[_Merge]):
             >>> orders.toDF().filter("order_id = '3'").select("amount", "channel").collect()
             [Row(amount=Decimal('1.00'), channel='web')]
         """
-        return self._with(follows_source=True)
+        return self._with(schema_evolution=True)
 
     def maxDeleteFraction(self, fraction: float) -> _Merge:
         """Refuses the merge if it would delete more than a share of the live rows (S37).

@@ -58,7 +58,7 @@ class MergeResult:
 
     Example:
         >>> print(MergeResult(version=3, rowsInserted=1, rowsUpdated=2, rowsDeleted=0, rowsStale=0, rowsAppended=3,
-        ...                   rowsSource=3, perClause=(2, 1), path="keyed lookup"))
+        ...                   rowsSource=3, perClause=(2, 1), strategy="keyed lookup"))
         version 3: 1 inserted, 2 updated, 0 deleted, 0 stale (3 rows appended from 3 source rows; keyed lookup)
     """
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from trinitymerge.sql.lexer import Cursor, Lexeme, TableReference, find_tables
-from trinitymerge.sql.statements import Ctes, Query, Reference
+from trinitymerge.statements.lexer import Cursor, Lexeme, TableReference, find_tables
+from trinitymerge.statements.tree import Ctes, Query, Reference
 
 _VERSION, _TIMESTAMP = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
 _BEFORE_QUERIES = {"", "ALL", "DISTINCT", "UNION", "EXCEPT", "INTERSECT", "MINUS"}
@@ -130,7 +130,7 @@ class RewrittenText:
         edits: what stands where in place of what: start, end and the new text, in their order.
 
     Example:
-        >>> edited = Edited("SELECT * FROM t WHERE x", ((14, 15, "view"),))
+        >>> edited = RewrittenText("SELECT * FROM t WHERE x", ((14, 15, "view"),))
         >>> edited.result, edited.original(25)
         ('SELECT * FROM view WHERE x', 22)
     """

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trinitymerge.errors import MissingPackageError, SqlError
-from trinitymerge.sql.statements import sql_error
+from trinitymerge.statements.tree import sql_error
 
 DIALECT = "spark"
 

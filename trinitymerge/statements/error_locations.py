@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
 from trinitymerge.merge.model.clauses import Clause, describe
 from trinitymerge.merge.model.names import name_parts
-from trinitymerge.sql.lexer import tokenize
-from trinitymerge.sql.parser import misread_at
-from trinitymerge.sql.queries import RewrittenText
-from trinitymerge.sql.statements import place
+from trinitymerge.statements.lexer import tokenize
+from trinitymerge.statements.parser import misread_at
+from trinitymerge.statements.queries import RewrittenText
+from trinitymerge.statements.tree import place
 
 _IN_SQL = (
     (

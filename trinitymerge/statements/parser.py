@@ -17,9 +17,9 @@ from trinitymerge.merge.model.clauses import (
     WhenOnlyOnTarget,
     check_clauses,
 )
-from trinitymerge.sql.lexer import Cursor, StopPredicate, at_comma, at_words, either, parse_error_offset
-from trinitymerge.sql.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
-from trinitymerge.sql.statements import (
+from trinitymerge.statements.lexer import Cursor, StopPredicate, at_comma, at_words, either, parse_error_offset
+from trinitymerge.statements.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
+from trinitymerge.statements.tree import (
     AlterCall,
     AlterTable,
     Column,

@@ -16,10 +16,11 @@ from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
-from trinitymerge.sql.error_locations import locate_errors
-from trinitymerge.sql.parser import statement_of
-from trinitymerge.sql.queries import RewrittenText
-from trinitymerge.sql.statements import (
+from trinitymerge.statements.error_locations import locate_errors
+from trinitymerge.statements.parser import statement_of
+from trinitymerge.statements.queries import RewrittenText
+from trinitymerge.statements.tables import Names
+from trinitymerge.statements.tree import (
     AlterTable,
     Column,
     DeleteFrom,
@@ -30,7 +31,6 @@ from trinitymerge.sql.statements import (
     UpdateTable,
     sql_error,
 )
-from trinitymerge.sql.tables import Names
 from trinitymerge.table import TrinityTable
 
 Changing: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto

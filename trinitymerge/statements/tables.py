@@ -24,9 +24,9 @@ from trinitymerge.external import ExternalTable
 from trinitymerge.spark.errors import clean_message, suppress_error_logs
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.spark.session import force_analysis, is_dataframe, session_key, supports_writes
-from trinitymerge.sql.error_locations import mentioned
-from trinitymerge.sql.queries import RewrittenText, replaced
-from trinitymerge.sql.statements import Query, Reference, sql_error
+from trinitymerge.statements.error_locations import mentioned
+from trinitymerge.statements.queries import RewrittenText, replaced
+from trinitymerge.statements.tree import Query, Reference, sql_error
 from trinitymerge.stores.registry import store_uri
 from trinitymerge.table import TrinityTable
 

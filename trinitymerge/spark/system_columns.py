@@ -72,7 +72,7 @@ def mentioned(*texts: str) -> tuple[str, ...]:
     """The library's columns that SQL of ours names, each once.
 
     Example:
-        >>> from trinitymerge import columns
+        >>> from trinitymerge.spark import system_columns
         >>> mentioned("_tm_changed AND NOT _tm_is_stale", "_tm_changed AND `_tm_deleted`")
         ('_tm_changed', '_tm_is_stale')
     """

@@ -58,10 +58,14 @@ def data_files(backend: ManagedStore, ids: list[str]) -> Files:
     return {i: some for i, some in files.items() if some}
 
 
+_GONE = re.compile(r"FileNotFound|NoSuchFile|No such file|does not exist|cannot access|FILE_NOT_EXIST|PATH_NOT_FOUND")
+
+
 def _is_lost(error: Exception) -> bool:
-    """True if a file could not be read, be it that the library or that Spark has found it so."""
+    """True if the library or Spark has not found a file. A full disk and a missing permission are not that."""
     is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))
-    return is_ours or (is_spark_error(error) and (storage_failed(error) or is_missing(error)))
+    of_spark = is_spark_error(error) and (storage_failed(error) or is_missing(error))
+    return is_ours or (of_spark and bool(_GONE.search(str(error))))
 
 
 def _removed(backend: TableStore, error: Exception) -> str | None:

@@ -151,7 +151,8 @@ def _stored(own: TableDefinition, row: Row) -> Row:
 
 
 def _batch(own: TableDefinition, rows: Sequence[Row], before: Snapshot, **fields: Any) -> Batch:
-    watermarks = [tuple(row[name] for name in own.watermarkKey) for row in rows]
+    kept = [[row[name] for name in own.watermarkKey] for row in rows]
+    watermarks = [tuple(int(v) if isinstance(v, bool) else v for v in values) for values in kept]
     return Batch(
         rows=len(rows),
         tombstones=sum(map(RowRules(own).is_tombstone, rows)),

@@ -222,13 +222,13 @@ def _rewrite(
     return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone)})
 
 
-class _Gathering:
-    """What ``Gathering`` finds in rows that are there."""
+class _Metrics:
+    """What ``Metrics`` finds in rows that are there."""
 
     def __init__(self, metrics: Mapping[str, str]) -> None:
         """Whatever is asked, all is found."""
 
-    def of(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def compute(self, rows: Sequence[Row]) -> dict[str, Any]:
         return _observed(rows)
 
 
@@ -344,7 +344,7 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (minor_compaction, "rewrite", _rewrite),
     (minor_compaction, "archive_for_minor", _beside_fold),
     (compaction, "rewrite", _rewrite),
-    (segments, "Metrics", _Gathering),
+    (segments, "Metrics", _Metrics),
     (compaction, "archive_for_full", _beside_compaction),
     (compaction, "_why_not", _why_not),
     (segments, "_changed", _changed),

@@ -14,14 +14,14 @@ from trinitymerge.spark.sql_text import as_sql
 PREAMBLE = """
 from trinitymerge.schema.definition import Field
 from trinitymerge.spark.expressions import all_of, any_of, case, not_, opaque, over, quote
-from trinitymerge.spark.casts import stored
+from trinitymerge.spark.casts import cast_to_column
 from trinitymerge.spark.sql_text import as_sql
-from trinitymerge.merge.analysis.row_kinds import Given
+from trinitymerge.merge.analysis.row_kinds import Expression
 from trinitymerge.merge.compile.program import by_slot
 from trinitymerge.merge.compile.steps import Select
 
 
-def build(text: str, given: Given, field: Field) -> None:
+def build(text: str, given: Expression, field: Field) -> None:
 """
 UNGUARDED = [
     "all_of([text])",
@@ -32,7 +32,7 @@ UNGUARDED = [
     "over(text, [])",
     "opaque(text)",
     "by_slot({0: text})",
-    "stored(text, given.way, field)",
+    "cast_to_column(text, given.way, field)",
     "Select.adding({'a': text})",
     "Select.adding({'a': given.value})",
     "Select.adding({}, where=text)",

@@ -196,7 +196,7 @@ class ForgetsVersions(ManagedBackend):
 class CommitsGhosts(ManagedBackend):
     """A batch is committed whether or not its files are there."""
 
-    def _what_is_wrong(self, batch):
+    def _file_mismatch(self, batch):
         return ""
 
 

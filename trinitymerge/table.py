@@ -1223,8 +1223,9 @@ class TrinityTable:
             >>> copy.version, copy.deleteWhere("true").execute().rowsDeleted, orders.toDF().count()
             (1, 2, 2)
         """
-        target = maintained(open_store(self._backend.spark, path), "clone()")
-        clone.clone(maintained(self._backend, "clone()"), self._pinned, target)
+        source = maintained(self._backend, "clone()")
+        target = maintained(open_store(source.spark, path), "clone()")
+        clone.clone(source, self._pinned, target)
         return type(self)(target)
 
     @classmethod

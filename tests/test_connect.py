@@ -80,7 +80,7 @@ def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [BLIND, KEYED, FULL])
-@pytest.mark.parametrize("keys_to_columns", [False, True])
+@pytest.mark.parametrize("as_columns", [False, True])
 def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_columns):
     source = frame(
         spark, "id INT, ts INT, v STRING, op STRING", (1, 20, "x", "U"), (2, 20, None, "D"), (9, 20, "n", "I")

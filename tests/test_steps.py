@@ -92,8 +92,8 @@ def programs(table, spark, make, on_stale="skip"):
     merge = Merge(plan.analysis, plan.verdict, plan.backend, on_stale)
     for path in (p for p in PATHS if p not in plan.verdict.rejected):
         for _, program in path.programs(merge, tombstones_possible=True):
-            joined = plan.analysis.joined if program.knows_target else plan.analysis.source.frame
-            yield path, program, joined.limit(0)
+            target, source = plan.analysis.target.empty, plan.analysis.source.frame
+            yield path, program, (target.crossJoin(source) if program.knows_target else source).limit(0)
 
 
 def nothing_found(program):

@@ -16,12 +16,12 @@ from trinitymerge.statements.tree import place
 
 _IN_SQL = (
     (
-        r"Add them, or use merge\(\) with updateAll\(.*\)\.",
-        "Add them to its query, or leave them out: UPDATE SET * EXCEPT ({columns}).",
+        r"Add (it|them), or use merge\(\) with updateAll\(.*\)\.",
+        r"Add \1 to its query, or leave \1 out: UPDATE SET * EXCEPT ({columns}).",
     ),
     (
-        r"Add them, or use merge\(\) with insertAll\(.*\)\.",
-        "Add them to its query, or leave them out: INSERT * EXCEPT ({columns}).",
+        r"Add (it|them), or use merge\(\) with insertAll\(.*\)\.",
+        r"Add \1 to its query, or leave \1 out: INSERT * EXCEPT ({columns}).",
     ),
     (r"Add it to the map\.", "Name it, and give it a value: INSERT (column, ...) VALUES (value, ...)."),
     (

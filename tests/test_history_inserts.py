@@ -118,7 +118,7 @@ def test_S27_takes_the_target_on_every_sound_path(table, changes, past, path):
 
 def test_S27_rows_that_exist_only_on_the_target(spark, table, past):
     merge = table.alias("A").merge(frame(spark, "id INT", 1).alias("B"), "A.id = B.id")
-    keep = {"id": "id", "ts": "ts", "v": "concat(v, A.v)", "why": "coalesce(CAST(B.id AS STRING), 'not there')"}
+    keep = {"id": "id", "ts": "ts", "v": "concat(v, A.v)", "why": "'not there'"}
     result = merge.whenNotMatchedAndExistsOnlyOnTarget("A.id = 2").delete().insertHistoryTableExpr(keep, past).execute()
     assert (result.rowsDeleted, result.rowsHistory) == (1, 1)
     assertRows(past.toDF(), [(2, 10, "bb", "not there")])
@@ -201,13 +201,15 @@ def with_history(case, model):
     """The case with a history insert after each update and delete; names with and without aliases."""
 
     def keep(position):
-        items = [(k, Expr(f"`{k}`", lambda t, s, k=k: t[k])) for k in case.definition.primaryKey]
+        items = [(k, Expr(f"`{k}`", lambda t, s, k=k: t[k], reads_source=False)) for k in case.definition.primaryKey]
         items += [
-            ("seen", source("n")),
-            ("v", Expr("v", lambda t, s: t["v"])),
+            ("v", Expr("v", lambda t, s: t["v"], reads_source=False)),
             ("w", target("w")),
-            ("op", source("op")),
         ]
+        if isinstance(case.clauses[position], WhenOnlyOnTarget):  # such a clause does not see the source (S30)
+            items += [("seen", literal(0))]
+        else:
+            items += [("seen", source("n")), ("op", source("op"))]
         return InsertHistory(Assignments([*items, ("c", literal(position))]), OtherTable(model=model))
 
     clauses = []

@@ -46,7 +46,7 @@ test-spark40: java .venv-spark40/.made  ## the test suite, and a part of it on S
 	@.venv-spark40/bin/python $(PYTEST) --durations=10 $(ARGS)
 	@.venv-spark40/bin/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 
-test-connect: java .venv/.dev  ## all tests that use a session, on Spark Connect (ARGS="tests/test_merge.py" for some)
+test-connect: java .venv/.dev  ## all tests that use a session, on Spark Connect (ARGS="tests/merge/test_merge.py" for some)
 	@$(BIN)/python $(PYTEST) --durations=10 --remote all $(ARGS)
 
 test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed

@@ -20,16 +20,16 @@ MASTER = "local-cluster[2,1,1024]"
 LANE = {
     "test_cluster.py": 1,
     "test_costs.py": 2,
-    "test_folding.py": 4,
-    "test_keyrange.py": 12,
-    "test_lookups.py": 3,
+    "test_minor_compaction.py": 4,
+    "test_key_ranges.py": 12,
+    "test_lookup.py": 3,
     "test_maintenance.py": 5,
     "test_merge.py": 8,
-    "test_paths.py": 8,
+    "test_strategies.py": 8,
     "test_properties.py": 8,
     "test_reader.py": 8,
     "test_streaming.py": 6,
-    "test_writer.py": 5,
+    "test_executor.py": 5,
 }
 """Files whose tests run jobs that differ there, and the share that runs: one in so many, chosen by name."""
 

@@ -22,29 +22,31 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+_HERE = Path(__file__).parent
+
 LANE = {
     "test_connect.py": 1,
-    "test_asserts.py": 1,
+    "test_assertions.py": 1,
     "test_external.py": 2,
     "test_table.py": 2,
     "test_errors.py": 6,
-    "test_writer.py": 6,
+    "test_executor.py": 6,
     "test_changes.py": 6,
-    "test_why.py": 6,
+    "test_explain.py": 6,
     "test_versions.py": 9,
     "test_maintenance.py": 8,
     "test_segments.py": 8,
     "test_merge.py": 8,
-    "test_altering.py": 8,
+    "test_alter.py": 8,
     "test_constraints.py": 8,
     "test_evolution.py": 8,
     "test_inserts.py": 6,
     "test_partial_updates.py": 8,
-    "test_history_inserts.py": 12,
+    "test_outbox.py": 12,
     "test_reader.py": 8,
-    "test_sql.py": 4,
-    "test_paths.py": 12,
-    "test_elsewhere.py": 12,
+    "test_api.py": 4,
+    "test_strategies.py": 12,
+    "test_query.py": 12,
 }
 """Files that touch sessions, sources, plans, metrics and errors, and the share of their tests that run with `--remote part`: one in
 so many, chosen by name: what they say of merges has been proved before, and by now they repeat what `test_connect.py` says of
@@ -97,11 +99,11 @@ def _uses_spark(item: pytest.Item) -> bool:
 def not_run() -> str:
     """What is marked so, as a table: the reasons, and the tests that have them."""
     found: dict[str, list[str]] = {}
-    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+    for file in sorted(_HERE.rglob("test_*.py")):
         for node in ast.parse(file.read_text()).body:
             for why in map(_reason, getattr(node, "decorator_list", ())):
                 if why is not None:
-                    found.setdefault(why, []).append(f"`{file.name}::{node.name}`")
+                    found.setdefault(why, []).append(f"`{file.relative_to(_HERE)}::{node.name}`")
     rows = [f"| {why} | {', '.join(tests)} |" for why, tests in found.items()]
     return "\n".join(["| why not | tests |", "|---|---|", *rows])
 

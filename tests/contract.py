@@ -1,9 +1,9 @@
 """What every store must do, as checks: the contract of ``trinitymerge/stores/base.py``.
 
 A check says by the type of its argument which stores it is about: every ``Backend``, those with ``VersionedStore``, or those that
-are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_store.py``
+are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_contract.py``
 runs the checks over managed tables, and over stores that are wrong on purpose, each of which some check must notice;
-``test_catalog_tables.py`` and ``test_iceberg.py`` run them over theirs.
+``test_catalog_files.py`` and ``test_iceberg.py`` run them over theirs.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LANE = {
     "test_inserts.py": 8,
     "test_partial_updates.py": 8,
     "test_changes.py": 8,
-    "test_paths.py": 12,
+    "test_strategies.py": 12,
     "test_reader.py": 8,
 }
 """Files about what rows come to, and the share of their tests that runs: one in so many, chosen by name."""

@@ -256,5 +256,5 @@ def test_what_is_not_run_on_connect_stands_in_the_readme_with_its_reason():
     here, table = Path(__file__).parent, not_run()
     page = (here / "README.md").read_text("utf-8")
     assert f"<!-- not on connect: begin -->\n\n{table}\n\n<!-- not on connect: end -->" in page, table
-    marks = sum(f.read_text("utf-8").count("\n@pytest.mark.classic(") for f in here.glob("test_*.py"))
+    marks = sum(f.read_text("utf-8").count("\n@pytest.mark.classic(") for f in here.rglob("test_*.py"))
     assert table.count("::") == marks > 0, "a mark that is no decorator of a test is not in the table"

@@ -462,7 +462,7 @@ def test_every_fault_point_of_the_package_is_a_case():
     elsewhere = {
         *iceberg.FAULT_POINTS,
         *catalog_files.FAULT_POINTS,
-    }  # test_iceberg.py, test_catalog_tables.py kill there
+    }  # test_iceberg.py, test_catalog_files.py kill there
     assert declared == placed == {step for steps in STEPS.values() for step in steps} | elsewhere
 
 

@@ -278,3 +278,15 @@ def test_files_and_functions_can_be_read_at_once(path):
             first = node.body[1] if documented and len(node.body) > 1 else node.body[0]
             lines = (node.end_lineno or node.lineno) - first.lineno + 1
             assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines below its docstring"
+
+
+# Tests mirror the package ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda p: p.stem)
+def test_tests_lie_in_a_folder_named_like_that_of_what_they_test(path):
+    folder = path.parent.relative_to(ROOT / "tests")
+    assert (ROOT / PACKAGE / folder).is_dir(), f"there is no folder '{folder}' in the package"
+    assert str(folder) == "." or f"tests/{folder}" in (ROOT / "pyproject.toml").read_text("utf-8"), (
+        "its helpers cannot be imported"
+    )

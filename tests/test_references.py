@@ -130,5 +130,5 @@ def test_references_that_lead_nowhere_are_found(text, wrong):
 
 
 def test_files_that_are_not_there_are_found():
-    assert lost_files("log/log.py, log/log.py, tests/test_log.py and `trinitymerge/log/log.py`") == []
+    assert lost_files("log/log.py, log/log.py, tests/log/test_log.py and `trinitymerge/log/log.py`") == []
     assert lost_files("og.py, storage/lock.py, merge/log.py") == ["og.py", "storage/lock.py", "merge/log.py"]

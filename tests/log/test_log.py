@@ -32,7 +32,7 @@ from trinitymerge.log.model import PROTOCOL, Batch, Commit, InapplicableCommit, 
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 START_MS = 1_700_000_000_000
 
 
@@ -380,7 +380,7 @@ def test_s33_a_commit_killed_anywhere_is_there_or_not(tmp_path: Path, point: str
 
 CREATOR = """
 import sys
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 import test_log
 test_log.create(test_log.place_of(sys.argv[1]))
 """
@@ -390,7 +390,7 @@ test_log.create(test_log.place_of(sys.argv[1]))
 @pytest.mark.parametrize("point", [*resolve.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
 def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}
-    command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests")]
+    command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests"), str(ROOT / "tests" / "log")]
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
     table = CommitLog(filesystem_of(tmp_path), str(tmp_path / "table"))
     if point in BEFORE:
@@ -476,7 +476,7 @@ def without_permission(table: CommitLog) -> Iterator[bool]:
     """While nobody may create an entry; false if that cannot be arranged."""
     directory = file_of(table, 0).parent
     if not isinstance(directory, Path):
-        yield False  # tests/test_s3.py
+        yield False  # tests/fs/test_s3.py
         return
     directory.chmod(0o500)
     yield os.getuid() != 0  # root may write anywhere

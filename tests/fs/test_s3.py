@@ -1,6 +1,6 @@
 """S33: tables on S3 through its own API, against moto's server on this machine (`s3server.py`): races, lost answers, failures.
 
-The contract of storage runs over it in `test_filesystem.py`, the log's own tests in `test_log.py`. Spark's part, the data, is
+The contract of storage runs over it in `test_local.py`, the log's own tests in `test_log.py`. Spark's part, the data, is
 not here: the tests' sessions have no connector for S3.
 """
 
@@ -36,7 +36,7 @@ from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

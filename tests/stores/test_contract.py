@@ -33,7 +33,7 @@ def managed(spark, directory, file_format="parquet", kind=ManagedBackend):
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_store(check, file_format, spark, tmp_path):
+def test_contract(check, file_format, spark, tmp_path):
     check(managed(spark, tmp_path, file_format))
 
 

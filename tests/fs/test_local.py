@@ -23,7 +23,7 @@ from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.fs.s3 import S3FileSystem
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ODD_NAMES = ["plain", "with space", "per%20cent", "ünï-码", "a+b#c", "sales[2024]", "{a,b}", "q?s*", "=x&y;"]
 
 

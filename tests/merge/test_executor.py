@@ -271,7 +271,7 @@ for n in range(4):
 def test_S35_concurrent_processes_lose_no_update(spark, numbers):
     table = copy_of(numbers, spark)
     command = [sys.executable, "-c", PROCESS, str(directory_of(table))]
-    root = str(FilePath(__file__).parent.parent)
+    root = str(FilePath(__file__).parents[2])
     runs = [subprocess.Popen([*command, str(start)], cwd=root) for start in (100, 200)]
     assert [run.wait() for run in runs] == [0, 0]
     rows = live_rows(table)

@@ -1,6 +1,6 @@
 """S33, S34: full disks, directories nobody may write, and files that vanish or rot: a clear error, and nothing is lost.
 
-Damage to single files of the log is in test_log.py, what filesystems promise in test_filesystem.py; here it is tables.
+Damage to single files of the log is in test_log.py, what filesystems promise in test_local.py; here it is tables.
 """
 
 from __future__ import annotations

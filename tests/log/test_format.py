@@ -15,7 +15,7 @@ from tables import directory_of
 
 from trinitymerge import TrinityTable
 
-WRITTEN = Path(__file__).parent / "data" / "table-0.1"
+WRITTEN = Path(__file__).parents[1] / "data" / "table-0.1"
 FIRST = {0, *range(8, 20)}
 VISIBLE = {
     **{i: f"first {i}" for i in (*FIRST, 6)},

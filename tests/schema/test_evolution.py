@@ -13,7 +13,7 @@ from tables import fill, frame, merge_into, new_table, on_every_path
 from trinitymerge import InvalidMergeError, MergeBuilder, SchemaMismatchError, TrinityTable
 from trinitymerge.errors import TrinityMergeError
 
-PAGE = Path(__file__).parents[1] / "docs" / "schema-changes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
 TABLE = "id INT, ts INT, v STRING, n INT, s STRUCT<a:INT,b:INT>"
 ROW = (1, 10, "v", 5, (1, 2))
 SOURCES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {

@@ -12,8 +12,8 @@ import attrs
 import pytest
 from helpers import assertRows, quickly
 from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table
-from test_folding import ONE, Crowded, pending
-from test_settings import session
+from test_conf import session
+from test_minor_compaction import ONE, Crowded, pending
 
 from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
 from trinitymerge.log.commit import AppendOnlySince, publish

@@ -435,7 +435,7 @@ def types_in_polars(table):
 def test_S7_types_are_called_as_the_page_says(every_type):
     assert types_in_duckdb(every_type)[1:] == [known for _, known, _ in EVERY_TYPE.values()]
     assert types_in_polars(every_type)[1:] == [known for _, _, known in EVERY_TYPE.values()]
-    page = (FilePath(__file__).parent.parent / "docs" / "reading-from-elsewhere.md").read_text("utf-8")
+    page = (FilePath(__file__).parents[2] / "docs" / "reading-from-elsewhere.md").read_text("utf-8")
     for spark_type, (_, in_duckdb, in_polars) in EVERY_TYPE.items():
         if "<" not in spark_type:
             for long, short in (("(38,18)", "(p,s)"), ("precision=38, scale=18", "p, s"), ("(3)", "(n)")):

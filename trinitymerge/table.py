@@ -1114,7 +1114,7 @@ class TrinityTable:
             >>> orders.upsert(spark.sql("SELECT '1' AS order_id, 1 AS amount, current_timestamp() AS ts")).execute().rowsPurged
             1
         """
-        return purge.purge(self._require_managed("purge()"), keys, lambda: self._after_outbox("purge()", patience_ms=0))
+        return purge.purge(self._require_managed("purge()"), keys, lambda: self._after_outbox("purge()"))
 
     def purgeWhere(self, condition: str | Column) -> PurgeResult:
         """Erases every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
@@ -1146,7 +1146,7 @@ class TrinityTable:
             >>> result.keys, [row["order_id"] for row in orders.toDF().collect()]
             (1, ['2'])
         """
-        finish = partial(self._after_outbox, "purgeWhere()", patience_ms=0)
+        finish = partial(self._after_outbox, "purgeWhere()")
         return purge_where(self._require_managed("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
@@ -1450,10 +1450,10 @@ class TrinityTable:
             )
         return self._backend
 
-    def _after_outbox(self, call: str, patience_ms: int | None = None) -> ManagedStore:
+    def _after_outbox(self, call: str) -> ManagedStore:
         """The store, once what merges have left to be done is done (S27)."""
         store = self._require_managed(call)
-        deliver_outbox.deliver_pending(store, patience_ms)
+        deliver_outbox.deliver_pending(store)
         return store
 
 

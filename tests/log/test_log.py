@@ -715,7 +715,7 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
         rows=1,
         files=1,
         bytes=9,
-        name="db.past",
+        path="/other",
         fields=(Field("v", kind),),
     )
     first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)

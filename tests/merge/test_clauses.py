@@ -26,7 +26,7 @@ from trinitymerge.merge.model.clauses import (
 UPDATE = Update(Assignments({"v": "B.v"}))
 INSERT = Insert(All())
 INSERT_ONE = Insert(Assignments({"id": "1"}))
-KEEP = InsertHistory(Assignments({"id": "id"}), OtherTable(name="past"))
+KEEP = InsertHistory(Assignments({"id": "id"}), OtherTable(path="past"))
 
 
 @pytest.fixture(scope="module")

@@ -497,46 +497,6 @@ def test_a_purge_finds_rows_that_were_given_up(spark, table, changes, past, at_p
     assert f"_tm_batch={given_up['batch']}" not in batch_directories(table)
 
 
-# Spark tables ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def catalog_table(spark, tmp_path):
-    spark.sql(
-        f"CREATE TABLE kept_rows (why STRING, id BIGINT, v VARCHAR(3), more INT) USING parquet LOCATION '{tmp_path}/kept'"
-    )
-    yield "kept_rows"
-    spark.sql("DROP TABLE kept_rows")
-
-
-IN_CATALOG = {"id": "id", "v": "v", "why": "B.why"}
-
-
-def in_catalog(table, changes, name, keep=IN_CATALOG):
-    merge = table.alias("A").merge(changes.alias("B"), "A.id = B.id AND B.id = 1")
-    return merge.whenMatched().updateExpr({"v": "B.v", "ts": "B.ts"}).insertHistoryExpr(keep, name)
-
-
-def test_S27_into_a_Spark_table(spark, table, changes, catalog_table):
-    assert in_catalog(table, changes, catalog_table).execute().rowsHistory == 1
-    assertRows(spark.table(catalog_table), [("changed", 1, "a", None)])
-    with pytest.raises(SchemaMismatchError, match=r"insertHistoryExpr into kept_rows: .*v = 'long text'"):
-        in_catalog(table, changes, catalog_table, {**IN_CATALOG, "v": "'long text'"}).onStale("force").execute()
-    assert spark.table(catalog_table).count() == 1
-
-
-def test_S27_into_a_Spark_table_at_least_once(spark, table, changes, catalog_table, at_point, monkeypatch):
-    at_point("redo.written", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        in_catalog(table, changes, catalog_table).execute()
-    opened = TrinityTable.forPath(spark, table.path)
-    opened.deleteWhere("id = 99").execute()
-    assert len(opened._snapshot().redo) == 1, "it is left to its merge for a while"
-    monkeypatch.setattr(deliver_outbox, "GRACE_PERIOD_MS", 0)
-    opened.deleteWhere("id = 99").execute()
-    assert (opened._snapshot().redo, spark.table(catalog_table).count()) == ((), 2)
-
-
 # Refused when it is built, and shown ----------------------------------------------------------------------------------
 
 
@@ -567,16 +527,14 @@ def test_S28_a_watermark_must_be_in_the_map(spark, table, changes, tmp_path):
 
 def test_S28_tables_that_are_refused(spark, table, changes, past):
     merge = table.alias("A").merge(changes.alias("B"), "A.id = B.id").whenMatched().delete()
-    changes.createOrReplaceTempView("a_view")
-    for other, message in (
-        (table, "Use insertExpr"),
-        ("nowhere", "there is no such table"),
-        ("a_view", "that is a view"),
-    ):
-        with pytest.raises(InvalidMergeError, match=message):
-            merge.insertHistoryExpr({"id": "id"}, other).build()
-    with pytest.raises(InvalidMergeError, match="takes a TrinityTable or the name of a Spark table, got int"):
-        merge.insertHistoryExpr({"id": "id"}, 7)
+    with pytest.raises(InvalidMergeError, match="Use insertExpr"):
+        merge.insertHistoryExpr({"id": "id"}, table).build()
+    for other, got in (("db.past", "'db.past'"), (7, "int"), (changes, ".*DataFrame")):
+        with pytest.raises(
+            InvalidMergeError,
+            match=rf"insertHistoryExpr inserts into a TrinityTable only, got {got}.*TrinityTable\.convert makes one.*Nothing was",
+        ):
+            merge.insertHistoryExpr({"id": "id"}, other)
     with pytest.raises(TrinityMergeError, match="read only"):
         merge.insertHistoryExpr({"id": "id"}, TrinityTable.forPath(spark, past.path, versionAsOf=0))
 

@@ -280,8 +280,7 @@ class OutboxEntry:
         rows: how many there are.
         files: data files.
         bytes: their size.
-        path: of the other table, if it is one of this library's.
-        name: else its name in Spark's catalog.
+        path: of the other table.
         fields: the columns of the rows.
         keys: its primary key when they were made.
         watermarks: likewise its watermark key.
@@ -293,24 +292,12 @@ class OutboxEntry:
     rows: int = count_field()
     files: int = count_field()
     bytes: int = count_field()
-    path: str | None = attrs.field(default=None, validator=is_a_or_none(str))
-    name: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    path: str = attrs.field(validator=is_a(str))
     fields: tuple[Field, ...] = attrs.field(default=(), converter=as_tuple)
     keys: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     watermarks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     since_ms: int = attrs.field(default=0, validator=check_count)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        if (self.path is None) == (self.name is None):
-            raise ValueError(
-                f"rows for another table are for one at a path or of a name, not {self.path!r}, {self.name!r}"
-            )
-
-    @property
-    def table(self) -> str:
-        """The other table, as messages call it."""
-        return f"{self.path or self.name}"
 
     @property
     def marker(self) -> str:

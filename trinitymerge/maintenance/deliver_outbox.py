@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from trinitymerge.errors import ConcurrentCommitError, PendingHistoryInsertsError, TrinityMergeError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log.commit import ConcurrentCommits, publish
-from trinitymerge.log.model import ABANDON, REDO, OutboxEntry, Snapshot, current_user, now_ms
+from trinitymerge.log.model import ABANDON, REDO, OutboxEntry, Snapshot, current_user
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
@@ -31,9 +31,6 @@ from trinitymerge.stores.registry import open_store
 
 FAULT_POINTS = ("redo.before", "redo.written", "redo.committed", "redo.removed")
 """Where this module may be killed, see ``fs/faults.py``."""
-
-GRACE_PERIOD_MS = 60_000
-"""So long the rows for a Spark table are left to the merge they are of: it may be writing them, and nothing says so there."""
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +61,7 @@ def _paid(store: TableStore, result: MergeResult, after: Snapshot | None) -> str
     if after is None or not result.rowsHistory:
         return ""
     try:
-        deliver_pending(store, own_ms=after.timestamp_ms)
+        deliver_pending(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         left = f"rows for other tables are still to be written: {error}"
         _logger.warning("%s: after version %d, %s", store.path, result.version, left)
@@ -73,7 +70,7 @@ def _paid(store: TableStore, result: MergeResult, after: Snapshot | None) -> str
 
 
 def pre_attempt_hook(store: TableStore) -> Snapshot:
-    """The newest version of a table, once what it owes to other tables is paid, as far as it is due (:func:`deliver_pending`).
+    """The newest version of a table, once what it owes to other tables is paid (:func:`deliver_pending`).
 
     Raises:
         PendingHistoryInsertsError: as :func:`deliver_pending`.
@@ -85,25 +82,18 @@ def pre_attempt_hook(store: TableStore) -> Snapshot:
     return store.snapshot()
 
 
-def deliver_pending(store: TableStore, patience_ms: int | None = None, own_ms: int | None = None) -> None:
-    """Writes what merges into a table still owe to other tables, oldest first.
-
-    Args:
-        store: where the table is.
-        patience_ms: how young rows for a Spark table are left alone, for their merge may be writing them; :data:`GRACE_PERIOD_MS`.
-        own_ms: when the caller's own merge was committed; its rows are written at once.
+def deliver_pending(store: TableStore) -> None:
+    """Write what merges into a table still owe to other tables, oldest first.
 
     Raises:
         PendingHistoryInsertsError: some cannot be written; says why, and what to do.
     """
     failed: list[PendingHistoryInsertsError] = []
-    due_ms = now_ms() - (GRACE_PERIOD_MS if patience_ms is None else patience_ms)
     for redo in store.snapshot().redo:
-        if redo.path is not None or redo.since_ms == own_ms or redo.since_ms <= due_ms:
-            try:
-                deliver(store, redo)
-            except PendingHistoryInsertsError as error:
-                failed.append(error)
+        try:
+            deliver(store, redo)
+        except PendingHistoryInsertsError as error:
+            failed.append(error)
     if failed:
         raise failed[0]
 
@@ -132,10 +122,10 @@ def _blocked(store: TableStore, redo: OutboxEntry, error: Exception) -> PendingH
     why = clean_message(error) if is_spark_error(error) else str(error)
     return PendingHistoryInsertsError(
         f"A merge into {store.path} has replaced rows, and {counted(redo.rows)} made of them are still to be written into "
-        f"{redo.table}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
-        f"written. Make {redo.table} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
+        f"{redo.path}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
+        f"written. Make {redo.path} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
         path=store.path,
-        table=redo.table,
+        table=redo.path,
         rows=redo.rows,
     )
 
@@ -144,9 +134,6 @@ def _blocked(store: TableStore, redo: OutboxEntry, error: Exception) -> PendingH
 
 
 def _write(store: TableStore, redo: OutboxEntry) -> None:
-    if redo.path is None:
-        _insert_into_catalog(store, redo)
-        return
     other = open_store(store.spark, redo.path)
     snapshot = other.snapshot()
     if redo.marker in snapshot.transactions:
@@ -193,17 +180,6 @@ def _holds(now: Field | None, then: Field) -> bool:
     return now is not None and combined(then.type, now.type)[0] == now.type
 
 
-def _insert_into_catalog(store: TableStore, redo: OutboxEntry) -> None:
-    name = str(redo.name)
-    here = {f.name: f for f in redo.fields}
-    columns = store.spark.table(name).schema.fields
-    missing = sorted(set(here) - {c.name for c in columns})
-    if missing:
-        raise TrinityMergeError(f"it has no column {', '.join(missing)} any more.")
-    values = [quote(c.name) if c.name in here else f"NULL AS {quote(c.name)}" for c in columns]
-    _rows(store, redo).selectExpr(*values).write.insertInto(name)  # by position
-
-
 # Ending what is owed --------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +199,7 @@ def mark_delivered(store: TableStore, redo: OutboxEntry, operation: str) -> None
     snapshot = store.snapshot()
     if redo.id not in {r.id for r in snapshot.redo}:
         return
-    told = {"table": redo.table, "rows": redo.rows}
+    told = {"table": redo.path, "rows": redo.rows}
     commit = snapshot.next_commit(operation, parameters=told, delivered=[redo.id], user=current_user())
     try:
         publish(store, commit, snapshot, (_StillOwed(redo.id),))
@@ -239,7 +215,7 @@ def discard_pending(store: TableStore) -> tuple[dict[str, Any], ...]:
         try:
             deliver(store, redo)
         except PendingHistoryInsertsError as error:
-            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.table, error)
+            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.path, error)
             mark_delivered(store, redo, ABANDON)
-            given_up.append({"table": redo.table, "rows": redo.rows, "batch": redo.id})
+            given_up.append({"table": redo.path, "rows": redo.rows, "batch": redo.id})
     return tuple(given_up)

@@ -137,7 +137,7 @@ def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
     if not snapshot.redo:
         return None
     first, rows = snapshot.redo[0], sum(r.rows for r in snapshot.redo)
-    return "any write", f"{counted(rows)} for {first.table} are still to be written there"
+    return "any write", f"{counted(rows)} for {first.path} are still to be written there"
 
 
 def _advice(backend: ManagedStore, batches: Batches, size: int, reclaimable: int) -> tuple[str, str]:

@@ -67,18 +67,18 @@ class HistoryInserts:
         In the map a name without an alias is the target row's *before* it is replaced; under the target's alias it is the
         same, under the source's the source row's. A change that comes too late (S11) replaces nothing, and writes no such row.
 
-        Into a ``TrinityTable``, both happen or neither: the rows are kept beside the merge's until they are in the other table,
-        which is right after the commit. If the process dies between, whoever writes to this table next writes them, and never
-        twice. The row with the largest watermark holds, as ever: a key of its own for each row (such as the key and the
-        watermark of the row before) keeps them all. Into a Spark table, rows may come twice after a crash.
+        The merge and its history inserts are committed exactly once, or neither is. This table stores the rows until they are in
+        the other table, right after the commit. If the process dies between, the next writer of this table writes them.
+        The other table keeps the row with the largest watermark of each key. To keep every row, give it a primary key that
+        differs for each row, such as the key and the watermark of the row before.
 
         Args:
             values: a map, or a list of pairs, from column of the other table to expression. It must assign the other table's
                 primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
-            table: a ``TrinityTable``, or the name of a Spark table.
+            table: a ``TrinityTable``; a plain Spark table becomes one by ``TrinityTable.convert``.
 
         Raises:
-            InvalidMergeError: the clause has no update or delete before it; or the table is none.
+            InvalidMergeError: the clause has no update or delete before it; or ``table`` is not a ``TrinityTable``.
 
         Example:
             >>> past = TrinityTable.create(spark, f"{tmp_path}/past", "order_id STRING, amount DECIMAL(10,2), until TIMESTAMP",

@@ -30,27 +30,20 @@ _TARGET = Sql("t")
 
 @attrs.frozen
 class OutboxTarget:
-    """Another table that rows are for.
-
-    Attributes:
-        table: which.
-        fields: its columns.
-        definition: if it is one of this library's.
-    """
+    """Another table that rows are for, as it was when the merge was built."""
 
     table: OtherTable
-    fields: tuple[Field, ...]
-    definition: TableDefinition | None = None
+    definition: TableDefinition
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Its columns."""
+        return self.definition.fields
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its primary key; none if Spark's catalog has it."""
-        return self.definition.primaryKey if self.definition else ()
-
-    @property
-    def watermarks(self) -> tuple[str, ...]:
-        """Its watermark key, likewise."""
-        return self.definition.watermarkKey if self.definition else ()
+        """Its primary key."""
+        return self.definition.primaryKey
 
 
 @attrs.frozen(eq=False)
@@ -252,7 +245,7 @@ def _values(
     _check_complete(where, given, destination)
     types = inspector.types(f"{where} (a name without an alias is the table's)", given, sees)
     values: dict[str, Value] = {f.name: Null() for f in destination.fields}
-    if destination.definition is not None and destination.definition.tombstoneKey is not None:
+    if destination.definition.tombstoneKey is not None:
         values[destination.definition.tombstoneKey] = LiveMarker()
     fields = {f.name: f for f in destination.fields}
     for (name, value), kind in zip(given.items(), types, strict=True):
@@ -288,9 +281,9 @@ def _assigned(
 
 def _check_complete(where: str, given: Mapping[str, str | Column], destination: OutboxTarget) -> None:
     """A row needs its key, its watermark, and every column that cannot be null."""
-    roles = dict.fromkeys(destination.watermarks, "watermark") | dict.fromkeys(destination.keys, "primary key")
-    alive = destination.definition.tombstoneKey if destination.definition else None
-    needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != alive)]
+    own = destination.definition
+    roles = dict.fromkeys(own.watermarkKey, "watermark") | dict.fromkeys(own.primaryKey, "primary key")
+    needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != own.tombstoneKey)]
     lacking = [n for n in needed if n not in given]
     if lacking:
         listed = ", ".join(f"{n} ({roles.get(n, 'not nullable')})" for n in lacking)

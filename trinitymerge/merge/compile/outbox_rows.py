@@ -106,12 +106,12 @@ def _owed_row(row: OutboxRow, owing: OutboxPlan) -> Sql:
 
 
 def _stored(row: OutboxRow, i: int, field: Field) -> Sql:
-    value, definition = row.values[field.name], row.destination.definition
+    value = row.values[field.name]
     if isinstance(value, Expression):
         text = cast_to_column(RAW_OUTBOX_VALUE(row.number, i), value.way, field, field.name in row.destination.keys)
         return cast(text, physical_type(field))
-    if isinstance(value, LiveMarker) and definition is not None:
-        return cast(live_marker(definition), physical_type(field))
+    if isinstance(value, LiveMarker):
+        return cast(live_marker(row.destination.definition), physical_type(field))
     assert isinstance(value, Null), f"{value!r} cannot be written into another table"
     return null_of(field)
 

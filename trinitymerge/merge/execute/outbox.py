@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import attrs
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField
+from pyspark.sql import DataFrame
 
 from trinitymerge.errors import (
     InvalidDefinitionError,
     InvalidMergeError,
-    SchemaMismatchError,
     TrinityMergeError,
-    counted,
 )
 from trinitymerge.fs import faults
 from trinitymerge.log.model import OutboxEntry
@@ -28,9 +24,7 @@ from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause, OtherTable
 from trinitymerge.rows.tombstones import live_marker
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.field import Field
 from trinitymerge.spark.conf import capture_observations
-from trinitymerge.spark.errors import clean_message
 from trinitymerge.spark.expressions import FALSE, count_where, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import holds_null, require_harmless, violation
@@ -53,16 +47,21 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
 
     Args:
         backend: where the merging table is.
-        definition: of it: its files keep the rows meanwhile.
+        definition: of it: its files keep the rows until they are delivered.
         table: the other one.
         where: how a message begins.
 
     Raises:
-        InvalidMergeError: it is the merging table itself, is not there, or cannot be inserted into.
-        UnsupportedStorageError: the merging table cannot keep the rows meanwhile.
+        InvalidMergeError: it is the merging table itself.
+        TableNotFoundError: it is not there.
+        UnsupportedStorageError: the merging table cannot keep the rows until they are delivered.
     """
     lending(backend, where)
-    found = _opened_here(backend, table, where) if table.path else _opened_in_catalog(backend.spark, table, where)
+    other = open_store(backend.spark, table.path)
+    if other.path == backend.path:
+        raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
+    found = OutboxTarget(table, other.snapshot().definition)
+    require_harmless(backend.spark, found.definition)
     try:
         check_storable(attrs.evolve(definition, fields=found.fields))
     except InvalidDefinitionError as error:
@@ -70,37 +69,6 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
             f"{where}: the rows lie in files of {backend.path} until they are there, which cannot keep them. {error}"
         ) from None
     return found
-
-
-def _opened_here(backend: TableStore, table: OtherTable, where: str) -> OutboxTarget:
-    other = open_store(backend.spark, str(table.path))
-    if other.path == backend.path:
-        raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
-    definition = other.snapshot().definition
-    require_harmless(backend.spark, definition)
-    return OutboxTarget(table, definition.fields, definition)
-
-
-def _opened_in_catalog(spark: SparkSession, table: OtherTable, where: str) -> OutboxTarget:
-    name = str(table.name)
-    try:
-        schema = spark.table(name).schema
-        kind = spark.catalog.getTable(name).tableType
-    except AnalysisException as error:
-        raise InvalidMergeError(
-            f"{where}: there is no such table: {clean_message(error)} A table of this library is given as an object: "
-            "TrinityTable.forPath(spark, path)."
-        ) from None
-    if kind in ("VIEW", "TEMPORARY"):
-        raise InvalidMergeError(f"{where}: that is a view, and rows cannot be inserted into it. Give a table.")
-    return OutboxTarget(table, tuple(_field(f) for f in schema.fields))
-
-
-def _field(column: StructField) -> Field:
-    """A column of a Spark table; what is char or varchar there shows as a string."""
-    declared = (column.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING")
-    default = (column.metadata or {}).get("CURRENT_DEFAULT")
-    return Field(column.name, declared or column.jsonValue()["type"], column.nullable, default=default)
 
 
 # Staging --------------------------------------------------------------------------------------------------------------
@@ -140,9 +108,7 @@ def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
 
 
 def _check_unchanged(backend: TableStore, destination: OutboxTarget) -> None:
-    if destination.definition is None:
-        return
-    now = open_store(backend.spark, str(destination.table.path)).snapshot().definition
+    now = open_store(backend.spark, destination.table.path).snapshot().definition
     if now != destination.definition:
         raise InvalidMergeError(
             f"The definition of {destination.table} has changed since the merge into {backend.path} was built. Nothing was "
@@ -181,10 +147,9 @@ def _redo(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
         files=staged.files,
         bytes=staged.size_bytes,
         path=destination.table.path,
-        name=destination.table.name,
         fields=destination.fields,
         keys=destination.keys,
-        watermarks=destination.watermarks,
+        watermarks=destination.definition.watermarkKey,
     )
 
 
@@ -196,15 +161,13 @@ def _metrics(destination: OutboxTarget) -> dict[str, str]:
     fits = f"{MISFIT} IS NULL"
     metrics = {"rows": "count(1)", "misfits": f"count({MISFIT})"}
     metrics |= {"misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
-    if destination.keys:
-        metrics["null_keys"] = count_where(f"{fits} AND {any_null(destination.keys)}")
+    metrics["null_keys"] = count_where(f"{fits} AND {any_null(destination.keys)}")
     for i, field in enumerate(destination.fields):
         wrong = holds_null(field)
         if wrong != FALSE and field.name not in destination.keys:
             metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
     own = destination.definition
-    for i, check in enumerate(own.checks if own is not None else ()):
-        assert own is not None
+    for i, check in enumerate(own.checks):
         broken = violation(own, check, is_never_dead=own.tombstoneKey is None)
         metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")
     return metrics
@@ -218,9 +181,6 @@ def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, cla
     """
     own = destination.definition
     rows = staged.selectExpr(f"{OUTBOX_ROW}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
-    if own is None:
-        _check_plain(destination, rows, observed)
-        return
     if own.tombstoneKey is None:
         rows = rows.selectExpr("*", f"{live_marker(own)} AS {quote(own.tombstone_column)}")
     where = tuple(attrs.evolve(clause, actions=()) for clause in clauses)
@@ -229,21 +189,3 @@ def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, cla
         validate.check_unambiguous(own, rows, where)
     except TrinityMergeError as error:
         raise type(error)(f"insertHistoryExpr into {destination.table}: {error}", **error.facts) from None
-
-
-def _check_plain(destination: OutboxTarget, rows: DataFrame, observed: Observed) -> None:
-    """Refuses what could not be stored in the columns of a Spark table."""
-    examples = dict.fromkeys(observed.values[name] for name in ("misfit_min", "misfit_max"))
-    if observed["misfits"]:
-        shown = ", ".join("{} = {!r}".format(*e.split("\t", 1)) for e in examples)
-        raise SchemaMismatchError(
-            f"insertHistoryExpr into {destination.table}: values of {counted(observed['misfits'])} do not fit, e.g. {shown}. "
-            "Nothing was written. Correct the values, cast them explicitly, or filter the rows out."
-        )
-    for i, field in enumerate(destination.fields):
-        if observed[f"null_{i}"]:
-            raise SchemaMismatchError(
-                f"insertHistoryExpr into {destination.table}: column '{validate.where_null(rows, field)}' must not be null, but is "
-                f"in {counted(observed[f'null_{i}'])}. Nothing was written. Give it a value in the map.",
-                column=validate.where_null(rows, field),
-            )

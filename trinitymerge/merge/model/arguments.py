@@ -65,17 +65,19 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def table_of(method: str, table: Any) -> OtherTable:
-    """The other table that a call names.
+    """The other table that a call takes.
 
     Raises:
-        InvalidMergeError: it is neither a table nor the name of one; begins with the method's name.
+        InvalidMergeError: it is not a ``TrinityTable``; begins with the method's name.
         ReadOnlyTableError: it is a past version.
     """
-    if isinstance(table, str) and table:
-        return OtherTable(name=table)
     if hasattr(type(table), "_require_writable"):  # of itself a Connect DataFrame has anything, as a column
         return OtherTable(path=store_uri(table._require_writable()))
-    raise InvalidMergeError(f"{method} takes a TrinityTable or the name of a Spark table, got {kind_of(table)}.")
+    got = repr(table) if isinstance(table, str) else kind_of(table)
+    raise InvalidMergeError(
+        f"{method} inserts into a TrinityTable only, got {got}. Open one with TrinityTable.forPath; TrinityTable.convert makes "
+        "one of a Spark table. Nothing was written."
+    )
 
 
 def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ignoreNulls: Any = False) -> All:

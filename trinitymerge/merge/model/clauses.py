@@ -215,19 +215,18 @@ class Insert(_Writes):
 
 @attrs.frozen
 class OtherTable:
-    """Where the rows of a history insert go: a table of this library at a path, or a Spark table of a name.
+    """Where the rows of a history insert go.
 
     Attributes:
-        path, name: one of them.
+        path: of the table, as :func:`trinitymerge.stores.registry.store_uri` gives it.
         model: in the reference interpreter, the table itself.
     """
 
-    path: str | None = None
-    name: str | None = None
+    path: str = ""
     model: Any = attrs.field(default=None, eq=comparable)
 
     def __str__(self) -> str:
-        return str(self.path or self.name or "a table")
+        return self.path or "a table"
 
 
 @attrs.frozen

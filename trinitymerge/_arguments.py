@@ -29,7 +29,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.properties import check_properties
 from trinitymerge.schema.types import contains
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.ddl import fields_of
 from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
@@ -128,6 +128,7 @@ def format_of(fileFormat: str, using: str | None) -> str:
     return told
 
 
+@with_session_settings
 def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     """Makes a table of another format one of this library's, unless it is (S16).
 
@@ -146,10 +147,7 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
             store.snapshot()
         given = keys if keys[0] is not None else tuple(told.values())
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
-        with (
-            session_conf(store.spark, EXACT_IDENTIFIERS),
-            contextlib.suppress(ConcurrentCommitError),
-        ):  # another has done the same
+        with contextlib.suppress(ConcurrentCommitError):  # another writer has registered the table
             store.adopt(definition, current_user())
             return
     found = store.snapshot().definition

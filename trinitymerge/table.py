@@ -45,7 +45,7 @@ from trinitymerge.merge.execute.plan import Options
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.session import supports_writes
 from trinitymerge.stores.base import Batches, ManagedStore, TableStore, VersionedStore, require_files
@@ -688,6 +688,7 @@ class TrinityTable:
         derive = partial(extract.merged_into, time_travel(self._backend, "snapshot()"))
         return derived(self._builder, derive, f"snapshot(at={at})")
 
+    @with_session_settings
     def toDF(self) -> DataFrame:
         """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
 
@@ -700,7 +701,7 @@ class TrinityTable:
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
         snapshot = self._readable_snapshot()
-        with session_conf(self._backend.spark, EXACT_IDENTIFIERS), naming_vacuums(self._backend):
+        with naming_vacuums(self._backend):
             return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:

@@ -20,7 +20,7 @@ from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 
 
 @attrs.frozen(eq=False)
@@ -60,14 +60,14 @@ class DerivedMerge(MergeBuilder):
         """The call, and that nothing has happened yet."""
         return f"{self._options.call} on {self._backend.path} that has not been executed: call execute(), or build() to look closer"
 
+    @with_session_settings
     def build(self) -> MergePlan:
         """Makes the source for the table's newest version, lazily, and finds out what the merge means."""
         snapshot, b = self._backend.snapshot(), self
-        with session_conf(self._backend.spark, EXACT_IDENTIFIERS):
-            with merge_errors(self._backend):
-                found = self._derive(snapshot, self._options)
-            options, upon = attrs.evolve(self._options, **found.options), Upon(snapshot, found.definition)
-            return plan_of(b._backend, b._alias, found.source, None, found.clauses, options, b._afterwards, upon)
+        with merge_errors(self._backend):
+            found = self._derive(snapshot, self._options)
+        options, upon = attrs.evolve(self._options, **found.options), Upon(snapshot, found.definition)
+        return plan_of(b._backend, b._alias, found.source, None, found.clauses, options, b._afterwards, upon)
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append; from the beginning if others have changed the table meanwhile (S35)."""

@@ -18,7 +18,7 @@ from trinitymerge.rows.keys import may_be_same_key
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
@@ -235,6 +235,7 @@ BROADCAST_ROWS = 500_000
 """Up to this many keys that can have changed are sent to every task that scans the batches of both versions."""
 
 
+@with_session_settings
 def changes(store: VersionedStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
     """What happened to the live rows after one version up to another (S41).
 
@@ -265,8 +266,7 @@ def changes(store: VersionedStore, newest: int, fromVersion: int, toVersion: int
     _require_files(store, spans)
     spans = spans or [Span(after, after, ())]
     definition = for_reading(after.definition, (v.definition for s in spans for v in (s.before, s.after)))
-    with session_conf(store.spark, EXACT_IDENTIFIERS):
-        return _united([_Comparison(store, s, definition).changes() for s in spans])
+    return _united([_Comparison(store, s, definition).changes() for s in spans])
 
 
 def _check_versions(path: str, first: int, last: int, newest: int) -> None:

@@ -16,7 +16,7 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import (
     all_of,
     case,
@@ -41,6 +41,7 @@ OUTPUT_COLUMNS = ("_batch", "_commit_version", "_commit_timestamp", "_watermark"
 _CALL = "why"
 
 
+@with_session_settings
 def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     """Every stored row of one key, the one that holds first (S42).
 
@@ -55,19 +56,18 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     """
     own = snapshot.definition
     require_free(own, OUTPUT_COLUMNS, _CALL)
-    with session_conf(store.spark, EXACT_IDENTIFIERS):
-        keys = keys_to_columns(store.spark, own, [key], _CALL)
-        with translate_cast_errors(_CALL):
-            require_non_null_keys(keys, _CALL)
-            within = key_ranges.one_of(own, keys)
-        batches = [b for b in snapshot.batches if b.rows]
-        store.verify_files(batches)
-        stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
-        near = stored if within is None else stored.filter(within)
-        rows = reader.semi_join(near, own, F.broadcast(keys))
-        versions = _versions(store, rows) if own.history else {}
-        ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
-        return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
+    keys = keys_to_columns(store.spark, own, [key], _CALL)
+    with translate_cast_errors(_CALL):
+        require_non_null_keys(keys, _CALL)
+        within = key_ranges.one_of(own, keys)
+    batches = [b for b in snapshot.batches if b.rows]
+    store.verify_files(batches)
+    stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
+    near = stored if within is None else stored.filter(within)
+    rows = reader.semi_join(near, own, F.broadcast(keys))
+    versions = _versions(store, rows) if own.history else {}
+    ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
+    return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
 
 
 def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:

@@ -21,7 +21,7 @@ from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, trans
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import (
     FALSE,
     all_of,
@@ -225,6 +225,7 @@ class VersionsOptions:
     emptyIntervals: bool
 
 
+@with_session_settings
 def versions(
     store: VersionedStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
 ) -> DataFrame:
@@ -239,27 +240,27 @@ def versions(
     own = snapshot.definition
     require_history(own, "versions()", store.path)
     beside = _beside(own, shown)
-    with session_conf(store.spark, EXACT_IDENTIFIERS):
-        timeline = Timeline(store, own)
-        rows = _with_ends(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
-        if not shown.emptyIntervals:
-            rows = rows.filter(not_(_is_empty(own)))
-        tracked = _tracked(store, own, shown)
-        begins = valid_from(own)
-        if tracked is not None:
-            rows, begins = _joined(rows, own, tracked), Sql(GROUP)
-        until = _shown_time(own, UNTIL)
-        if shown.openEnd is not None:
-            end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
-            until = case([(IS_ENDED, until)], end)
-        return rows.selectExpr(
-            *map(quote, beside),
-            f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
-            f"{until} AS {quote(shown.validTo)}",
-            f"{not_(IS_ENDED)} AS {quote(shown.current)}",
-        )
+    timeline = Timeline(store, own)
+    rows = _with_ends(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
+    if not shown.emptyIntervals:
+        rows = rows.filter(not_(_is_empty(own)))
+    tracked = _tracked(store, own, shown)
+    begins = valid_from(own)
+    if tracked is not None:
+        rows, begins = _joined(rows, own, tracked), Sql(GROUP)
+    until = _shown_time(own, UNTIL)
+    if shown.openEnd is not None:
+        end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
+        until = case([(IS_ENDED, until)], end)
+    return rows.selectExpr(
+        *map(quote, beside),
+        f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
+        f"{until} AS {quote(shown.validTo)}",
+        f"{not_(IS_ENDED)} AS {quote(shown.current)}",
+    )
 
 
+@with_session_settings
 def as_of(store: VersionedStore, snapshot: Snapshot, when: Any) -> DataFrame:
     """The rows that were valid at a moment of the data's time (H5).
 
@@ -269,11 +270,10 @@ def as_of(store: VersionedStore, snapshot: Snapshot, when: Any) -> DataFrame:
     """
     own = snapshot.definition
     require_history(own, "asOf()", store.path)
-    with session_conf(store.spark, EXACT_IDENTIFIERS):
-        at = literal(store.spark, when, _time_field(own), "asOf")
-        if not own.watermarkKey:
-            at = Sql(f"unix_micros({at}) / 1000")  # of the log's clock, which counts milliseconds
-        return valid_at(Timeline(store, own), snapshot, at).selectExpr(*map(quote, own.names))
+    at = literal(store.spark, when, _time_field(own), "asOf")
+    if not own.watermarkKey:
+        at = Sql(f"unix_micros({at}) / 1000")  # of the log's clock, which counts milliseconds
+    return valid_at(Timeline(store, own), snapshot, at).selectExpr(*map(quote, own.names))
 
 
 def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:

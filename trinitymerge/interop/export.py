@@ -20,7 +20,7 @@ from trinitymerge.log.files import require_outside
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, capture_observations, session_conf
+from trinitymerge.spark.conf import capture_observations, with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import case, is_not_null, quote
 from trinitymerge.spark.observe import Metrics
@@ -63,6 +63,7 @@ class ExportResult:
         )
 
 
+@with_session_settings
 def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
     """Writes the live rows of a version.
 
@@ -86,7 +87,6 @@ def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
     gathering, temporary = Metrics({"rows": "count(1)"}), temporary_beside(target)
     doing = f"an export writes the live rows to {target}"
     with (
-        session_conf(store.spark, EXACT_IDENTIFIERS),
         _nothing_left(files, temporary),
         reporting.if_slow(store.path, doing),
     ):

@@ -46,7 +46,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
 from trinitymerge.schema.properties import check_properties
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.ddl import column_of
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import count_where, empty_frame, quote
@@ -557,6 +557,7 @@ class TableAlteration:
         """
         return attrs.evolve(self, history=True)
 
+    @with_session_settings
     def execute(self) -> AlterResult:
         """Commits the changes, as one version.
 
@@ -565,10 +566,6 @@ class TableAlteration:
             InvalidDefinitionError: the changes contradict the definition.
             ConstraintError: live rows break a new constraint.
         """
-        with session_conf(self._backend.spark, EXACT_IDENTIFIERS):
-            return self._executed()
-
-    def _executed(self) -> AlterResult:
         attempts = RetryPolicy()
         while True:
             snapshot = self._prepared()

@@ -32,7 +32,7 @@ from trinitymerge.rows.tombstones import has_payload
 from trinitymerge.rows.watermarks import Watermark, is_above, is_at_least, sort_key, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import session
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import any_of
 from trinitymerge.stores.base import Batches, CompactableStore, ManagedStore, Staged
 from trinitymerge.stores.registry import maintained
@@ -43,6 +43,7 @@ TRIES = 3
 """So often it is computed, if others commit meanwhile."""
 
 
+@with_session_settings
 def compact_all(store: CompactableStore, full: bool = False) -> CompactionResult:
     """Writes the resolved rows of all batches as one base.
 
@@ -52,7 +53,6 @@ def compact_all(store: CompactableStore, full: bool = False) -> CompactionResult
     """
     start = time.perf_counter()
     with (
-        session_conf(store.spark, EXACT_IDENTIFIERS),
         reporting.if_slow(store.path, "a compaction writes all rows anew"),
     ):
         for _ in range(TRIES):
@@ -217,6 +217,7 @@ def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetenti
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
+@with_session_settings
 def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionResult:
     """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
 
@@ -237,7 +238,6 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
         try:
             doing = "a compaction writes batches anew"
             with (
-                session_conf(backend.spark, EXACT_IDENTIFIERS),
                 reporting.if_slow(backend.path, doing),
                 naming_vacuums(backend),
             ):

@@ -19,7 +19,7 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.expressions import FALSE, TRUE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
@@ -36,6 +36,7 @@ CONVERT = "CONVERT"
 _SHOWN = 5
 
 
+@with_session_settings
 def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
     """Creates a table that holds the rows of a source.
 
@@ -59,7 +60,6 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
     store.require_free()
     with (
         store.cleanup_on_failure(),
-        session_conf(store.spark, EXACT_IDENTIFIERS),
         discarded_on_failure(store) as written,
     ):
         doing = "a conversion writes the rows of its source"

@@ -22,7 +22,7 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import combined
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import null_of, physical_schema, quote
 from trinitymerge.spark.system_columns import OUTBOX_ROW
@@ -98,11 +98,11 @@ def deliver_pending(store: TableStore) -> None:
         raise failed[0]
 
 
+@with_session_settings
 def deliver(store: TableStore, redo: OutboxEntry) -> None:
     faults.fault("redo.before")
     try:
-        with session_conf(store.spark, EXACT_IDENTIFIERS):
-            _write(store, redo)
+        _write(store, redo)
     except Exception as error:
         if not is_pending(store, redo):
             return  # another writer has done it meanwhile, and removed the rows

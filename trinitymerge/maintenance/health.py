@@ -8,7 +8,7 @@ from trinitymerge import _format, reader
 from trinitymerge.errors import counted, sized
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import compaction_hint
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.stores.base import Batches, ManagedStore
 
 _RECLAIMABLE_SHARE = 0.5
@@ -95,11 +95,11 @@ class TableHealth:
         return _format.pairs(self._lines())
 
 
+@with_session_settings
 def health(backend: ManagedStore, snapshot: Snapshot) -> TableHealth:
     """Counts the live rows (one read of the table) and looks at the files (one listing)."""
     to_read, batches = Batches.of(snapshot), snapshot.batches
-    with session_conf(backend.spark, EXACT_IDENTIFIERS):
-        live = reader.live_rows(backend, to_read).count()
+    live = reader.live_rows(backend, to_read).count()
     stored = sum(b.rows for b in to_read.batches)
     size = sum(b.bytes for b in batches)
     reclaimable = _reclaimable(backend, snapshot)

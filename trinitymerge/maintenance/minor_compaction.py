@@ -14,7 +14,7 @@ from trinitymerge.log.model import FOLD, RESOLVED, Batch, Commit, Snapshot, curr
 from trinitymerge.maintenance.archives import archive_for_minor
 from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
 from trinitymerge.schema.properties import fold_after_batches, fold_bytes
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
@@ -54,6 +54,7 @@ def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
     return run[oldest:]
 
 
+@with_session_settings
 def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
     """Commits one batch with the resolved rows of consecutive others.
 
@@ -83,7 +84,7 @@ def _commit_of(
 ) -> Commit:
     """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
     doing = f"a fold writes {len(replaces)} batches as one"
-    with session_conf(backend.spark, EXACT_IDENTIFIERS), reporting.if_slow(backend.path, doing):
+    with reporting.if_slow(backend.path, doing):
         rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
     # Beside settled archives it is no base: a late row may end one of their versions (H6).

@@ -33,7 +33,7 @@ from trinitymerge.rows.purged_keys import hash_of_key
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error, storage_failed
 from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
@@ -213,6 +213,7 @@ def by_form(
     return [*found, (schema_for_all_files(backend, definition), [i for i in ids if i not in written_by])]
 
 
+@with_session_settings
 def purge(
     backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
@@ -230,10 +231,7 @@ def purge(
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
-    with (
-        session_conf(backend.spark, EXACT_IDENTIFIERS),
-        reporting.if_slow(backend.path, "a purge looks for its keys in all files"),
-    ):
+    with reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
         return _purge(backend, keys, finish)
 
 
@@ -392,6 +390,7 @@ _WHERE = "The condition of purgeWhere()"
 _Found = TypeVar("_Found")
 
 
+@with_session_settings
 def purge_where(
     backend: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
@@ -416,7 +415,7 @@ def purge_where(
             "erased."
         )
     doing = "a purge looks into all files for rows that fulfil its condition"
-    with session_conf(backend.spark, EXACT_IDENTIFIERS), reporting.if_slow(backend.path, doing):
+    with reporting.if_slow(backend.path, doing):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
         nothing = empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias)

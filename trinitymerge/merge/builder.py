@@ -42,7 +42,7 @@ from trinitymerge.merge.model.clauses import (
     heading,
 )
 from trinitymerge.merge.model.result import MergeResult
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.stores.base import TableStore
 
 _CALL = "insertHistoryExpr"
@@ -329,6 +329,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
 
     # Running --------------------------------------------------------------------------------------------------------
 
+    @with_session_settings
     def build(self) -> MergePlan:
         """Finds out what the merge means and how it may read its target; nothing runs (S28-S30).
 
@@ -341,8 +342,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         """
         check_clauses(self._clauses)
         b = self
-        with session_conf(b._backend.spark, EXACT_IDENTIFIERS):
-            return plan_of(b._backend, b._alias, b._source, b._condition, b._clauses, b._options, b._afterwards)
+        return plan_of(b._backend, b._alias, b._source, b._condition, b._clauses, b._options, b._afterwards)
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 

@@ -2,106 +2,118 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, ParamSpec, TypeVar
 
 import attrs
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from trinitymerge.spark.errors import is_spark_error
 from trinitymerge.spark.session import is_connect, session_key, version_of
 
 EXACT_IDENTIFIERS = {"spark.sql.parser.quotedRegexColumnNames": "false"}
-"""While the library's SQL text is parsed: `` `v.` `` is the column of that name, not a pattern that ``va`` matches, too."""
+"""While the library's SQL is parsed, `` `v.` `` is the column of that name, not a pattern that matches ``va`` too."""
 
-_PLANS_MADE_ANEW = {"spark.connect.session.planCache.enabled": "false"}
-_PLANS_KEEP_OBSERVATIONS = (4, 1)
+_NO_PLAN_CACHE = {"spark.connect.session.planCache.enabled": "false"}
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @attrs.define
 class _ConfOverride:
-    """A setting that somebody holds: what it was, if it had to be changed, and how many hold it."""
-
     value: str
-    changed: bool
+    is_changed: bool
     before: str | None
     holders: int = 0
 
 
 _lock = threading.Lock()
-_holds: dict[tuple[Hashable, str], _ConfOverride] = {}
+_overrides: dict[tuple[Hashable, str], _ConfOverride] = {}
 
 
 @contextmanager
 def session_conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Holds settings of a session at some values; other threads may hold the same ones at the same time.
+    """Override settings of a session; several threads may override the same setting at the same time.
 
-    The first to come changes them, the last to leave changes them back. So no thread can put back what another one still
-    needs, or take another's value for the user's own.
+    The first thread sets the value, and the last thread restores it.
 
     Args:
         spark: the session.
-        settings: names and values; all callers must hold a name at the same value. Names that this Spark does not know
-            are left alone.
+        settings: names and values. All threads must override a name with the same value. Names that this Spark does not know are
+            skipped.
     """
     session, taken = session_key(spark), list[str]()
     try:
         for name, value in settings.items():
             with _lock:
-                hold = _holds.get((session, name)) or _begin(spark, name, value)
-                if hold is not None:
-                    _holds[session, name] = hold
-                    hold.holders += 1
+                override = _overrides.get((session, name)) or _set(spark, name, value)
+                if override is not None:
+                    _overrides[session, name] = override
+                    override.holders += 1
                     taken.append(name)
         yield
     finally:
         for name in reversed(taken):
             with _lock:
-                hold = _holds[session, name]
-                hold.holders -= 1
-                if not hold.holders:
-                    del _holds[session, name]
-                    _end(spark, name, hold)
+                override = _overrides[session, name]
+                override.holders -= 1
+                if not override.holders:
+                    del _overrides[session, name]
+                    _restore(spark, name, override)
+
+
+def with_session_settings(call: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Run a call under :data:`EXACT_IDENTIFIERS`: its first argument is a store, or has one."""
+
+    @functools.wraps(call)
+    def within(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        owner: Any = args[0]
+        store = getattr(owner, "_backend", None) or getattr(owner, "backend", owner)
+        with session_conf(store.spark, EXACT_IDENTIFIERS):
+            return call(*args, **kwargs)
+
+    return within
 
 
 @contextmanager
 def capture_observations(spark: SparkSession) -> Iterator[None]:
-    """While rows that are observed are written: Spark hands over what was observed.
+    """Let Spark return the metrics that it observes during a write.
 
-    A Connect server of Spark 4.0 runs the plan that it kept when it was asked for the schema, and has observed that already.
+    A Connect server of Spark 4.0 reuses the plan of an earlier schema request, which has spent its observation.
     """
-    if is_connect(spark) and version_of(spark) < _PLANS_KEEP_OBSERVATIONS:
-        with session_conf(spark, _PLANS_MADE_ANEW):
-            yield
-    else:
+    is_affected = is_connect(spark) and version_of(spark) < (4, 1)
+    with session_conf(spark, _NO_PLAN_CACHE) if is_affected else nullcontext():
         yield
 
 
-def _begin(spark: SparkSession, name: str, value: str) -> _ConfOverride | None:
+def _set(spark: SparkSession, name: str, value: str) -> _ConfOverride | None:
     found = _current(spark, name)
     if found is None:
         return None
     if found.lower() == value.lower():
         return _ConfOverride(value, False, None)
-    hold = _ConfOverride(value, True, spark.conf.get(name, None))  # None: not set, found is Spark's default
+    override = _ConfOverride(value, True, spark.conf.get(name, None))  # None: unset, and found is Spark's default
     spark.conf.set(name, value)
-    return hold
+    return override
 
 
-def _end(spark: SparkSession, name: str, hold: _ConfOverride) -> None:
-    if not hold.changed or _current(spark, name) != hold.value:  # the user has set it meanwhile
+def _restore(spark: SparkSession, name: str, override: _ConfOverride) -> None:
+    if not override.is_changed or _current(spark, name) != override.value:  # the user has set it since
         return
-    if hold.before is None:
+    if override.before is None:
         spark.conf.unset(name)
     else:
-        spark.conf.set(name, hold.before)
+        spark.conf.set(name, override.before)
 
 
 def _current(spark: SparkSession, name: str) -> str | None:
     try:
         return spark.conf.get(name)
     except Exception as error:
-        if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
-            return None  # PySpark 3.5 hands on the JVM's own error
+        if is_spark_error(error):
+            return None
         raise

@@ -37,7 +37,7 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED
@@ -53,6 +53,7 @@ class _Undecided(Exception):  # noqa: N818 - an answer, not an error
     """Some source rows mean different things depending on whether their key exists: blind append is not sound."""
 
 
+@with_session_settings
 def execute(plan: MergePlan) -> MergeResult:
     """Runs a plan against the newest version of its table.
 
@@ -61,11 +62,6 @@ def execute(plan: MergePlan) -> MergeResult:
         TrinityMergeError: the batch was refused; nothing was written.
     """
     ignored_columns.warn(plan.backend.path, plan.analysis.ignored)
-    with session_conf(plan.backend.spark, EXACT_IDENTIFIERS):
-        return _execute(plan)
-
-
-def _execute(plan: MergePlan) -> MergeResult:
     path, attempts = plan.chosen, RetryPolicy()
     while True:
         snapshot = plan.options.pre_attempt_hook(plan.backend)

@@ -28,7 +28,7 @@ from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import differences_of_columns
-from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
+from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
 from trinitymerge.stores.base import Batches, TableStore
@@ -151,6 +151,7 @@ class MergePlan:
         """Runs the merge; see ``MergeBuilder.execute``."""
         return self._execute(self)
 
+    @with_session_settings
     def preview(self) -> DataFrame:
         """The rows the merge would append, without writing anything (S31): rows of purged keys are left out.
 
@@ -166,11 +167,10 @@ class MergePlan:
             [('1', 'delete', 1)]
         """
         path = self.chosen.preview_strategy(self.verdict)
-        with session_conf(self.backend.spark, EXACT_IDENTIFIERS):
-            compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
-            stored = [quote(f.name) for f in self.definition.stored_fields]
-            rows = compiled.rows.filter(KEEP)
-            return rows.selectExpr(*stored, ACTION, CLAUSE)
+        compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
+        stored = [quote(f.name) for f in self.definition.stored_fields]
+        rows = compiled.rows.filter(KEEP)
+        return rows.selectExpr(*stored, ACTION, CLAUSE)
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
@@ -272,13 +272,13 @@ class MergePlan:
     def _merge(self) -> Merge:
         return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale, self.options.holds)
 
+    @with_session_settings
     def _evaluated_lines(self) -> list[str]:
         """What the keys of the source, once they are known, say of the batches to read."""
         if not self.chosen.looks_up(self._merge):
             return []
-        with session_conf(self.backend.spark, EXACT_IDENTIFIERS):
-            once = self._merge.evaluated().once
-            return [f"  {line}" for line in join.spared_by(self.backend, self.batches, once)]
+        once = self._merge.evaluated().once
+        return [f"  {line}" for line in join.spared_by(self.backend, self.batches, once)]
 
     def _path_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches

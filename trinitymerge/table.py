@@ -652,8 +652,8 @@ class TrinityTable:
             missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
 
         Returns:
-            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. What
-            ``rowsSource`` counts is the rows that differ.
+            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. The
+            ``rowsSource`` of its result is None: to count the extract would take another job.
 
         Raises:
             InvalidMergeError: the table declares no watermark, or several columns. When the merge is built: the table keeps no

@@ -132,7 +132,7 @@ def test_H11_S22_an_extract_may_lack_a_column_that_came_later(spark, tmp_path, h
     def take(at, *rows):
         told = model.snapshot([{"id": id, "v": v} for id, v in rows], at)
         result = table.snapshot(frame(spark, "id INT, v STRING", *rows), at=at).execute()
-        assert result.rowsAppended == told.rowsAppended
+        assert (result.rowsAppended, result.rowsSource) == (told.rowsAppended, None)
         assertRows(table.toDF(), [tuple(row.values()) for row in model.live()])
         return result.rowsAppended
 
@@ -194,8 +194,9 @@ def test_H11_S37_what_is_said_of_an_extract_that_writes_nothing_is_true(spark, p
     more.execute()
     people.purge([9])
     purged = people.snapshot(frame(spark, "id INT, v STRING", (1, "a"), (9, "z")), at=4).execute()
-    assert (purged.version, purged.skipped) == (people.version, "every row is of a purged key")
+    assert (purged.version, purged.skipped) == (people.version, "every row to write has a purged key")
     assert "the version keeps the moment of the extract" in str(purged)
+    assert purged.rowsSource is None, "row 1 is unchanged, and not counted (S30a)"
     marked = people.snapshot(extract, at=4).withTransaction("job", 1).execute()
     assert (marked.version, marked.kept) == (people.version, "transaction 1 of 'job'")
     assert "keeps transaction 1 of 'job'" in str(marked)
@@ -384,6 +385,37 @@ def test_H12_the_next_decimal_keeps_every_place(spark, tmp_path):
     widest = source.selectExpr("id", "CAST(since AS DECIMAL(38,10)) AS since", "CAST(until AS DECIMAL(38,10)) AS until")
     with pytest.raises(InvalidMergeError, match="next value"):
         TrinityTable.fromIntervals(spark, str(tmp_path / "e"), widest, "id", "since", "until", endInclusive=True)
+
+
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_H12_an_end_that_the_type_of_the_begin_would_cut_is_refused(spark, tmp_path, inclusive):
+    """A DATE cuts off the time of day, whole numbers the fraction; what loses nothing is cast."""
+    text = "SELECT 1 AS id, {0} AS since, {1} AS until UNION ALL SELECT 2, {0}, {2}"
+    day, exact = "DATE'2020-01-01'", "TIMESTAMP_NTZ'2020-02-01 00:00'"
+    cases = [
+        (day, exact, "TIMESTAMP_NTZ'2020-02-01 10:30'"),
+        (day, "TIMESTAMP_LTZ'2020-02-01 00:00'", "TIMESTAMP_LTZ'2020-02-01 00:00:00.000001'"),
+        (day, "'2020-02-01'", "'2020-02-01 10:30:00'"),
+        ("1", "2.0BD", "2.5BD"),
+        ("1.0BD", "2.00BD", "2.55BD"),
+        ("1L", "2D", "2.5D"),
+    ]
+    for i, (begin, fits, cut) in enumerate(cases):
+        source = spark.sql(text.format(begin, fits, cut))
+        with pytest.raises(
+            InvalidMergeError, match=r"1 interval whose 'until' does not fit .*: id = 2\. .* Cast 'since' or"
+        ):
+            make = TrinityTable.fromIntervals
+            make(spark, str(tmp_path / "cut"), source, "id", "since", "until", endInclusive=inclusive and i < 5)
+        kept = TrinityTable.fromIntervals(
+            spark, str(tmp_path / f"{i}"), source.filter("id = 1"), "id", "since", "until"
+        )
+        assert kept.versions().count() == 1
+    never = spark.sql(text.format(day, exact, "TIMESTAMP_NTZ'9999-12-31 23:59:59'"))
+    opened = TrinityTable.fromIntervals(
+        spark, str(tmp_path / "open"), never, "id", "since", "until", openEnd="9999-12-31"
+    )
+    assertRows(opened.versions().select("id", "isCurrent"), [(1, False), (2, True)])
 
 
 def test_H12_an_end_that_is_no_value_of_the_begin_is_refused(spark, tmp_path):

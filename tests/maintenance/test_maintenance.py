@@ -771,7 +771,7 @@ def test_a_purged_key_does_not_come_back(spark, tmp_path):
     assert (result.rowsPurged, result.rowsAppended, result.rowsSource) == (1, 1, 2)
     assert "1 row of purged keys left out" in str(result)
     result = table.upsert(events.filter("id = 'ann'")).execute()
-    assert (result.skipped, result.rowsPurged) == ("every row is of a purged key", 1)
+    assert (result.skipped, result.rowsPurged) == ("every row to write has a purged key", 1)
     assert "\n  1 row of purged keys left out; purge() is for good, but a new table takes such keys" in str(result)
     assert table.delete(frame(spark, "id STRING, ts INT", ("ann", 100))).execute().rowsAppended == 0
     keyed = table.merge(events).whenMatched("target.v <> 'x'").updateAll().whenNotMatched().insertAll().execute()

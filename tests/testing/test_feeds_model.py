@@ -341,6 +341,20 @@ def test_H12_an_inclusive_end_without_a_next_value_is_refused(kind, end):
         )
 
 
+@pytest.mark.parametrize(
+    ("type", "begin", "end"),
+    [
+        ("date", dt.date(2020, 1, 1), dt.datetime(2020, 2, 1, 10)),
+        ("integer", 1, 2.5),
+        ("decimal(3,1)", Decimal("1.0"), Decimal("2.55")),
+    ],
+)
+def test_H12_an_end_that_the_type_of_the_begin_would_cut_is_refused(type, begin, end):
+    fields = [Field("id", "integer"), Field("since", type), Field("until", type)]
+    with pytest.raises(InvalidMergeError, match="loses something"):
+        ModelTable.fromIntervals(fields, [{"id": 1, "since": begin, "until": end}], "id", "since", "until")
+
+
 def test_H12_text_has_nothing_next():
     fields = [Field("id", "integer"), Field("since", "string"), Field("until", "string")]
     row = {"id": 1, "since": "a", "until": "b"}

@@ -8,7 +8,16 @@ from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    NumericType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from trinitymerge.errors import (
     DuplicateKeyError,
@@ -30,11 +39,13 @@ from trinitymerge.spark.expressions import (
     any_of,
     case,
     cast,
+    equals,
     find_name,
     is_case_sensitive,
     is_null,
     is_older,
     not_,
+    or_else,
     over,
     quote,
     same,
@@ -48,6 +59,7 @@ CALL = "fromIntervals()"
 _SHOWN = 5
 _WIDEST, _SCALE_THAT_STAYS = 38, 6  # Spark rounds sums that need more digits, but not to a smaller scale than this
 _KEY, _ROW, _BEGINS, _ENDS, _IS_OPEN = Sql("k"), Sql("r"), Sql("begins"), Sql("ends"), Sql("is_open")
+_IS_CUT = Sql("is_cut")
 _NEXT, _IS_FOLLOWED = Sql("following"), Sql("is_followed")
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +99,7 @@ class Intervals:
         begins = f"{quote(begin)} AS {_BEGINS}"
         ends = _ends(source, begin, end, open_end, is_inclusive)
         rows = source.selectExpr(f"named_struct({parts}) AS {_KEY}", row, begins, *ends).localCheckpoint()
-        return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin))
+        return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin, end))
 
     def events(self) -> tuple[DataFrame, str]:
         """What is written: the table's columns and one that says which events are deletes; and how that is called."""
@@ -114,13 +126,25 @@ def _column(source: DataFrame, name: str) -> str:
 
 
 def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
-    """Where intervals end, that moment not included, and whether they are open."""
+    """Where intervals end, that moment not included, whether they are open, and whether the begin's type cuts off the end."""
     kind = source.schema[begin].dataType
     given, is_open = Sql(f"try_cast({quote(end)} AS {sql_type(kind)})"), is_null(quote(end))
     if open_end is not None:
         is_open = any_of([is_open, same(given, literal_of(source.sparkSession, open_end, kind, end, "openEnd"))])
     ends = case([(not_(is_open), _next(given, kind) if is_inclusive else given)], cast(NULL, kind))
-    return [f"{ends} AS {_ENDS}", f"{is_open} AS {_IS_OPEN}"]
+    is_cut = all_of([not_(is_open), _loses(source, end, given, kind)])
+    return [f"{ends} AS {_ENDS}", f"{is_open} AS {_IS_OPEN}", f"{is_cut} AS {_IS_CUT}"]
+
+
+def _loses(source: DataFrame, end: str, given: Sql, kind: DataType) -> Sql:
+    """True if an end, cast to the begin's type, is another value: a date without the time of day, a number without its fraction."""
+    if isinstance(kind, DateType):
+        exact, stored = (Sql(f"try_cast({value} AS TIMESTAMP_NTZ)") for value in (quote(end), given))
+    elif isinstance(kind, NumericType) and isinstance(source.schema[end].dataType, NumericType):
+        exact, stored = quote(end), given
+    else:
+        return FALSE
+    return or_else(not_(equals(exact, stored)), FALSE)
 
 
 def _next(value: Sql, kind: DataType) -> Sql:
@@ -143,12 +167,14 @@ def _next(value: Sql, kind: DataType) -> Sql:
 # Contradictions -------------------------------------------------------------------------------------------------------
 
 
-def _checked(rows: DataFrame, key: Sequence[str], begin: str) -> DataFrame:
+def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataFrame:
     """The intervals that are not empty, each beside the begin of the next of its key."""
     nulls = any_of(is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
     unknown = all_of([not_(_IS_OPEN), is_null(_ENDS)])
     backwards, is_empty = (all_of([not_(_IS_OPEN), c]) for c in (is_older([_ENDS], [_BEGINS]), same(_ENDS, _BEGINS)))
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
+    cut = f"whose '{end}' does not fit the type of '{begin}' without a loss, such as that of its time of day,"
+    _refuse(rows.filter(_IS_CUT), key, InvalidMergeError, cut, f"Cast '{begin}' or '{end}' to the type of the other.")
     _refuse(rows.filter(unknown), key, InvalidMergeError, f"whose end is no value of '{begin}', or has none after it,")
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
     order = Sql(f"{_BEGINS} ASC NULLS FIRST")
@@ -162,12 +188,14 @@ def _checked(rows: DataFrame, key: Sequence[str], begin: str) -> DataFrame:
     return filled
 
 
-def _refuse(rows: DataFrame, key: Sequence[str], error: type[TrinityMergeError], what: str) -> None:
+def _refuse(
+    rows: DataFrame, key: Sequence[str], error: type[TrinityMergeError], what: str, remedy: str = "Mend them first."
+) -> None:
     found = rows.select(f"{_KEY}.*").limit(_SHOWN).collect()
     if found:
         keys = [tuple(row) for row in found]
         raise error(
             f"{CALL}: the source has {counted(rows.count(), 'interval')} {what}: {', '.join(key)} = "
-            f"{'; '.join(', '.join(map(repr, k)) for k in keys)}. Nothing was written. Mend them first.",
+            f"{'; '.join(', '.join(map(repr, k)) for k in keys)}. Nothing was written. {remedy}",
             keys=keys,
         )

@@ -283,7 +283,7 @@ class _Attempt:
             rowsDeleted=None if blind else counts.deleted,
             rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
             rowsAppended=observed["rows"],
-            rowsSource=source_rows,
+            rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(None if blind else observed),
             strategy=self.plan.dearest(self.path).name,
             rowsPurged=observed["purged"],
@@ -291,6 +291,10 @@ class _Attempt:
             columnsAdded=self.plan.columns_added,
             rowsHistory=sum(b.redo.rows for b in self.staged_outbox),
         )
+
+    def _rows_of_source(self, rows: int | None) -> int | None:
+        """How many rows the source has; None of an extract, of which only the rows that differ from the table get here."""
+        return rows if self.plan.options.extract is None else None
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
         """How often each clause of the user's fired; None if it is not known. A feed has none."""
@@ -311,11 +315,11 @@ class _Attempt:
         """The result of a merge without a batch; a transaction marker and the moment of an extract are kept all the same."""
         version, kept = self.seen, self._kept_without_rows()
         if kept:
-            version = self._publish_commit((), {"rowsSource": source_rows}, dependence)
+            version = self._publish_commit((), {"rowsSource": self._rows_of_source(source_rows)}, dependence)
         return MergeResult(
             version=version.version,
             rowsStale=observed.stale if observed else 0,
-            rowsSource=source_rows,
+            rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
             strategy=self.plan.dearest(self.path).name,
             skipped=why,
@@ -383,10 +387,10 @@ def _metrics(result: MergeResult) -> dict[str, Any]:
 
 def _why_nothing(observed: Observed) -> str:
     if observed["purged"]:
-        return "every row is of a purged key"
+        return "every row to write has a purged key"
     if observed["unchanged"]:
         return "no row would change"
-    return "every row was stale" if observed.stale else "no clause applied to any row"
+    return "every row to write is stale" if observed.stale else "no clause applied to any row"
 
 
 def _stored_columns(definition: TableDefinition) -> list[str]:

@@ -37,7 +37,7 @@ class MergeResult:
         rowsDeleted: keys that ceased to be live.
         rowsStale: rows that are older than what they would replace (S11), and the inserts left out with them (S21a).
         rowsAppended: rows of the appended batch, tombstones included.
-        rowsSource: rows of the source; None for merges without one.
+        rowsSource: rows of the source; None for merges without one, and for ``snapshot``, which does not count its extract.
         perClause: for each clause in order, the number of rows on which it fired; empty for feeds, which have clauses of their own.
         strategy: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
             nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.

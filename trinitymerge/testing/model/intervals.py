@@ -81,9 +81,12 @@ class _Ends:
 
     def of(self, row: Mapping[str, Any]) -> tuple[Any, bool]:
         """The end, exclusive, and whether the interval is open."""
-        written, limit = store(self.field, row[self.field.name]), store(self.field, self.openEnd)
+        given = row[self.field.name]
+        written, limit = store(self.field, given), store(self.field, self.openEnd)
         if written is None or (limit is not None and order_key(written) == order_key(limit)):
             return None, True
+        if _loses(given, written):
+            raise InvalidMergeError(f"The end {given!r} loses something as {self.field.text}. Cast it first.")
         return (_next(self.field, written) if self.inclusive else written), False
 
 
@@ -160,6 +163,13 @@ def _stored_rows(definition: TableDefinition, intervals: list[_Interval]) -> lis
             key = dict(zip(definition.primaryKey, interval.key, strict=True))
             rows.append({**blank, **key, definition.watermarkKey[0]: interval.ends, HIDDEN_TOMBSTONE: True})
     return rows
+
+
+def _loses(given: Any, written: Any) -> bool:
+    """True if an end is another value as it is stored: a date without the time of day, a number without its fraction."""
+    if isinstance(given, dt.datetime) and not isinstance(written, dt.datetime):
+        return given.time() != dt.time()
+    return isinstance(given, (int, float, Decimal)) and isinstance(written, (int, float, Decimal)) and given != written
 
 
 def _next(field: Field, value: Any) -> Any:

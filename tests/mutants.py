@@ -32,7 +32,7 @@ BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 _OUTCOME = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::.+?)(?: - .*)?$", re.MULTILINE)
 _BROKEN = re.compile(
     r"^E +(?:\w+\.)*((?:Name|Syntax|Import|UnboundLocal|Type|Attribute|Key)Error\b|ParseException|AnalysisException)"
-    r"|UNRESOLVED_COLUMN",
+    r"|UNRESOLVED_COLUMN|Column '.*' not found",
     re.MULTILINE,
 )
 """What says that the mutant does not even run: that is no way to be found out."""

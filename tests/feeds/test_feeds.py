@@ -7,6 +7,7 @@ import random
 
 import pytest
 from helpers import assertRows, quickly
+from pyspark.sql import functions as F
 from tables import fill, frame, new_table
 
 from trinitymerge import (
@@ -402,11 +403,9 @@ def test_H12_an_end_that_the_type_of_the_begin_would_cut_is_refused(spark, tmp_p
     ]
     for i, (begin, fits, cut) in enumerate(cases):
         source = spark.sql(text.format(begin, fits, cut))
-        with pytest.raises(
-            InvalidMergeError, match=r"1 interval whose 'until' does not fit .*: id = 2\. .* Cast 'since' or"
-        ):
-            make = TrinityTable.fromIntervals
-            make(spark, str(tmp_path / "cut"), source, "id", "since", "until", endInclusive=inclusive and i < 5)
+        options = {"endInclusive": inclusive and i < 5}
+        with pytest.raises(InvalidMergeError, match=r"1 interval whose 'until' .*: id = 2\. .* Cast 'since' or"):
+            TrinityTable.fromIntervals(spark, str(tmp_path / "cut"), source, "id", "since", "until", **options)
         kept = TrinityTable.fromIntervals(
             spark, str(tmp_path / f"{i}"), source.filter("id = 1"), "id", "since", "until"
         )
@@ -517,6 +516,46 @@ def test_H7_versions_last_as_long_as_their_retention(spark, tmp_path):
     table.alter().setProperty("trinitymerge.historyRetentionHours", "0").execute()
     table.compact()
     assertRows(table.versions().select("id", "v"), [(1, "c")])
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+@pytest.mark.parametrize(
+    ("late", "kept"),
+    [
+        ((1, 20, "corrected", False), []),
+        ((1, 10, "corrected", False), []),
+        ((1, 20, None, True), []),
+        ((1, 15, "splits", False), [(1, 10)]),
+    ],
+    ids=["the row that ends it", "the version itself", "by a tombstone", "a late row ends it earlier"],
+)
+def test_H7_a_correction_does_not_renew_the_clock_of_what_has_ended(
+    spark, tmp_path, monkeypatch, is_settled, late, kept
+):
+    """A version of 10 ends at 20, by a row of hour 1. What comes in hour 9 leaves it due in hour 12, after 10 hours."""
+
+    def at(hour):
+        for module in ("log.model", "stores.managed", "maintenance.rewrite"):
+            monkeypatch.setattr(f"trinitymerge.{module}.now_ms", lambda: int(hour * HOUR))
+
+    hours = {"trinitymerge.historyRetentionHours": "10", "trinitymerge.tombstoneRetentionHours": "10"}
+    at(0)
+    schema, keys = f"{PEOPLE}, deleted BOOLEAN", {"watermarkKey": "ts", "tombstoneKey": "deleted"}
+    table = new_table(spark, tmp_path, schema, **keys, history=True, properties=hours)
+    for hour, row in ((0, (1, 10, "a", False)), (1, (1, 20, "b", False)), (2, (1, 30, "c", False))):
+        at(hour)
+        table.upsert(frame(spark, schema, row)).execute()
+    if is_settled:
+        table.compact()
+    at(9)
+    table.upsert(frame(spark, schema, late)).execute()
+    at(11.5)
+    table.compact(full=True)
+    found = [(r["id"], r["validFrom"]) for r in table.versions().collect() if r["validFrom"] < 15]
+    assert found == kept, table.versions().collect()
 
 
 @pytest.mark.parametrize("watermark", ["ts", None])
@@ -641,3 +680,30 @@ def test_H6_a_fold_beside_a_settled_archive_is_no_base(spark, tmp_path):
     snapshot = table._backend.snapshot()
     minor_compact(table._backend, snapshot, snapshot.live_batches)
     assert sorted(map(tuple, table.versions().collect()), key=repr) == before
+
+
+# What Spark's analyzer refuses ----------------------------------------------------------------------------------------
+
+
+def test_S30_a_column_that_is_not_found_is_said_in_our_words(spark, people):
+    events = frame(spark, EVENTS, (1, 1, "a", "I"))
+    unknown = "Column 'opp' not found. Did you mean 'op'?"
+    for call, message in [
+        (lambda: people.insert(events, deduplicate=True, orderBy=F.desc("opp")), f"insert(), orderBy: {unknown}"),
+        (lambda: people.insert(events, deduplicate=True, orderBy="opp"), f"insert(), orderBy: {unknown} A text is"),
+        (lambda: people.applyChanges(events, sequenceBy="opp").build(), f"applyChanges(): {unknown}"),
+        (lambda: people.applyChanges(events, applyAsDeletes="opp = 'D'").build(), f"applyChanges(): {unknown}"),
+        (lambda: people.purgeWhere("op = 'D'"), "purgeWhere(): Column 'op' not found. There is 'v', 'id', 'ts'."),
+        (lambda: people.purgeWhere("a.b.v = 'D'"), "Column 'a.b.v' not found. There is 'target.v', "),
+    ]:
+        with pytest.raises(InvalidMergeError) as refused:
+            call()
+        assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("condition", ["op", "ts"])
+def test_H9_a_condition_that_is_not_boolean_is_refused(spark, people, condition):
+    with pytest.raises(InvalidMergeError, match=r"applyChanges\(\): applyAsDeletes is (string|int), not boolean"):
+        people.applyChanges(frame(spark, EVENTS, (1, 1, "a", "I")), applyAsDeletes=F.col(condition)).build()
+    people.applyChanges(frame(spark, EVENTS, (1, 1, "a", "I")), applyAsDeletes="NULL").execute()
+    assert people.toDF().count() == 1

@@ -94,7 +94,7 @@ def test_alias_that_does_not_exist_says_which_ones_do(events, source):
 
 
 def test_column_that_does_not_exist_under_an_alias_that_does_is_no_question_of_aliases(events, source):
-    with refused(InvalidMergeError, "`B`.`vv`") as error:
+    with refused(InvalidMergeError, "'B.vv'") as error:
         events.alias("A").merge(source.alias("B"), "A.id = B.id").whenMatched("B.vv = 'x'").delete().build()
     assert "no alias" not in str(error.value)
 

@@ -58,6 +58,7 @@ from trinitymerge.spark.expressions import (
     quote,
 )
 from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
@@ -402,6 +403,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         for condition in asked.values()
     ]
     with analysis_errors(CALL):
+        _require_boolean(source, feed)
         rows = source.select(
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
@@ -414,6 +416,16 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
         return ChangeEvents(force_analysis(rows), flags[0], flags[-1], mentioned)
+
+
+def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
+    """Refuses conditions that are none: to text in place of one no row would say true, or the job would fail."""
+    given = {"applyAsDeletes": feed.deletes, "applyAsTruncates": feed.truncates}
+    asked = {name: condition for name, condition in given.items() if condition is not None}
+    if asked:
+        fields = source.select(*[as_column(condition).alias(name) for name, condition in asked.items()]).schema.fields
+        for field in fields:
+            boolean(asked[field.name], field.dataType, f"{CALL}: {field.name}")
 
 
 @attrs.frozen

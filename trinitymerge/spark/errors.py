@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from trinitymerge.errors import InvalidMergeError, JobFailedError, StorageError
+from trinitymerge.errors import InvalidMergeError, JobFailedError, StorageError, closest
 from trinitymerge.schema.definition import HIDDEN_PREFIX
 
 try:  # a plain logger of that name would break PySpark 4 whenever it logs an error later
@@ -131,7 +131,33 @@ def clean_message(error: BaseException) -> str:
     first = re.sub(r"\[, ", "[", first)
     first = re.sub(r"#\d+L?\b", "", first)
     first = re.sub(r" missing from \".*", " is no column of the merge", first)
-    return first.rstrip(".;") + "."
+    return _of_unknown_column(first) or first.rstrip(".;") + "."
+
+
+_UNKNOWN_COLUMN = re.compile(r"\[UNRESOLVED_COLUMN\.\w+\].*? with name (.+?) cannot be resolved\.(.*)", re.DOTALL)
+_QUALIFIED_NAME = re.compile(r"(?:`(?:[^`]|``)*`\.?)+")
+_NAME_PART = re.compile(r"`((?:[^`]|``)*)`")
+
+
+def _of_unknown_column(message: str) -> str:
+    """What is true of a column that Spark does not find, without Spark's words; empty if that is not what the message says.
+
+    Example:
+        >>> _of_unknown_column("[UNRESOLVED_COLUMN.X] A column with name `a`.`amuont` cannot be resolved. "
+        ...     "Did you mean one of the following? [`a`.`id`, `a`.`amount`].")
+        "Column 'a.amuont' not found. Did you mean 'a.amount'?"
+    """
+    found = _UNKNOWN_COLUMN.search(message)
+    if found is None:
+        return ""
+    name, *_ = map(_plain_name, _QUALIFIED_NAME.findall(found[1]))
+    known = [n for n in map(_plain_name, _QUALIFIED_NAME.findall(found[2])) if HIDDEN_PREFIX not in n]
+    listed = f" There is {', '.join(map(repr, known))}." if known else ""
+    return f"Column {name!r} not found.{closest(name, known) or listed}"
+
+
+def _plain_name(quoted: str) -> str:
+    return ".".join(part.replace("``", "`") for part in _NAME_PART.findall(quoted))
 
 
 _NOT_ONE_ROW = (

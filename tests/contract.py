@@ -1,9 +1,9 @@
 """What every store must do, as checks: the contract of ``trinitymerge/stores/base.py``.
 
-A check says by the type of its argument which stores it is about: every ``Backend``, those with ``VersionedStore``, or those that
-are ``Maintained``; :func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_contract.py``
-runs the checks over managed tables, and over stores that are wrong on purpose, each of which some check must notice;
-``test_catalog_files.py`` and ``test_iceberg.py`` run them over theirs.
+A check says by the type of its argument which stores it is about: every ``TableStore``, or those that are a ``ManagedStore``;
+:func:`checks_of` gives a store's. One that a check finds wanting raises AssertionError. ``test_contract.py`` runs the checks over
+managed tables, and over stores that are wrong on purpose, each of which some check must notice; ``test_iceberg.py`` runs them over
+Iceberg tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.system_columns import BATCH, VERSION
-from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore, VersionedStore
+from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
 
 FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
 
@@ -154,7 +154,7 @@ def check_the_range_of_a_batch_is_its_own_or_unknown(store: TableStore) -> None:
         assert keys is None or (keys.low.get("id", n) <= n and keys.high.get("id", n + 3) >= n + 3)
 
 
-def check_past_versions_can_be_read(store: VersionedStore) -> None:
+def check_past_versions_can_be_read(store: TableStore) -> None:
     for n in (1, 2):
         append(store, (1, n, "a"))
     assert rows_of(store, store.snapshot_at(1)) == [(1, "a", 1)]
@@ -170,7 +170,7 @@ def check_the_history_is_complete_and_in_order(store: TableStore) -> None:
     assert [c.version for c in store.history()] == [3, 2, 1, 0]
 
 
-def check_versions_are_found_by_their_times(store: VersionedStore) -> None:
+def check_versions_are_found_by_their_times(store: TableStore) -> None:
     for n in range(3):
         append(store, (n, 1, "a"))
     times = [store.committed_at(v) for v in range(4)]
@@ -178,7 +178,7 @@ def check_versions_are_found_by_their_times(store: VersionedStore) -> None:
     assert [store.version_at(t) for t in times] == [0, 1, 2, 3]
 
 
-def check_a_version_is_known_by_its_exact_time(store: VersionedStore) -> None:
+def check_a_version_is_known_by_its_exact_time(store: TableStore) -> None:
     for n in range(3):
         append(store, (n, 1, "a"))
     assert [store.version_of(store.committed_at(v)) for v in range(4)] == [0, 1, 2, 3]

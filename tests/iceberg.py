@@ -22,8 +22,8 @@ from trinitymerge.log.model import Batch, Commit, Snapshot, now_ms
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import physical_schema
-from trinitymerge.stores.catalog import HIDDEN, columns_of
 from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg_versions import HIDDEN, columns_of
 
 LANE = {
     "test_merge.py": 6,

@@ -233,22 +233,6 @@ def test_a_connect_session_of_pyspark_3_5_reads_only(table, monkeypatch):
         opened.compact()
 
 
-@pytest.mark.parametrize("using", ["parquet", "orc"])
-def test_S16_a_plain_table_of_the_catalog_is_merged_into(using, spark):
-    name = f"plain_{using}"
-    spark.sql(f"CREATE TABLE {name} (id INT, ts INT, v STRING) USING {using}")
-    try:
-        spark.sql(f"INSERT INTO {name} VALUES (1, 1, 'a'), (2, 1, 'b')")
-        table = TrinityTable.forName(spark, name, "id", "ts")
-        table.upsert(spark.sql("SELECT 1 AS id, 2 AS ts, 'z' AS v")).execute()
-        table.delete(spark.sql("SELECT 2 AS id, 2 AS ts")).execute()
-        assert [tuple(r) for r in TrinityTable.forName(spark, name).toDF().collect()] == [(1, 2, "z")]
-        past = TrinityTable.forName(spark, name, versionAsOf=0).toDF().collect()
-        assert sorted(map(tuple, past)) == [(1, 1, "a"), (2, 1, "b")]
-    finally:
-        spark.sql(f"DROP TABLE {name}")
-
-
 # The suite on Spark Connect -------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from trinitymerge.fs import faults
 from trinitymerge.maintenance import minor_compaction
 from trinitymerge.schema import properties
 from trinitymerge.schema.properties import CHECKPOINT_INTERVAL
-from trinitymerge.stores import catalog_files, iceberg
+from trinitymerge.stores import iceberg
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -459,10 +459,7 @@ def test_every_fault_point_of_the_package_is_a_case():
     declared = {point for module in modules() for point in getattr(module, "FAULT_POINTS", ())}
     sources = [Path(m.__file__).read_text("utf-8") for m in modules()]
     placed = {point for text in sources for point in re.findall(r'faults\.fault\("(?!name")([^"]+)"\)', text)}
-    elsewhere = {
-        *iceberg.FAULT_POINTS,
-        *catalog_files.FAULT_POINTS,
-    }  # test_iceberg.py, test_catalog_files.py kill there
+    elsewhere = set(iceberg.FAULT_POINTS)  # test_iceberg.py kills there
     assert declared == placed == {step for steps in STEPS.values() for step in steps} | elsewhere
 
 

@@ -317,9 +317,7 @@ def test_S16_attributes_that_it_lacks_say_why(events, name):
 
 def test_S27_rows_cannot_be_remembered_in_it(spark, tmp_path, events):
     table = fill(new_table(spark, tmp_path), spark, [(1, 0, "before", False)])
-    with refused(
-        InvalidMergeError, "takes a TrinityTable or the name of a Spark table, got trinitymerge.ExternalTable"
-    ):
+    with refused(InvalidMergeError, "inserts into a TrinityTable only, got trinitymerge.ExternalTable"):
         table.merge(events).whenMatched().delete().insertHistoryExpr({"id": "target.id"}, events)
 
 

@@ -43,7 +43,6 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import commit_backoff_seconds, tombstone_retention_hours
 from trinitymerge.spark.expressions import physical_schema, quote
-from trinitymerge.stores.catalog_files import DIRECTORY, StagedFiles
 from trinitymerge.stores.column_mapping import in_files, version_of_batch
 
 # Names of columns -----------------------------------------------------------------------------------------------------
@@ -554,30 +553,6 @@ def test_s33_a_batch_that_is_a_link_is_not_read_or_copied(spark, tmp_path, what)
     table.vacuum(retentionHours=0)
     assert contents(directory_of(secret)) == before
     assert not list(tmp_path.glob("copy")) + list(tmp_path.glob("export")) + list(tmp_path.glob(".export*"))
-
-
-@pytest.mark.parametrize(
-    "name", ["../precious", "/precious", "p=1/../../precious", "p=2/precious", "", ".", 5, ["a"], None]
-)
-def test_S16_a_forged_note_of_moved_files_removes_nothing_outside(tmp_path, name):
-    """What a dead writer has left of a plain table's batch is removed by a note in the table's directory."""
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"x")
-    table = tmp_path / "t"
-    staged = StagedFiles(LocalFileSystem(), str(table))
-    (table / DIRECTORY / "b").mkdir(parents=True)
-    (table / "p=1").mkdir()
-    (table / "p=2").symlink_to(tmp_path)
-    (table / "own").write_bytes(b"x")
-    note = table / DIRECTORY / "b" / "_moved.json"
-    for content in (json.dumps([name, "own"]), json.dumps(name), "[" * 10**5):
-        note.write_text(content)
-        os.utime(note.parent, (0, 0))
-        assert staged.count("b") == staged.moved("b").count("own")
-    note.write_text(json.dumps([name, "own"]))
-    os.utime(note.parent, (0, 0))
-    assert staged.tidy(tuple) == ["b"]
-    assert (precious.read_bytes(), sorted(p.name for p in table.iterdir())) == (b"x", [DIRECTORY, "p=1", "p=2"])
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a link", "a directory"])

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import (
     ConcurrentCommitError,
-    InvalidDefinitionError,
     InvalidMergeError,
     StorageError,
     TableExistsError,
@@ -35,9 +34,7 @@ from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.spark.session import can_join, is_connect, is_dataframe
 from trinitymerge.stores.base import CatalogStore, TableStore, require_files
-from trinitymerge.stores.catalog_files import FORMATS
 from trinitymerge.stores.file_format import reader_of
-from trinitymerge.stores.registry import time_travel
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -112,22 +109,6 @@ def declaring_nothing(schema: StructType) -> StructType:
     return StructType.fromJson(with_never_null(schema.jsonValue(), ()))
 
 
-def format_of(fileFormat: str, using: str | None) -> str:
-    """The format of a table's files: ``using`` says it of plain tables in a catalog.
-
-    Raises:
-        InvalidDefinitionError: both are given, and differ.
-    """
-    told = (using or "").lower()
-    if told not in FORMATS:
-        return fileFormat
-    if fileFormat not in ("parquet", told):
-        raise InvalidDefinitionError(
-            f"fileFormat='{fileFormat}' and using='{using}' are two formats. Leave fileFormat out."
-        )
-    return told
-
-
 @with_session_settings
 def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     """Makes a table of another format one of this library's, unless it is (S16).
@@ -139,7 +120,7 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     Raises:
         TableNotFoundError: it is none, and neither the user nor the table's properties name keys.
         TableExistsError: it is one, with other keys.
-        InvalidDefinitionError, NullKeyError, ConcurrentCommitError, CorruptTableError: it cannot become one.
+        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: it cannot become one.
     """
     if not store.exists():
         told = store.keys_from_properties()
@@ -219,7 +200,6 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
 
 def pinned(
     store: TableStore,
-    call: str,
     versionAsOf: int | None,
     timestampAsOf: str | datetime.date | datetime.datetime | None,
 ) -> int | None:
@@ -228,16 +208,14 @@ def pinned(
     Raises:
         ValueError: both are given, or ``timestampAsOf`` is no point in time.
         TableNotFoundError: there is no such version, or its files are gone.
-        UnsupportedStorageError: the store keeps no past versions.
     """
     if versionAsOf is not None and timestampAsOf is not None:
         raise ValueError("Give versionAsOf or timestampAsOf, not both.")
     if timestampAsOf is not None:
         moment = milliseconds(store.spark, timestampAsOf)
-        versionAsOf = time_travel(store, f"{call}(timestampAsOf)").version_at(moment)
+        versionAsOf = store.version_at(moment)
     if versionAsOf is not None:
-        past = time_travel(store, f"{call}(versionAsOf)")
-        require_files(past, past.snapshot_at(versionAsOf))
+        require_files(store, store.snapshot_at(versionAsOf))
     return versionAsOf
 
 

@@ -48,8 +48,8 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.session import supports_writes
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore, VersionedStore, require_files
-from trinitymerge.stores.registry import maintained, open_catalog_store, open_store, replacing, store_uri, time_travel
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files, require_managed
+from trinitymerge.stores.registry import open_catalog_store, open_store, store_uri
 from trinitymerge.stores.removed_files import naming_vacuums
 
 if TYPE_CHECKING:
@@ -135,9 +135,8 @@ class TrinityTable:
                 ``maxCommitAttempts`` (20), ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
             history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
-            using: ``"iceberg"`` for a table of that format, in a catalog of Iceberg's; ``"parquet"`` or ``"orc"`` for a plain table
-                in Spark's own, which promises less: see :meth:`forName`. Properties that do not start with ``trinitymerge.``
-                become the table's own.
+            using: ``"iceberg"`` for an Iceberg table in an Iceberg catalog: see :meth:`forName`. Properties that do not start with
+                ``trinitymerge.`` become the table's own.
 
         Returns:
             The table, at version 0.
@@ -160,7 +159,7 @@ class TrinityTable:
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            _arguments.format_of(fileFormat, using),
+            fileFormat,
             properties,
             comment,
             history,
@@ -205,7 +204,7 @@ class TrinityTable:
             watermarkKey,
             tombstoneKey,
             tombstoneStringValue,
-            _arguments.format_of(fileFormat, using),
+            fileFormat,
             properties,
             comment,
             history,
@@ -249,7 +248,6 @@ class TrinityTable:
             TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
             ValueError: ``timestampAsOf`` is no point in time, or is given beside ``versionAsOf``.
             CorruptTableError: a file of its log is cut short, foreign or missing.
-            UnsupportedStorageError: its store keeps no past versions, and one was asked for.
 
         Example:
             >>> TrinityTable.forPath(spark, orders_path).definition.primaryKey
@@ -257,7 +255,7 @@ class TrinityTable:
         """
         store = open_store(spark, path)
         store.snapshot()
-        return cls(store, pinned=_arguments.pinned(store, "forPath", versionAsOf, timestampAsOf))
+        return cls(store, pinned=_arguments.pinned(store, versionAsOf, timestampAsOf))
 
     @classmethod
     def forName(
@@ -271,16 +269,13 @@ class TrinityTable:
         versionAsOf: int | None = None,
         timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Opens a table by the name its catalog has for it: one of Iceberg's, or a plain one of Parquet or ORC files (S16).
+        """Open an Iceberg table by its name in the catalog (S16).
 
-        The first time it needs the keys: the table gets four hidden columns, or five without a tombstone key, and its rows stay as
-        they are. From then on the table itself says what its keys are. Each merge is a version, all or nothing.
+        The first call needs the keys. It adds four hidden columns to the table, or five without a tombstone key, and leaves the
+        rows as they are. Later calls read the keys from the table. Each merge is an Iceberg snapshot and a version, and so is each
+        commit of another program. See ``docs/iceberg.md`` for what such a table can do.
 
-        In a table of Iceberg's, a merge is a snapshot, and what other programs commit is a version too. A plain table (``USING
-        parquet`` or ``orc`` in Spark's own catalog) promises less: nothing says when others write to it. Reads show what
-        they append, overwrite or delete at once, in all versions; a merge does not notice what they do while it runs; and if they
-        overwrite the whole table, the history of its merges is gone with its rows. See ``docs/plain-tables.md``, and
-        ``docs/iceberg.md`` for what either kind of table can do, and what not.
+        Tables of other formats are refused: :meth:`convert` makes a managed table of one, and :meth:`external` reads it.
 
         Args:
             spark: the session, with the catalog.
@@ -298,15 +293,14 @@ class TrinityTable:
             TableExistsError: it has other keys.
             NullKeyError: a row has a null in its key.
             InvalidDefinitionError: the keys cannot work with its columns.
-            UnsupportedStorageError: merges into such a table are not possible.
-            CorruptTableError: of a plain table: it has rows of merges, and their log is gone.
+            UnsupportedStorageError: the table is not an Iceberg table.
             ConcurrentCommitError: others have committed while it got its keys.
             ValueError: ``name`` is no name of a table.
         """
         store = open_catalog_store(spark, name)
         keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
         _arguments.adopted(store, *keys)
-        return cls(store, pinned=_arguments.pinned(store, "forName", versionAsOf, timestampAsOf))
+        return cls(store, pinned=_arguments.pinned(store, versionAsOf, timestampAsOf))
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:
@@ -633,7 +627,7 @@ class TrinityTable:
         """
         source = _arguments.check_source(self._backend.spark, source, self.path)
         feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
-        return apply_changes(self._builder, time_travel(self._backend, "applyChanges()"), source, feed, self._alias)
+        return apply_changes(self._builder, self._backend, source, feed, self._alias)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
         """Takes a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
@@ -685,7 +679,7 @@ class TrinityTable:
         if missing not in ("delete", "keep"):
             raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
         extract = SnapshotFeed.of(self._backend.spark, source, own, at, missing == "delete")
-        derive = partial(extract.merged_into, time_travel(self._backend, "snapshot()"))
+        derive = partial(extract.merged_into, self._backend)
         return derived(self._builder, derive, f"snapshot(at={at})")
 
     @with_session_settings
@@ -755,7 +749,7 @@ class TrinityTable:
         """
         newest = self._snapshot().version
         with naming_vacuums(self._backend):
-            return changes(time_travel(self._backend, "changes()"), newest, fromVersion, toVersion, net)
+            return changes(self._backend, newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TrinityTable, appId: str) -> Increment:
         """What has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
@@ -799,7 +793,7 @@ class TrinityTable:
             )
         with naming_vacuums(self._backend):
             return increment(
-                time_travel(self._backend, "changesSince()"),
+                self._backend,
                 self._readable_snapshot().version,
                 target._snapshot(),
                 appId,
@@ -866,7 +860,7 @@ class TrinityTable:
         tracked = None if track is None else _names(track)
         shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
         with naming_vacuums(self._backend):
-            return versions(time_travel(self._backend, "versions()"), self._readable_snapshot(), keys, shown)
+            return versions(self._backend, self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
         """The rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
@@ -894,13 +888,13 @@ class TrinityTable:
             [Row(name='ann', city='Rome', day=1)]
         """
         with naming_vacuums(self._backend):
-            return as_of(time_travel(self._backend, "asOf()"), self._readable_snapshot(), moment)
+            return as_of(self._backend, self._readable_snapshot(), moment)
 
     def _readable_snapshot(self) -> Snapshot:
         """The version to read, whose files are there."""
         snapshot = self._snapshot()
         if self._pinned is not None:
-            require_files(self._past(), snapshot)
+            require_files(self._backend, snapshot)
         return snapshot
 
     def why(self, key: Any) -> DataFrame:
@@ -944,7 +938,7 @@ class TrinityTable:
             <BLANKLINE>
         """
         with naming_vacuums(self._backend):
-            return why(maintained(self._backend, "why()"), self._readable_snapshot(), key)
+            return why(require_managed(self._backend, "why()"), self._readable_snapshot(), key)
 
     # Without this library ----------------------------------------------------------------------------------------------
 
@@ -975,7 +969,7 @@ class TrinityTable:
             >>> duckdb.sql(orders.sqlFor("duckdb")).project("order_id, amount").order("order_id").fetchall()
             [('1', Decimal('5.00')), ('2', Decimal('9.50'))]
         """
-        return sql_for(maintained(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
+        return sql_for(require_managed(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
 
     def export(self, path: str) -> ExportResult:
         """Writes the live rows into a new directory, as plain Parquet files that anything reads (S13).
@@ -1003,7 +997,7 @@ class TrinityTable:
             ['order_id', 'amount', 'ts']
         """
         with naming_vacuums(self._backend):
-            return export(maintained(self._backend, "export()"), self._readable_snapshot(), path)
+            return export(require_managed(self._backend, "export()"), self._readable_snapshot(), path)
 
     def compact(self, full: bool = False) -> CompactionResult:
         """Rewrites the live rows into one base, sorted by primary key, so that reads have little or nothing to resolve (S38).
@@ -1035,7 +1029,7 @@ class TrinityTable:
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
         """
-        store = replacing(self._require_writable(), "compact()")
+        store = self._require_writable()
         deliver_outbox.deliver_pending(store)
         return compaction.compact(store, full)
 
@@ -1192,7 +1186,7 @@ class TrinityTable:
             ...
         """
         with naming_vacuums(self._backend):
-            return health.health(maintained(self._backend, "health()"), self._snapshot())
+            return health.health(require_managed(self._backend, "health()"), self._snapshot())
 
     def clone(self, path: str) -> Self:
         """Copies the table, as it is at its version, to a path of its own (S40a).
@@ -1224,8 +1218,8 @@ class TrinityTable:
             >>> copy.version, copy.deleteWhere("true").execute().rowsDeleted, orders.toDF().count()
             (1, 2, 2)
         """
-        source = maintained(self._backend, "clone()")
-        target = maintained(open_store(source.spark, path), "clone()")
+        source = require_managed(self._backend, "clone()")
+        target = require_managed(open_store(source.spark, path), "clone()")
         clone.clone(source, self._pinned, target)
         return type(self)(target)
 
@@ -1428,13 +1422,10 @@ class TrinityTable:
         return self._backend.path
 
     def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot() if self._pinned is None else self._past().snapshot_at(self._pinned)
-
-    def _past(self) -> VersionedStore:
-        return time_travel(self._backend, f"Reading version {self._pinned}")
+        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
 
     def _require_managed(self, call: str) -> ManagedStore:
-        return maintained(self._require_writable(), call)
+        return require_managed(self._require_writable(), call)
 
     def _require_writable(self) -> TableStore:
         if self._pinned is not None:

@@ -19,7 +19,7 @@ from trinitymerge.log.commit import VersionConflict
 from trinitymerge.log.model import Batch, Commit, Snapshot
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import VERSION
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore, VersionedStore, require_files
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files
 from trinitymerge.stores.managed import ManagedBackend
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
@@ -41,7 +41,7 @@ def test_contract(check, file_format, spark, tmp_path):
 
 
 class Plain:
-    """A store that has the methods of ``Backend`` and no others."""
+    """A store that has the methods of ``TableStore`` and no others."""
 
     def __init__(self, spark, path, using=None):
         store = ManagedBackend(spark, path)
@@ -53,16 +53,12 @@ class Plain:
 PLAIN = [name for name in dir(TableStore) if not name.startswith("_")]
 
 REFUSED = {
-    "forPath(versionAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, versionAsOf=0),
-    "forPath(timestampAsOf)": lambda spark, t: TrinityTable.forPath(spark, t.path, timestampAsOf="2100-01-01"),
-    "compact()": lambda spark, t: t.compact(),
     "vacuum()": lambda spark, t: t.vacuum(),
     "restore()": lambda spark, t: t.restore(0),
     "purge()": lambda spark, t: t.purge([1]),
     "purgeWhere()": lambda spark, t: t.purgeWhere("id = 1"),
     "clone()": lambda spark, t: t.clone(f"{t.path}-clone"),
     "health()": lambda spark, t: t.health(),
-    "changes()": lambda spark, t: t.changes(0),
     "why()": lambda spark, t: t.why(1),
 }
 
@@ -84,19 +80,19 @@ def test_a_plain_store_keeps_its_part_of_the_contract(spark, tmp_path):
 
 def test_what_a_store_can_do_is_what_it_has_methods_for(spark, tmp_path):
     store, managed_one = Plain(spark, str(tmp_path)), ManagedBackend(spark, str(tmp_path))
-    assert [isinstance(store, kind) for kind in (VersionedStore, ManagedStore)] == [False, False]
-    assert [isinstance(managed_one, kind) for kind in (VersionedStore, ManagedStore)] == [True, True]
+    assert [isinstance(each, ManagedStore) for each in (store, managed_one)] == [False, True]
 
 
-def test_a_table_can_be_kept_in_a_plain_store_and_is_not_looked_after(plain, spark):
-    for value in ("a", "b"):
+def test_a_table_can_be_kept_in_a_plain_store_and_is_compacted_as_a_whole(plain, spark):
+    for value in ("a", "b", "c"):
         result = plain.upsert(spark.sql(f"SELECT 1 AS id, '{value}' AS v")).execute()
-    assert (result.version, result.hint) == (2, "")
+    assert (result.version, result.hint, plain.version) == (3, "compacted into version 4", 4)
     opened = TrinityTable.forPath(spark, plain.path)
-    assert [tuple(r) for r in opened.toDF().collect()] == [(1, "b")]
-    assert [r["operation"] for r in opened.history().collect()] == ["UPSERT", "UPSERT", "CREATE"]
+    assert [tuple(r) for r in opened.toDF().collect()] == [(1, "c")]
+    assert [r["operation"] for r in opened.history().collect()] == ["COMPACT", "UPSERT", "UPSERT", "UPSERT", "CREATE"]
+    assert [tuple(r) for r in TrinityTable.forPath(spark, plain.path, versionAsOf=1).toDF().collect()] == [(1, "a")]
     assert TrinityTable.isTrinityTable(spark, plain.path)
-    assert "version 2" in repr(opened)
+    assert "version 4" in repr(opened)
 
 
 @pytest.mark.parametrize("call", REFUSED)
@@ -104,7 +100,7 @@ def test_S33_what_a_store_has_no_means_for_is_refused(call, plain, spark):
     with pytest.raises(UnsupportedStorageError) as refused:
         REFUSED[call](spark, plain)
     assert (refused.value.call, refused.value.store, refused.value.path) == (call, "Plain", plain.path)
-    assert str(refused.value).startswith(f"{call} is not possible for {plain.path}: its store (Plain) ")
+    assert str(refused.value).startswith(f"{call} is not possible for '{plain.path}': Plain does not manage")
     assert plain.version == 0
 
 

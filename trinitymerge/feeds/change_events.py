@@ -62,13 +62,13 @@ from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, VersionedStore
+from trinitymerge.stores.base import Batches, TableStore
 
 _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
 def filled(
-    store: VersionedStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
 ) -> tuple[ChangeEvents, str]:
     """The events with their nulls filled, and the name of the column that tells what the key of each holds.
 
@@ -106,7 +106,7 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[st
     return {n: column for n, column in found.items() if column is not None}
 
 
-def _stored(store: VersionedStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
+def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
     """What the table holds of the events' keys, tombstones included: all versions, or the latest rows.
 
     Without history no others are known, and without a declared watermark all rows are older than the events.
@@ -556,7 +556,7 @@ Begin: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
 """From a source to a merge by primary key that has no clause yet."""
 
 
-def apply_changes(begin: Begin, store: VersionedStore, source: DataFrame, feed: ChangeFeed, alias: str) -> MergeBuilder:
+def apply_changes(begin: Begin, store: TableStore, source: DataFrame, feed: ChangeFeed, alias: str) -> MergeBuilder:
     """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
 
     Args:

@@ -52,7 +52,7 @@ from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, VersionedStore
+from trinitymerge.stores.base import Batches, TableStore
 
 CALL = "snapshot()"
 
@@ -100,7 +100,7 @@ class SnapshotFeed:
             )
         return cls(source, own, at, moment, deletes)
 
-    def merged_into(self, store: VersionedStore, snapshot: Snapshot, options: Options) -> MergeFactory:
+    def merged_into(self, store: TableStore, snapshot: Snapshot, options: Options) -> MergeFactory:
         """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
 
         Raises:
@@ -173,7 +173,7 @@ class SnapshotDiff:
     written: DataFrame | None
 
     @classmethod
-    def of(cls, extract: SnapshotFeed, store: VersionedStore, snapshot: Snapshot) -> SnapshotDiff:
+    def of(cls, extract: SnapshotFeed, store: TableStore, snapshot: Snapshot) -> SnapshotDiff:
         own, batches = extract.own, Batches.of(snapshot)
         next_moment = extract.later(snapshot.extracts)
         if not own.history:

@@ -47,7 +47,7 @@ from trinitymerge.spark.system_columns import (
     STORED_ROW,
     VERSION,
 )
-from trinitymerge.stores.base import Batches, VersionedStore, require_files
+from trinitymerge.stores.base import Batches, TableStore, require_files
 
 # Versions -------------------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Span:
 # Keys that can have changed -------------------------------------------------------------------------------------------
 
 
-def candidate_batches(store: VersionedStore, span: Span) -> tuple[Batch, ...]:
+def candidate_batches(store: TableStore, span: Span) -> tuple[Batch, ...]:
     """Batches whose keys are all that can differ between two versions, as few rows of them as there are."""
     unshared, appended = span.unshared, span.appended
     if appended is None or total_rows(appended) >= total_rows(unshared):
@@ -139,7 +139,7 @@ def total_rows(batches: Iterable[Batch]) -> int:
 
 
 def prune_span(
-    store: VersionedStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
+    store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
 ) -> tuple[Batch, ...]:
     """Those batches that may hold a key of the sought ones, by the ranges kept beside their files."""
     if len(sought) > reader.MAX_PRUNED_BATCHES:
@@ -236,7 +236,7 @@ BROADCAST_ROWS = 500_000
 
 
 @with_session_settings
-def changes(store: VersionedStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
+def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
     """What happened to the live rows after one version up to another (S41).
 
     Args:
@@ -285,7 +285,7 @@ def _check_versions(path: str, first: int, last: int, newest: int) -> None:
         )
 
 
-def _require_files(store: VersionedStore, spans: Sequence[Span]) -> None:
+def _require_files(store: TableStore, spans: Sequence[Span]) -> None:
     """Looks for each batch once, however many versions have it. The newest version is not a past one: reading it says more."""
     newest = store.snapshot().version
     snapshots = {s.version: s for span in spans for s in (span.before, span.after)}
@@ -317,7 +317,7 @@ class _Comparison:
         definition: by which both are read.
     """
 
-    store: VersionedStore
+    store: TableStore
     span: Span
     definition: TableDefinition
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.history.changes import changes
 from trinitymerge.log.model import PURGE, RESTORE, Snapshot
-from trinitymerge.stores.base import VersionedStore
+from trinitymerge.stores.base import TableStore
 
 
 @attrs.frozen(eq=False)
@@ -33,7 +33,7 @@ class Increment:
         return self.appId, self.toVersion
 
 
-def increment(store: VersionedStore, newest: int, target: Snapshot, app_id: str) -> Increment:
+def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> Increment:
     """What has changed since another table was told.
 
     Args:
@@ -59,7 +59,7 @@ def increment(store: VersionedStore, newest: int, target: Snapshot, app_id: str)
     return Increment(changes(store, newest, known, newest, net=True), known, newest, app_id)
 
 
-def _starting_over(store: VersionedStore, app_id: str, what: str, newest: int) -> InvalidMergeError:
+def _starting_over(store: TableStore, app_id: str, what: str, newest: int) -> InvalidMergeError:
     return InvalidMergeError(
         f"No increment of {store.path} goes on from where '{app_id}' is: the other table {what}. Bring the other table up to date "
         "as a whole, by a merge of toDF() that deletes what exists only there, and keep the new position in the same merge: "

@@ -45,7 +45,7 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import ENDED, GROUP, IS_ENDED, LAST_OF_RUN, NEXT, SINCE, UNTIL, VERSION
-from trinitymerge.stores.base import Batches, VersionedStore
+from trinitymerge.stores.base import Batches, TableStore
 
 
 def require_history(definition: TableDefinition, call: str, path: str) -> None:
@@ -123,7 +123,7 @@ class Timeline:
         definition: of the table.
     """
 
-    backend: VersionedStore
+    backend: TableStore
     definition: TableDefinition
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
@@ -227,7 +227,7 @@ class VersionsOptions:
 
 @with_session_settings
 def versions(
-    store: VersionedStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
+    store: TableStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
 ) -> DataFrame:
     """One row per version, with its interval (H2-H5).
 
@@ -261,7 +261,7 @@ def versions(
 
 
 @with_session_settings
-def as_of(store: VersionedStore, snapshot: Snapshot, when: Any) -> DataFrame:
+def as_of(store: TableStore, snapshot: Snapshot, when: Any) -> DataFrame:
     """The rows that were valid at a moment of the data's time (H5).
 
     Raises:
@@ -379,7 +379,7 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
 # Versions that are one ------------------------------------------------------------------------------------------------
 
 
-def _tracked(store: VersionedStore, own: TableDefinition, shown: VersionsOptions) -> list[Field] | None:
+def _tracked(store: TableStore, own: TableDefinition, shown: VersionsOptions) -> list[Field] | None:
     """The columns in which consecutive versions must differ, or they are one; None if each is shown.
 
     Raises:

@@ -14,7 +14,7 @@ from trinitymerge.maintenance.compaction import compact, compaction_hint
 from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.properties import compact_after_batches
-from trinitymerge.stores.base import Batches, CompactableStore, ManagedStore, TableStore
+from trinitymerge.stores.base import Batches, ManagedStore, TableStore
 
 _logger = logging.getLogger(__name__)
 _advised: dict[str, tuple[str, ...]] = {}
@@ -25,11 +25,11 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
     """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
 
     Args:
-        store: where the table is. One whose commits cannot replace batches is left alone.
+        store: where the table is.
         result: of the merge.
         after: the table with its rows; None if it committed none.
     """
-    if after is None or not isinstance(store, CompactableStore):
+    if after is None:
         return result
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
@@ -55,7 +55,7 @@ def _advice(store: TableStore, batches: Batches) -> str:
     return advice
 
 
-def _with_compaction(store: CompactableStore, result: MergeResult, after: Snapshot) -> MergeResult:
+def _with_compaction(store: TableStore, result: MergeResult, after: Snapshot) -> MergeResult:
     try:
         done = compact(store)
     except Exception as error:  # noqa: BLE001 - the merge has been committed

@@ -34,8 +34,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import session
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import any_of
-from trinitymerge.stores.base import Batches, CompactableStore, ManagedStore, Staged
-from trinitymerge.stores.registry import maintained
+from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
@@ -44,7 +43,7 @@ TRIES = 3
 
 
 @with_session_settings
-def compact_all(store: CompactableStore, full: bool = False) -> CompactionResult:
+def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
     """Writes the resolved rows of all batches as one base.
 
     Args:
@@ -69,7 +68,7 @@ def compact_all(store: CompactableStore, full: bool = False) -> CompactionResult
     return CompactionResult(version=store.snapshot().version, skipped=skipped)
 
 
-def _why_not_all(store: CompactableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
+def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
     """Why it would not pay, in words; an empty string if it might."""
     batches = Batches.of(snapshot)
     if not batches.are_resolved:
@@ -81,9 +80,7 @@ def _why_not_all(store: CompactableStore, snapshot: Snapshot, forget: TombstoneR
     return "there is one base and nothing else"
 
 
-def _compact_all(
-    store: CompactableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float
-) -> CompactionResult:
+def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float) -> CompactionResult:
     definition = snapshot.definition
     with discarded_on_failure(store) as staged:
         written = rewrite(store, definition, snapshot.batches, forget)
@@ -417,13 +414,13 @@ def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None
     return "rows have landed that are older than tombstones which would be forgotten"
 
 
-def compact(store: CompactableStore, full: bool = False) -> CompactionResult:
+def compact(store: TableStore, full: bool = False) -> CompactionResult:
     """Compacts a table in the way that its store allows.
 
     Args:
         store: where the table is.
         full: even what would not pay.
     """
-    if store.replaces_alone:
-        return compact_all(store, full)
-    return compact_segments(maintained(store, "compact()"), full)
+    if isinstance(store, ManagedStore):
+        return compact_segments(store, full)
+    return compact_all(store, full)

@@ -22,7 +22,7 @@ from trinitymerge.spark.expressions import FALSE, TRUE, all_of, is_tombstone, no
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import IS_EXPIRED, SINCE, VERSION
-from trinitymerge.stores.base import Batches, CompactableStore, Staged
+from trinitymerge.stores.base import Batches, Staged, TableStore
 from trinitymerge.stores.staging import batch_of, stage
 
 TARGET_FILE_BYTES = 64 << 20
@@ -108,7 +108,7 @@ class TombstoneRetention:
 KEEP_ALL = TombstoneRetention(None)
 
 
-def dated(backend: CompactableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
+def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
     """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
@@ -130,7 +130,7 @@ def dated(backend: CompactableStore, batches: Batches, within: Sql = TRUE) -> Da
     return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
 
 
-def _committed(backend: CompactableStore, batches: Batches) -> str:
+def _committed(backend: TableStore, batches: Batches) -> str:
     """When a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
     needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
@@ -183,7 +183,7 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def rewrite(
-    backend: CompactableStore,
+    backend: TableStore,
     definition: TableDefinition,
     replaces: Sequence[Batch],
     forget: TombstoneRetention,

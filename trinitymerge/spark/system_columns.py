@@ -98,7 +98,7 @@ UNTIL = column(
 ENDED = column(
     "ended", "BIGINT", "in settled archives: when the row that ends the version was committed, ms since the epoch"
 )
-BATCH = column("batch", "STRING", "the id of the row's batch: the name of its directory; in plain tables a column")
+BATCH = column("batch", "STRING", "the id of the row's batch: the name of its directory")
 
 SEQUENCE = column("sequence", "BIGINT", "in tables of Iceberg's: the version that committed the row")
 

@@ -10,7 +10,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge.errors import TableNotFoundError
+from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import FileInfo
 from trinitymerge.log.model import Batch, Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
@@ -19,7 +19,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark.sql_text import Sql
 
 
-def require_files(store: VersionedStore, snapshot: Snapshot) -> None:
+def require_files(store: TableStore, snapshot: Snapshot) -> None:
     """Checks that a past version can still be read (S40).
 
     Raises:
@@ -39,7 +39,7 @@ def require_files(store: VersionedStore, snapshot: Snapshot) -> None:
     )
 
 
-def _first_readable(store: VersionedStore, snapshot: Snapshot, gone: set[str]) -> int | None:
+def _first_readable(store: TableStore, snapshot: Snapshot, gone: set[str]) -> int | None:
     """The first version after an unreadable one whose batches are all there.
 
     Args:
@@ -225,10 +225,7 @@ class TableStore(Protocol):
     def history(self) -> list[Commit]:
         """All commits that are still known, newest first."""
 
-
-@runtime_checkable
-class VersionedStore(TableStore, Protocol):
-    """A store that keeps its past versions for a while (S40)."""
+    # Past versions (S40) --------------------------------------------------------------------------------------------
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The snapshot of a version; its files may be gone.
@@ -258,16 +255,9 @@ class VersionedStore(TableStore, Protocol):
         """The batches whose files are not all there."""
 
 
+@runtime_checkable
 class CatalogStore(TableStore, Protocol):
-    """A store of tables that a catalog has, which may be there before this library knows them (S16)."""
-
-    def require_table(self) -> None:
-        """Checks that the catalog has the table, and that it is of a kind that the store can keep.
-
-        Raises:
-            TableNotFoundError: it has none of that name.
-            UnsupportedStorageError: merges into such a table are not possible.
-        """
+    """A store of tables that a catalog names, which may exist before this library knows them (S16)."""
 
     def fields(self) -> tuple[Field, ...]:
         """The user's columns, as the table has them."""
@@ -285,29 +275,8 @@ class CatalogStore(TableStore, Protocol):
 
 
 @runtime_checkable
-class OutboxStore(TableStore, Protocol):
-    """A store that keeps rows for other tables until they are there (S27); its commits can say so (``Commit.redo``)."""
-
-    def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """As :meth:`TableStore.stage`, of rows for another table, under an id that begins with :data:`OUTBOX_PREFIX`.
-
-        Args:
-            rows: each beside the key of the row that it is about.
-            definition: of this table.
-        """
-
-
-@runtime_checkable
-class CompactableStore(VersionedStore, Protocol):
-    """A store whose commits can replace batches."""
-
-    replaces_alone: bool
-    """True if such a commit replaces all batches, and goes on top of nothing but the snapshot that they were read from."""
-
-
-@runtime_checkable
-class ManagedStore(CompactableStore, Protocol):
-    """A store whose files this library looks after: compaction, vacuum, restore, purge and copies (S38-S40a)."""
+class ManagedStore(TableStore, Protocol):
+    """A store whose files this library manages: segments, vacuum, restore, purge, copies (S38-S40a), and the outbox (S27)."""
 
     def require_free(self) -> None:
         """Checks that a table can be created here.
@@ -394,3 +363,33 @@ class ManagedStore(CompactableStore, Protocol):
             definition: of the table.
             extra: types of more columns; of others the files tell.
         """
+
+    def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
+        """As :meth:`TableStore.stage`, of rows for another table, under an id that begins with :data:`OUTBOX_PREFIX`.
+
+        Args:
+            rows: each beside the key of the row that it is about.
+            definition: of this table.
+        """
+
+
+def require_managed(store: TableStore, call: str) -> ManagedStore:
+    """Return the store, for a call that only managed tables have.
+
+    Args:
+        store: of the table.
+        call: what the user has called, for the message.
+
+    Raises:
+        UnsupportedStorageError: naming the call and the store.
+    """
+    if isinstance(store, ManagedStore):
+        return store
+    kind = type(store).__name__
+    raise UnsupportedStorageError(
+        f"{call} is not possible for '{store.path}': {kind} does not manage the table's files. Use the tools of the table's "
+        "format, or make a managed table of it with TrinityTable.convert.",
+        call=call,
+        store=kind,
+        path=store.path,
+    )

@@ -1,84 +1,16 @@
-"""Names of tables in catalogs, and the columns that catalog tables have beside the user's."""
+"""Tables of the session's catalogs, by name."""
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
-from collections.abc import Sequence
 
-import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import TableNotFoundError
-from trinitymerge.log.model import Snapshot
-from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
-from trinitymerge.schema.field import Field
-from trinitymerge.schema.nullability import never_null, with_never_null
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import cast, physical_type, quote
-from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, CLAUSE, EFFECT, SEQUENCE, SINCE
-
-_WITH_ALL = (Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
-
-HIDDEN = (Field(SEQUENCE, "long"), *_WITH_ALL)
-"""What a table of Iceberg's has beside the user's columns, and beside the tombstone of tables that declare none."""
-
-OF_PLAIN_TABLES = (Field(BATCH, "string"), *_WITH_ALL)
-"""The same of a plain table."""
-
-
-def hidden_fields(definition: TableDefinition, hidden: Sequence[Field] = HIDDEN) -> list[Field]:
-    """The library's columns in a table."""
-    return [*hidden, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
-
-
-def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
-    """Columns by their names; null where there is none of that name."""
-    has = {n.lower() for n in rows.columns}
-    return rows.selectExpr(*[quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
-
-
-def _null(field: Field) -> str:
-    return f"{cast(Sql('NULL'), physical_type(field))} AS {quote(field.name)}"
-
-
-def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
-    """The user's columns as a table has them; those that it had before keep what is known of them besides."""
-    known = {f.name: f for f in before}
-    return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
-
-
-def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
-    """The same with the columns that the table has now: others may have altered them, and that is no commit."""
-    before = snapshot.definition
-    fields = fields_now(before.fields, columns)
-    if fields == before.fields:
-        return snapshot
-    definition = TableDefinition.from_json({**before.to_json(), "fields": [f.to_json() for f in fields]})
-    number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
-    return attrs.evolve(snapshot, definition=definition, definition_version=number)
-
-
-def _now(field: Field, before: Field | None) -> Field:
-    if before is None:
-        return field
-    kind = with_never_null(field.type, never_null(before.type))
-    return (
-        before
-        if before.type == kind
-        else attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
-    )
-
-
-def user_fields(columns: StructType) -> list[Field]:
-    """The columns that are not the library's."""
-    found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
-    return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]
-
+from trinitymerge.spark.expressions import quote
 
 _BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
 SPARKS_OWN = "spark_catalog"
@@ -133,12 +65,11 @@ class CatalogTable:
         with suppress_error_logs(), session_conf(self.spark, _BACKSLASHES):  # see literal()
             return self.spark.sql(text)
 
-    def described(self) -> dict[str, str]:
-        """What ``DESCRIBE TABLE EXTENDED`` says besides the columns, by its names for it."""
-        rows = [tuple(r) for r in self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()]
-        names = [r[0] for r in rows]
-        start = names.index("# Detailed Table Information") if "# Detailed Table Information" in names else len(rows)
-        return {r[0]: r[1] for r in rows[start + 1 :]}
+    def format(self) -> str:
+        """What ``USING`` says of an existing table, in lower case; ``"view"`` for views."""
+        rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name IN ('Provider', 'Type')").collect()
+        told = {r["col_name"]: r["data_type"].lower() for r in rows}
+        return "view" if told.get("Type") == "view" else told.get("Provider", "unknown")
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -255,25 +255,19 @@ def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str])
         )
 
 
-def table_of(spark: SparkSession, name: str) -> DataFrame:
-    """The rows of a table in Spark's own catalog, whose files are of one of these formats."""
-    return spark.read.options(**_READING).table(name)
-
-
-def write(rows: DataFrame, file_format: str, path: str, partitions: Sequence[str] = ()) -> None:
+def write(rows: DataFrame, file_format: str, path: str) -> None:
     """Writes rows into a directory; one Spark job.
 
     Args:
         rows: what to write.
         file_format: ``"parquet"`` or ``"orc"``.
         path: of the directory.
-        partitions: columns whose values become the names of directories in it.
 
     A value that the files would give back as another one fails the job: see :mod:`trinitymerge.stores.file_format`.
     """
     with _held_for(rows.sparkSession, file_format):
         writer = refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
-        (writer.partitionBy(*partitions) if partitions else writer).save(path)
+        writer.save(path)
 
 
 @contextmanager

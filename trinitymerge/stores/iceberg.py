@@ -10,25 +10,52 @@ from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, UnsupportedStorageError
+from trinitymerge.errors import (
+    ConcurrentCommitError,
+    FilesVacuumedError,
+    InvalidDefinitionError,
+    NullKeyError,
+    TableExistsError,
+    UnsupportedStorageError,
+    counted,
+)
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.files import unsupported_protocol
 from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot, now_ms
+from trinitymerge.rows.watermarks import watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.errors import clean_message, is_spark_error
+from trinitymerge.spark.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
+from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import SEQUENCE
-from trinitymerge.stores import adopt
 from trinitymerge.stores.base import Staged
-from trinitymerge.stores.catalog import columns_of, fields_now
+from trinitymerge.stores.catalog import CatalogTable, literal
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, is_lost_race
-from trinitymerge.stores.iceberg_versions import COMMIT, KEPT, ON_TOP_OF, STATE, IcebergVersions, rows_of
+from trinitymerge.stores.iceberg_versions import (
+    COMMIT,
+    HIDDEN,
+    KEPT,
+    ON_TOP_OF,
+    STATE,
+    IcebergVersions,
+    columns_of,
+    fields_now,
+    hidden_fields,
+    rows_of,
+)
 
 FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
+
+_ROLES = ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue")
+_PREFIX = "trinitymerge."
+_SHOWN = 5
 
 BATCH_ID = "trinitymerge.batch"
 """In the summary of a snapshot: the batch whose rows it has appended."""
@@ -52,9 +79,7 @@ class _Written:
 
 
 class IcebergBackend(IcebergVersions):
-    """A table of Iceberg's, which is a :class:`~trinitymerge.stores.base.CompactableStore`."""
-
-    replaces_alone = True
+    """An Iceberg table, which is a :class:`~trinitymerge.stores.base.CatalogStore`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         super().__init__(spark, name)
@@ -71,7 +96,7 @@ class IcebergBackend(IcebergVersions):
             UnsupportedStorageError: the table shall have history.
         """
         self._require_possible(definition)
-        adopt.create(self.table, definition)
+        _create(self.table, definition)
         return self.adopt(definition, user, "CREATE")
 
     def _require_possible(self, definition: TableDefinition) -> None:
@@ -88,7 +113,7 @@ class IcebergBackend(IcebergVersions):
 
     def keys_from_properties(self) -> dict[str, Any]:
         """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
-        return adopt.keys_from_properties(self.table.properties())
+        return _keys_from_properties(self.table.properties())
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
         """Makes a table that there is one of ours: adds the hidden columns, and says what it is. Its rows stay as they are.
@@ -104,10 +129,10 @@ class IcebergBackend(IcebergVersions):
         """
         self._require_possible(definition)
         head = self.refreshed().get(MAIN)
-        found = None if head is None else adopt.profile_rows(self.table.read(head), self._only(head), definition)
+        found = None if head is None else _profile_rows(self.table.read(head), self._only(head), definition)
         batch, version = found or (None, 0)
         self._add_columns(definition)
-        self.table.with_retries(adopt.set_keys_sql(self.table.name, definition))
+        self.table.with_retries(_set_keys_sql(self.table.name, definition))
         self.refreshed()
         definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
         commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
@@ -128,12 +153,12 @@ class IcebergBackend(IcebergVersions):
 
     def _add_columns(self, definition: TableDefinition) -> None:
         try:
-            missing = adopt.add_columns_sql(self.table.name, definition, self.columns)
+            missing = _add_columns_sql(self.table.name, definition, self.columns)
             if missing:
                 self.table.with_retries(missing)
         except Exception:
             self.refreshed()  # another writer may have added them
-            if adopt.add_columns_sql(self.table.name, definition, self.columns):
+            if _add_columns_sql(self.table.name, definition, self.columns):
                 raise
 
     # Staging --------------------------------------------------------------------------------------------------------
@@ -347,3 +372,136 @@ class IcebergBackend(IcebergVersions):
         with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
             self.table.tag(KEPT, head)
             self.table.drop(branch)
+
+
+# Making a table one of ours --------------------------------------------------------------------------------------------
+
+
+def _create_sql(name: str, definition: TableDefinition) -> str:
+    """The statement that creates a table."""
+    columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition))]
+    comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
+    own = {n: v for n, v in definition.properties.items() if not n.startswith(_PREFIX)}
+    if definition.fileFormat != "parquet":
+        own["write.format.default"] = definition.fileFormat
+    properties = f" TBLPROPERTIES ({', '.join(map(_pair, own.items()))})" if own else ""
+    return f"CREATE TABLE {name} ({', '.join(columns)}) USING iceberg{comment}{properties}"
+
+
+def _create(table: CatalogTable, definition: TableDefinition) -> None:
+    """Create an empty table in its catalog.
+
+    Raises:
+        TableExistsError: the catalog has one of that name.
+        InvalidDefinitionError: Iceberg has no such type.
+    """
+    try:
+        if not table.exists():
+            table.sql(_create_sql(table.name, definition))
+            return
+    except Exception as error:
+        if not is_spark_error(error):
+            raise
+        if "ALREADY_EXISTS" not in str(error):
+            raise InvalidDefinitionError(f"{table.shown} cannot be created: {clean_message(error)}") from None
+    raise TableExistsError(
+        f"There is a table {table.shown} already. Open it with TrinityTable.forName, and name its keys if it is none of "
+        "trinitymerge's yet.",
+        path=table.shown,
+    )
+
+
+def _add_columns_sql(name: str, definition: TableDefinition, columns: StructType) -> str | None:
+    """The statement that adds the library's columns to a table; None if it has them."""
+    has = {n.lower() for n in columns.names}
+    missing = [_declared(f) for f in hidden_fields(definition) if f.name not in has]
+    return f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})" if missing else None
+
+
+def _declared(field: Field) -> str:
+    """A column as the catalog has it; nulls are kept from it by merges, which name the row: the format would just fail."""
+    comment = f" COMMENT {literal(field.comment)}" if field.comment else ""
+    return f"{quote(field.name)} {sql_type(physical_type(field))}{comment}"
+
+
+def _set_keys_sql(name: str, definition: TableDefinition) -> str:
+    """The statement that keeps the keys in the table's properties, where people and catalogs see them."""
+    told = {
+        "primaryKey": ", ".join(definition.primaryKey),
+        "watermarkKey": ", ".join(definition.watermarkKey),
+        "tombstoneKey": definition.tombstoneKey,
+        "tombstoneStringValue": definition.tombstoneStringValue,
+    }
+    pairs = [_pair((_PREFIX + key, value)) for key, value in told.items() if value]
+    return f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(pairs)})"
+
+
+def _pair(pair: tuple[str, str]) -> str:
+    return f"{literal(pair[0])} = {literal(pair[1])}"
+
+
+def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The keys that a table's properties tell; empty if they tell none."""
+    told = {role: properties.get(_PREFIX + role) for role in _ROLES}
+    if told["primaryKey"] is None:
+        return {}
+    lists = {role: tuple(n.strip() for n in (told[role] or "").split(",") if n.strip()) for role in _ROLES[:2]}
+    return {**told, **lists}
+
+
+def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefinition) -> tuple[Batch | None, int]:
+    """Return what is to be known of the rows that a table has before it becomes one of ours, in two jobs.
+
+    Args:
+        rows: of the table's newest snapshot.
+        link: that snapshot.
+        definition: of the table.
+
+    Returns:
+        The rows as a batch, None if there are none; and the version that the table begins with: 0, or the next one if rows say that
+        they were committed by this library before.
+
+    Raises:
+        NullKeyError: a key has a null; naming some.
+    """
+    stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
+    has_null = any_of(is_null(quote(k)) for k in definition.primaryKey)
+    told = {
+        "rows": "count(1)",
+        "nulls": count_where(has_null),
+        "tombstones": count_where(is_tombstone(definition)),
+        "sequence": f"max({SEQUENCE})",
+    }
+    values = Metrics({**told, **watermark_metrics(definition, "true")}).compute(stored)
+    if values["nulls"]:
+        raise _nulls(stored.filter(has_null), values, definition)
+    version = 0 if values["sequence"] is None else int(values["sequence"]) + 1
+    if not values["rows"]:
+        return None, version
+    counts = stored.groupBy(*[F.expr(quote(k)) for k in definition.primaryKey]).agg(
+        F.expr(f"count(1) > 1 AS {SEQUENCE}")
+    )
+    is_unique = counts.filter(SEQUENCE).isEmpty()
+    return Batch(
+        id=f"found-{link.id}",
+        rows=values["rows"],
+        tombstones=values["tombstones"],
+        files=link.count("total-data-files"),
+        bytes=link.count("total-files-size"),
+        watermark_min=watermark_of(values, "min", definition),
+        watermark_max=watermark_of(values, "max", definition),
+        unique_keys=is_unique,
+        base=is_unique,
+        version=version,
+        foreign=True,
+    ), version
+
+
+def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> NullKeyError:
+    shown = [tuple(r) for r in rows.select(*map(quote, definition.names)).limit(_SHOWN).collect()]
+    return NullKeyError(
+        f"{counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
+        f"({', '.join(definition.primaryKey)}), such as {'; '.join(map(str, shown))}. Nothing was changed. Delete them, or take "
+        "another key.",
+        rows=shown,
+    )

@@ -64,22 +64,6 @@ class IcebergTable(CatalogTable):
                 path=self.name,
             )
 
-    def require_iceberg(self) -> None:
-        """Checks the format of a table that there is.
-
-        Raises:
-            UnsupportedStorageError: it is of another one.
-        """
-        rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name = 'Provider'").collect()
-        kind = rows[0]["data_type"] if rows else "unknown"
-        if str(kind).lower() != "iceberg":
-            raise UnsupportedStorageError(
-                f"{'.'.join(self.parts)} is a table of the format '{kind}'. Of tables in catalogs, those of Iceberg can be "
-                "merged into. Read this one with TrinityTable.external, or make a managed table of it with TrinityTable.convert.",
-                path=self.name,
-                format=str(kind),
-            )
-
     def require_direct(self, *settings: str) -> None:
         """Checks that the session does not divert to elsewhere what is written to this table, or reads it from there.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -13,13 +14,81 @@ from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.log.files import unsupported_protocol
 from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import all_of, any_of, empty_frame, is_not_null, is_null, or_else, quote
+from trinitymerge.schema.nullability import never_null, with_never_null
+from trinitymerge.spark.expressions import (
+    all_of,
+    any_of,
+    cast,
+    empty_frame,
+    is_not_null,
+    is_null,
+    or_else,
+    physical_type,
+    quote,
+)
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import SEQUENCE, VERSION
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
 from trinitymerge.stores.base import Batches, Staged
-from trinitymerge.stores.catalog import HIDDEN, columns_of, hidden_fields, with_columns_now
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTable
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
+"""What an Iceberg table has in addition to the user's columns, and to the tombstone of tables that declare none."""
+
+
+def hidden_fields(definition: TableDefinition) -> list[Field]:
+    """The library's columns in a table."""
+    return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
+
+
+def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
+    """Columns by their names; null where there is none of that name."""
+    has = {n.lower() for n in rows.columns}
+    return rows.selectExpr(*[quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
+
+
+def _null(field: Field) -> str:
+    return f"{cast(Sql('NULL'), physical_type(field))} AS {quote(field.name)}"
+
+
+def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
+    """The user's columns as a table has them; those that it had before keep what is known of them besides."""
+    known = {f.name: f for f in before}
+    return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
+
+
+def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
+    """The same with the columns that the table has now: others may have altered them, and that is no commit."""
+    before = snapshot.definition
+    fields = fields_now(before.fields, columns)
+    if fields == before.fields:
+        return snapshot
+    definition = TableDefinition.from_json({**before.to_json(), "fields": [f.to_json() for f in fields]})
+    number = zlib.crc32(json.dumps([(f.name, f.type) for f in fields]).encode())
+    return attrs.evolve(snapshot, definition=definition, definition_version=number)
+
+
+def _now(field: Field, before: Field | None) -> Field:
+    if before is None:
+        return field
+    kind = with_never_null(field.type, never_null(before.type))
+    return (
+        before
+        if before.type == kind
+        else attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
+    )
+
+
+def user_fields(columns: StructType) -> list[Field]:
+    """The columns that are not the library's."""
+    found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
+    return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]
+
+
+# Snapshots of other programs ------------------------------------------------------------------------------------------
 
 OPERATIONS = {"append": "APPEND", "replace": "REWRITE", "delete": "DELETE"}
 """What Iceberg calls an operation, and what a table's history does; all others may be anything."""
@@ -117,17 +186,6 @@ class IcebergVersions:
         heads = self.table.heads()
         self._kept = heads.get(KEPT)
         return heads
-
-    def require_table(self) -> None:
-        """Checks that the catalog has the table, and that it is one of Iceberg's.
-
-        Raises:
-            TableNotFoundError: it has none of that name.
-            UnsupportedStorageError: it is of another format.
-        """
-        if not self.table.exists():
-            raise self._absent()
-        self.table.require_iceberg()
 
     def _absent(self) -> TableNotFoundError:
         return TableNotFoundError(

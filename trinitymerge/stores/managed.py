@@ -264,8 +264,6 @@ _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": s
 class ManagedBackend(BatchDirectories):
     """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.ManagedStore`)."""
 
-    replaces_alone = False
-
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.files: FileSystem = filesystem_for(spark, path)
@@ -494,7 +492,7 @@ class ManagedBackend(BatchDirectories):
         return self._stage(uuid.uuid4().hex, rows, definition)
 
     def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """See :class:`~trinitymerge.stores.base.OutboxStore`."""
+        """See :class:`~trinitymerge.stores.base.ManagedStore`."""
         return self._stage(f"{OUTBOX_PREFIX}{uuid.uuid4().hex}", rows, definition)
 
     def _stage(self, batch_id: str, rows: DataFrame, definition: TableDefinition) -> Staged:

@@ -29,9 +29,9 @@ from trinitymerge.spark.expressions import FALSE, count_where, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import holds_null, require_harmless, violation
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, MISFIT, ORIGIN_KEY, OUTBOX_ROW
-from trinitymerge.stores.base import Staged, TableStore
+from trinitymerge.stores.base import Staged, TableStore, require_managed
 from trinitymerge.stores.file_format import check_storable
-from trinitymerge.stores.registry import lending, open_store
+from trinitymerge.stores.registry import open_store
 
 FAULT_POINTS = ("owed.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
@@ -56,7 +56,7 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
         TableNotFoundError: it is not there.
         UnsupportedStorageError: the merging table cannot keep the rows until they are delivered.
     """
-    lending(backend, where)
+    require_managed(backend, where)
     other = open_store(backend.spark, table.path)
     if other.path == backend.path:
         raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
@@ -125,7 +125,7 @@ def _staged(
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ORIGIN_KEY}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
     found = gathering.observe(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE)
-    store = lending(plan.backend, f"A merge with rows for {destination.table}")
+    store = require_managed(plan.backend, f"A merge with rows for {destination.table}")
     with capture_observations(store.spark):
         staged = store.stage_outbox(found, plan.definition)
     try:

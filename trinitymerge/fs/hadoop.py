@@ -63,11 +63,18 @@ class HadoopFileSystem(FileSystem):
         create: one of :data:`CREATORS`; by default what the scheme says.
 
     Raises:
-        UnsupportedStorageError: a scheme that is unknown, or cannot create exclusively; the message names a
-            remedy.
+        UnsupportedStorageError: the session is not a classic one; or a scheme that is unknown, or cannot create
+            exclusively; the message names a remedy.
     """
 
     def __init__(self, spark: Any, path: str, create: str | None = None) -> None:
+        if getattr(spark, "_jvm", None) is None:
+            raise UnsupportedStorageError(
+                f"'{path}' can only be reached through Spark's JVM, which a Spark Connect session does not "
+                "have. Use a classic session, or a local path that the server sees under the same name.",
+                path=path,
+                scheme=split_scheme(path)[0],
+            )
         self._gateway: Any = spark.sparkContext._gateway
         self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
         self._path_class: Any = hadoop_class(self._gateway.jvm, "Path")

@@ -95,17 +95,14 @@ class IcebergBackend(IcebergVersions):
             InvalidDefinitionError: Iceberg has no such type.
             UnsupportedStorageError: the table shall have history.
         """
-        self._require_possible(definition)
-        _create(self.table, definition)
-        return self.adopt(definition, user, "CREATE")
-
-    def _require_possible(self, definition: TableDefinition) -> None:
         if definition.history:
             raise UnsupportedStorageError(
                 f"{self.path} cannot have history: a table of Iceberg's keeps its past in its own snapshots. Create a managed "
                 "table for that, or merge changes() of this one into one that has.",
                 path=self.path,
             )
+        _create(self.table, definition)
+        return self.adopt(definition, user, "CREATE")
 
     def fields(self) -> tuple[Field, ...]:
         """The user's columns, as the table has them."""
@@ -127,7 +124,6 @@ class IcebergBackend(IcebergVersions):
             NullKeyError: a row has a null in its key; nothing was changed.
             ConcurrentCommitError: others have committed meanwhile.
         """
-        self._require_possible(definition)
         head = self.refreshed().get(MAIN)
         found = None if head is None else _profile_rows(self.table.read(head), self._only(head), definition)
         batch, version = found or (None, 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from trinitymerge._plugins import registered
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.stores.base import CatalogStore, TableStore
 from trinitymerge.stores.catalog import CatalogTable
@@ -13,7 +14,10 @@ from trinitymerge.stores.iceberg import IcebergBackend
 from trinitymerge.stores.managed import ManagedBackend
 
 CATALOG_STORES: dict[str, Callable[[SparkSession, str], CatalogStore]] = {"iceberg": IcebergBackend}
-"""The stores of catalog tables, by the format that the catalog names (``USING``). All other tables are managed."""
+"""The stores of catalog tables, by the format that the catalog names (``USING``). All other tables are managed.
+
+Other packages add stores as entry points (:mod:`trinitymerge._plugins`).
+"""
 
 _NAMED = "catalog:"
 
@@ -65,7 +69,7 @@ def _store_of(file_format: str, table: str = "") -> Callable[[SparkSession, str]
     Raises:
         UnsupportedStorageError: naming the format, and the table if one was given.
     """
-    store = CATALOG_STORES.get(file_format.lower())
+    store = registered("trinitymerge.stores", CATALOG_STORES, file_format.lower(), None)
     if store is None:
         what = f"'{table}' is a table of the format" if table else "There is no store for the format"
         known = ", ".join(f"'{name}'" for name in CATALOG_STORES)

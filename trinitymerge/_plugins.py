@@ -1,0 +1,34 @@
+"""Stores and file systems that other packages add, as entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_D = TypeVar("_D")
+
+
+def registered(group: str, own: Mapping[str, _T], name: str, otherwise: _D) -> _T | _D:
+    """Return what a name stands for: one of the library's own, or what another package has registered.
+
+    Args:
+        group: of the entry points, such as ``trinitymerge.stores``.
+        own: the library's, by name.
+        name: to look for.
+        otherwise: for a name that nobody has registered.
+    """
+    if name in own:
+        return own[name]
+    found = _entry_point(group, name)
+    if found is None:
+        return otherwise
+    loaded: _T = found.load()
+    return loaded
+
+
+@cache
+def _entry_point(group: str, name: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=group, name=name)), None)

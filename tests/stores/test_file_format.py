@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from helpers import assertRows
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, IntegerType, StructType
 from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
@@ -128,6 +129,51 @@ def test_S7a_timestamps_that_orc_files_give_back_a_second_later_are_refused(spar
         kept.upsert(at(micros)).execute()
         assert shown(kept.toDF()) == shown(at(micros)), micros
     assert table.version == before
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("{}", "{}"),
+        ("ARRAY<STRUCT<at: {}>>", "array(NULL, named_struct('at', {}))"),
+        ("MAP<{}, INT>", "map({}, 1)"),
+    ],
+)
+def test_S7a_days_that_orc_files_give_back_as_another_are_refused(spark, tmp_path, kind, value, zone):
+    """Dates around the change of calendars, and the last hours of timestamps beside it, are kept exactly or refused."""
+    if "MAP" in kind and zone != "UTC":
+        pytest.skip("one zone will do")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    day = 86_400
+    try:
+        for type, numbered, kept, lost, word in [
+            ("DATE", "date_from_unix_date({})", (-141_438, -141_427), (-141_437, -141_428), "a date from 5 to 14"),
+            (
+                "TIMESTAMP_LTZ",
+                "timestamp_seconds({})",
+                (-141_438 * day - 1, -141_426 * day),
+                (-141_437 * day, -141_427 * day - 1),
+                "a timestamp from 4 to 15",
+            ),
+        ]:
+            table = new_table(spark, tmp_path, f"id INT, v {kind.format(type)}", fileFormat="orc")
+
+            made = value.format(numbered)
+
+            def rows(numbers, made=made):
+                return spark.sql(" UNION ALL ".join(f"SELECT {i} AS id, {made.format(n)} AS v" for i, n in numbers))
+
+            source = rows(enumerate(kept))
+            table.upsert(source).execute()
+            assertRows(table.toDF().selectExpr("id", "CAST(v AS STRING)"), source.selectExpr("id", "CAST(v AS STRING)"))
+            for number in lost:
+                with pytest.raises(InvalidMergeError, match=f"Column 'v' holds {word} .*1582.* Change the value"):
+                    table.upsert(rows([(1, number)])).execute()
+            assert table.version == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.mark.parametrize("kind", [DecimalType(50, 2), DecimalType(5, -2), DecimalType(2, 5)])

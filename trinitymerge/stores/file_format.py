@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, DateType, MapType, StructField, StructType, TimestampType
 
 from trinitymerge.errors import InvalidDefinitionError, UnsupportedStorageError
 from trinitymerge.fs.base import escape_glob
@@ -19,46 +20,89 @@ from trinitymerge.spark.expressions import FALSE, any_of, quote, text_literal
 from trinitymerge.spark.session import force_analysis, version_of
 from trinitymerge.spark.sql_text import Sql
 
-_MISREAD_MICROS = (-999_000, -1)
-"""Microseconds since 1970 that come back as a second later, the first and the last of them."""
+_MICROS_PER_DAY = 86_400_000_000
+
+
+@attrs.frozen
+class _Misread:
+    """Values that Spark reads back from ORC files as another value.
+
+    Attributes:
+        kind: their type.
+        number: the SQL function that numbers the values of the type.
+        first, last: the smallest and the largest of these numbers.
+        what: the values and what becomes of them, in words.
+    """
+
+    kind: type[DataType]
+    number: str
+    first: int
+    last: int
+    what: str
+
+    def is_one(self, value: Sql) -> Sql:
+        return Sql(f"coalesce({self.number}({value}) BETWEEN {self.first} AND {self.last}, false)")
+
+
+_MISREAD = (
+    _Misread(
+        TimestampType,
+        "unix_micros",
+        -999_000,
+        -1,
+        "a timestamp in the last second before 1970 (1969-12-31 23:59:59.001 to 23:59:59.999999 UTC), which Spark would "
+        "read from ORC files as one second later",
+    ),
+    _Misread(
+        DateType,
+        "unix_date",
+        -141_437,
+        -141_428,
+        "a date from 5 to 14 October 1582, which Spark would read from ORC files as 15 October",
+    ),
+    _Misread(  # which hours depends on the time zone of the JVM that writes
+        TimestampType,
+        "unix_micros",
+        -141_438 * _MICROS_PER_DAY,
+        -141_426 * _MICROS_PER_DAY - 1,
+        "a timestamp from 4 to 15 October 1582 (UTC), which Spark may read from ORC files as another one",
+    ),
+)
 
 
 def refused(rows: DataFrame, file_format: str) -> DataFrame:
     """The same rows, whose evaluation fails at a value that files of this format would give back as another."""
     if file_format != "orc":
         return rows
-    items = [(field.name, _is_misread(Sql(quote(field.name)), field.dataType, 0)) for field in rows.schema.fields]
-    if all(found == FALSE for _, found in items):
-        return rows
-    return rows.selectExpr(*[_checked(name, found) for name, found in items])
+    columns = [_checked(field) for field in rows.schema.fields]
+    return rows if columns == [quote(n) for n in rows.columns] else rows.selectExpr(*columns)
 
 
-def _checked(name: str, is_misread: Sql) -> str:
-    if is_misread == FALSE:
-        return quote(name)
-    why = (
-        f"Column '{name}' holds a timestamp in the last second before 1970 (1969-12-31 23:59:59.001 to 23:59:59.999999 UTC), which "
-        "Spark would read from ORC files as one second later. Change the value, or use a table of Parquet "
-        "files, or a column of TIMESTAMP_NTZ."
-    )
-    return f"IF({is_misread}, raise_error({text_literal(why)}), {quote(name)}) AS {quote(name)}"
+def _checked(field: StructField) -> str:
+    name = value = quote(field.name)
+    for misread in _MISREAD:
+        found = _holds(misread, name, field.dataType, 0)
+        if found != FALSE:
+            remedy = "Change the value, or use a table of Parquet files, or a column of TIMESTAMP_NTZ."
+            why = f"Column '{field.name}' holds {misread.what}. {remedy}"
+            value = Sql(f"IF({found}, raise_error({text_literal(why)}), {value})")
+    return name if value == name else f"{value} AS {name}"
 
 
-def _is_misread(value: Sql, kind: DataType, depth: int) -> Sql:
-    """True if a value is or holds such a timestamp, as SQL that is never null."""
-    if isinstance(kind, TimestampType):
-        first, last = _MISREAD_MICROS
-        return Sql(f"coalesce(unix_micros({value}) BETWEEN {first} AND {last}, false)")
+def _holds(misread: _Misread, value: Sql, kind: DataType, depth: int) -> Sql:
+    """True if a value is or holds one that is misread, as SQL that is never null."""
+    if isinstance(kind, misread.kind):
+        return misread.is_one(value)
     if isinstance(kind, StructType):
-        return _some(_is_misread(Sql(f"{value}.{quote(f.name)}"), f.dataType, depth) for f in kind.fields)
+        return _some(_holds(misread, Sql(f"{value}.{quote(f.name)}"), f.dataType, depth) for f in kind.fields)
     if isinstance(kind, ArrayType):
         item = Sql(f"item{depth}")
-        found = _is_misread(item, kind.elementType, depth + 1)
+        found = _holds(misread, item, kind.elementType, depth + 1)
         return FALSE if found == FALSE else Sql(f"coalesce(exists({value}, {item} -> {found}), false)")
     if isinstance(kind, MapType):
         keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
         parts = {"map_keys": keys, "map_values": values}
-        return _some(_is_misread(Sql(f"{of}({value})"), part, depth) for of, part in parts.items())
+        return _some(_holds(misread, Sql(f"{of}({value})"), part, depth) for of, part in parts.items())
     return FALSE
 
 

@@ -14,6 +14,9 @@ from test_maintenance import age, all_files_hold
 from trinitymerge import ConcurrentCommitError, InvalidMergeError, ReadOnlyTableError, TrinityTable
 from trinitymerge.maintenance import purge
 from trinitymerge.maintenance.minor_compaction import minor_compact
+from trinitymerge.schema.evolution import widened, with_column
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import physical_schema
 
 PEOPLE = "id INT, ts INT, name STRING, deleted BOOLEAN"
 KEYS = {"watermarkKey": "ts", "tombstoneKey": "deleted"}
@@ -262,3 +265,50 @@ def test_S39b_a_condition_is_evaluated_on_rows_and_not_on_what_files_say_of_them
     assert table.purgeWhere("v IN (1, NULL)").keys == 1
     assert table.purgeWhere("x = 0.0").keys == 2
     assertRows(table.toDF(), [(3, 5.0, 3), (6, 7.0, 6)])
+
+
+# Writers that were about to change columns (S44) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize(
+    ("staged", "later", "condition", "keys"),
+    [
+        (lambda d: widened(d, "v", "long"), None, "v = 7", 1),
+        (lambda d: widened(d, "v", "long"), lambda a: a.widenColumn("v", "BIGINT"), "v = 7", 1),
+        (lambda d: widened(d, "v", "long"), lambda a: a.widenColumn("v", "DOUBLE"), "v = 7", 0),
+        (lambda d: with_column(d, Field("x", "integer")), lambda a: a.addColumn("x", "INT"), "x = 7", 1),
+        (lambda d: with_column(d, Field("x", "integer")), lambda a: a.addColumn("x", "STRING"), "x = '7'", 0),
+        (lambda d: with_column(d, Field("x", "varchar(9)")), lambda a: a.addColumn("x", "STRING"), "x = '7'", 1),
+    ],
+    ids=["wider", "wider, as the table later", "wider otherwise", "more", "more of another type", "text is text"],
+)
+def test_S39b_what_a_dead_writer_has_staged_with_other_columns_goes(
+    spark, tmp_path, format, staged, later, condition, keys
+):
+    """No log entry has its definition; where the table has another form under its name since, it goes unjudged."""
+    table = new_table(spark, tmp_path, "id INT, ts INT, v INT", watermarkKey="ts", fileFormat=format)
+    fill(table, spark, [(1, 1, 5), (2, 1, 6)])
+    definition = staged(table.definition)
+    source = frame(spark, "id INT, ts INT, v INT, x INT", (3, 2, 7, 7), (4, 2, 8, 8))
+    fields = physical_schema(definition.fields)
+    source = source.selectExpr(*[f"CAST({f.name} AS {f.dataType.simpleString()}) AS {f.name}" for f in fields])
+    left = table._backend.stage(source, definition).id
+    if later is not None:
+        later(table.alter()).execute()
+    result = table.purgeWhere(condition)
+    assert result.keys == keys
+    assert left not in table._backend.directories()
+    assertRows(table.toDF().select("id"), [1, 2])
+
+
+def test_S39b_S44_a_writer_at_work_that_changes_columns_is_found(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v INT", watermarkKey="ts")
+    fill(table, spark, [(1, 1, 5)])
+    many = 3_000_000_000
+    source = frame(spark, "id INT, ts INT, v BIGINT", (1, 2, many), (2, 2, many), (3, 2, 7))
+    other = TrinityTable.forPath(spark, table.path)
+    at_point("validate.done", lambda: other.purgeWhere(f"v = {many}"))
+    result = table.upsert(source).withSchemaEvolution().execute()
+    assert (result.rowsAppended, result.rowsPurged) == (1, 2)
+    assert live_rows(table) == [(3, 2, 7)]

@@ -31,7 +31,7 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.purged_keys import hash_of_key
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.evolution import for_reading, readings
+from trinitymerge.schema.evolution import disagree, for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error, storage_failed
@@ -196,13 +196,11 @@ def by_form(
 ) -> list[tuple[TableDefinition, list[str]]]:
     """Batches with definitions to read them by: each value has a type that it was stored with, or a wider one (S43).
 
-    The log does not say by which definition an uncommitted batch was written: one that reads all forms covers these.
+    An uncommitted batch says by which definition it was written if it changes columns. One that reads all forms covers others.
     """
-    if not definition.is_rearranged:
-        return [(definition, list(ids))]
-    wanted, written_by = set(ids), dict[str, TableDefinition]()
+    wanted, written_by = set(ids), noted_by_others(backend, ids)
     own: TableDefinition | None = None
-    for commit in reversed(backend.history()):
+    for commit in reversed(backend.history()) if definition.is_rearranged else ():
         own = commit.definition or own
         batches = (
             *commit.added,
@@ -214,6 +212,13 @@ def by_form(
 
 
 @with_session_settings
+def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
+    """By the batches that change columns and that the newest version does not have, the definitions they were written by."""
+    needed = backend.snapshot().referenced_ids
+    found = {i: backend.noted_definition(i) for i in ids if i not in needed}
+    return {i: own for i, own in found.items() if own is not None}
+
+
 def purge(
     backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
@@ -427,8 +432,9 @@ def _repeat_until_clean(
     backend: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
     """Searches and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
-    done: list[PurgeResult] = []
+    done, deleted = list[PurgeResult](), 0
     while True:
+        deleted += search.delete_superseded()
         keys = search.keys()
         count = keys.count()
         faults.fault("purge.found")
@@ -444,7 +450,7 @@ def _repeat_until_clean(
                 path=backend.path,
             )
         done.append(delete_keys(backend, keys, count, start, finish))
-    deleted = search.delete_without_keys()
+    deleted += search.delete_without_keys()
     return PurgeResult(
         version=backend.snapshot().version,
         keys=sum(r.keys for r in done),
@@ -480,6 +486,16 @@ class _Search:
             return rows.filter(f"NOT ({_has_null(own)})").drop(BATCH).distinct().localCheckpoint()
 
         return self._look(own, self._with_rows, found)
+
+    def delete_superseded(self) -> int:
+        """Deletes what writers have staged whose definition another one has taken the place of: nobody commits it (S35).
+
+        Returns:
+            How many files of rows.
+        """
+        own = self.backend.snapshot().definition
+        noted = noted_by_others(self.backend, self.backend.directories())
+        return sum(delete(self.backend, i) for i, theirs in noted.items() if disagree(own, theirs))
 
     def delete_without_keys(self) -> int:
         """Deletes what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.

@@ -14,7 +14,7 @@ from trinitymerge.schema.constraints import Check, about, require_unchecked
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field, FileColumn, type_text
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
-from trinitymerge.schema.types import INTEGRAL, Path, combined, common, is_longer, leaves, shaped, with_names_of
+from trinitymerge.schema.types import INTEGRAL, Path, agree, combined, common, is_longer, leaves, shaped, with_names_of
 
 _ALWAYS = sys.maxsize
 """A layout that no file reaches."""
@@ -388,6 +388,15 @@ def readings(
             found.append((_as_stored_by(definition, other), names))
         names.append(name)
     return found
+
+
+def disagree(definition: TableDefinition, other: TableDefinition) -> bool:
+    """True if two definitions have different types for one name in files, as writers give that know nothing of each other."""
+    return any(
+        name == theirs.stored_as and not agree(field.in_files(kind), theirs.in_files(theirs.type))
+        for field, theirs in _same(definition, other)
+        for name, kind in ((field.stored_as, field.type), *((e.name, e.type) for e in field.previous))
+    )
 
 
 def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableDefinition:

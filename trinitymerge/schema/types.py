@@ -18,6 +18,7 @@ _WIDER = {
     ("date", "timestamp_ntz"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)\Z")
+_TEXT = re.compile(r"string\Z|(?:var)?char\(\d+\)\Z")
 _VARCHAR = re.compile(r"varchar\((\d+)\)\Z")
 
 _MOST_DIGITS = 38
@@ -151,6 +152,23 @@ def shaped(old: Any, new: Any) -> Any:
         fields = [{**f, "type": shaped(known.get(f["name"], f["type"]), f["type"])} for f in new["fields"]]
         return {**old, "fields": fields}
     return {**old, **{p: shaped(old[p], new[p]) for p in _STEPS if p in new}}
+
+
+def agree(kind: Any, other: Any) -> bool:
+    """True if a file with values of one type can be read as the other: what both have of it is the same.
+
+    Example:
+        >>> agree("varchar(3)", "string"), agree("integer", "long")
+        (True, False)
+    """
+    if isinstance(kind, str) or isinstance(other, str):
+        return kind == other or all(isinstance(k, str) and _TEXT.match(k) is not None for k in (kind, other))
+    if kind["type"] != other["type"]:
+        return False
+    if kind["type"] == "struct":
+        theirs = {f["name"]: f["type"] for f in other["fields"]}
+        return all(agree(f["type"], theirs[f["name"]]) for f in kind["fields"] if f["name"] in theirs)
+    return all(agree(kind[p], other[p]) for p in _STEPS if p in kind)
 
 
 def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:

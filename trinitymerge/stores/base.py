@@ -330,6 +330,9 @@ class ManagedStore(TableStore, Protocol):
     def directories(self) -> Mapping[str, FileInfo]:
         """All batches on the storage by id: committed, staged and left over."""
 
+    def noted_definition(self, batch_id: str) -> TableDefinition | None:
+        """The definition that a batch which changes columns was written by; None of another batch."""
+
     def data_files(self, batch_id: str) -> list[FileInfo]:
         """The data files of a batch; none if it is gone."""
 

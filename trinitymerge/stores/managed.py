@@ -39,7 +39,7 @@ from trinitymerge.stores.base import OUTBOX_PREFIX, Batches, Staged
 from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
 
-_FILE = "_key_range.json"
+_FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 """Spark passes over files that begin so."""
 
 
@@ -501,6 +501,7 @@ class ManagedBackend(BatchDirectories):
         self.files.mkdirs(f"{self.path}/data")  # its entry is synced, or a power cut could take all batches with it
         faults.fault("stage.before")
         try:
+            self._note_definition(path, definition)
             write(rows, definition.fileFormat, path)
             faults.fault("stage.written")
             with self._written_here(batch_id):
@@ -511,6 +512,19 @@ class ManagedBackend(BatchDirectories):
             raise
         faults.fault("stage.synced")
         return staged
+
+    def _note_definition(self, directory: str, definition: TableDefinition) -> None:
+        """Keeps the definition of a batch that changes columns (S44): if its writer dies, no log entry has it (S39b)."""
+        if self._newest is not None and definition.fields != self._newest.definition.fields:
+            self.files.mkdirs(directory)
+            self.files.replace(f"{directory}/{_DEFINITION_FILE}", encode_with_checksum(definition.to_json())[0])
+
+    def noted_definition(self, batch_id: str) -> TableDefinition | None:
+        """The definition that a batch which changes columns was written by; None of another batch, and if it is damaged."""
+        with contextlib.suppress(*UNREADABLE, OSError):
+            path = f"{self.batch_path(batch_id)}/{_DEFINITION_FILE}"
+            return TableDefinition.from_json(decode_with_checksum(self.files.read(path))[0])
+        return None
 
     def _staged(self, batch_id: str, schema: StructType, definition: TableDefinition) -> Staged:
         files = self.data_files(batch_id)

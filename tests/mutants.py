@@ -269,7 +269,7 @@ MUTANTS = (
         "an update-only clause is appended blindly (S31)",
         "merge/analysis/outcomes.py",
         "(m, _blind_delete(analysis, match, plan))",
-        "(m, _blind_delete(analysis, match, plan) or RecordedDelete(m, plan.rows[0].values))",
+        "(m, _blind_delete(analysis, match, plan) or BlindDelete(m, plan.rows[0].values))",
         ["merge/test_strategies.py::test_update_alone_looks_up_keys"],
     ),
     Mutant(

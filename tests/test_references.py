@@ -114,6 +114,35 @@ def test_files_that_a_page_mentions_are_there(path):
     assert lost_files(path.read_text("utf-8")) == []
 
 
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def lost_links(text: str, page: Path) -> list[str]:
+    """The links of a page whose file or heading does not exist."""
+    found = [((page.parent / m[1]).resolve() if m[1] else page, m[2], m[0]) for m in LINK.finditer(text)]
+    lost = [link for path, _, link in found if not path.exists()]
+    texts = [
+        (path.read_text("utf-8") if path != page else text, a, link) for path, a, link in found if a and path.exists()
+    ]
+    return lost + [link for target, anchor, link in texts if anchor not in anchors(target)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_a_page_lead_to_files_and_headings(path):
+    assert lost_links(path.read_text("utf-8"), path) == []
+
+
+def test_links_that_lead_nowhere_are_found():
+    text = "# A `b`, c\n[a](#a-b-c) [b](#b) [c](docs/sql.md#names) [d](docs/sql.md#no) [e](no.md) [f](https://x.org/#y)"
+    assert lost_links(text, ROOT / "README.md") == ["](no.md)", "](#b)", "](docs/sql.md#no)"]
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

@@ -267,10 +267,10 @@ def _archived(
     return Archived((batch,))
 
 
-def _beside_fold(
+def _archive_for_minor(
     table: SimulatedTable, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
-    """What ``archiving.beside_fold`` does; all earlier loose archives are joined."""
+    """What ``archives.archive_for_minor`` does; all earlier unresolved archives are joined."""
     own = snapshot.definition
     if not own.history:
         return NOTHING
@@ -284,10 +284,10 @@ def _beside_fold(
     )
 
 
-def _beside_compaction(
+def _archive_for_full(
     table: SimulatedTable, snapshot: Snapshot, work: segments.CompactionPlan, staged: list[Staged]
 ) -> Archived:
-    """What ``archiving.beside_compaction`` does where all is written anew: every version that has ended is settled."""
+    """What ``archives.archive_for_full`` does if all is rewritten: every ended version is resolved."""
     own = snapshot.definition
     if not own.history:
         return NOTHING
@@ -342,10 +342,10 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (managed, "as_stored", lambda rows, fields: rows),
     (managed, "write", _write),
     (minor_compaction, "rewrite", _rewrite),
-    (minor_compaction, "archive_for_minor", _beside_fold),
+    (minor_compaction, "archive_for_minor", _archive_for_minor),
     (compaction, "rewrite", _rewrite),
     (segments, "Metrics", _Metrics),
-    (compaction, "archive_for_full", _beside_compaction),
+    (compaction, "archive_for_full", _archive_for_full),
     (compaction, "_why_not", _why_not),
     (segments, "_changed", _changed),
     (conflicts.ReadSet, "_meets", _meets),

@@ -552,11 +552,13 @@ def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
     return at
 
 
-Begin: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
+BuilderFactory: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
 """From a source to a merge by primary key that has no clause yet."""
 
 
-def apply_changes(begin: Begin, store: TableStore, source: DataFrame, feed: ChangeFeed, alias: str) -> MergeBuilder:
+def apply_changes(
+    begin: BuilderFactory, store: TableStore, source: DataFrame, feed: ChangeFeed, alias: str
+) -> MergeBuilder:
     """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
 
     Args:
@@ -625,7 +627,7 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) 
     return source.selectExpr("*", *beside), told
 
 
-def derived(begin: Begin, derive: SourceFactory, call: str, **settings: Any) -> MergeBuilder:
+def derived(begin: BuilderFactory, derive: SourceFactory, call: str, **settings: Any) -> MergeBuilder:
     """A merge whose source is made when it is built; it is called as the user did. ``settings`` are more of its options."""
     b = begin(None)
     options = attrs.evolve(b._options, call=call, **settings)

@@ -13,7 +13,7 @@ from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.log.model import FOLD, RESOLVED, Batch, Commit, Snapshot, current_user
 from trinitymerge.maintenance.archives import archive_for_minor
 from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
-from trinitymerge.schema.properties import fold_after_batches, fold_bytes
+from trinitymerge.schema.properties import minor_compaction_after_batches, minor_compaction_max_bytes
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
@@ -33,7 +33,7 @@ def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
     They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
     from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
     """
-    limit, size = fold_after_batches(snapshot.properties), fold_bytes(snapshot.properties)
+    limit, size = minor_compaction_after_batches(snapshot.properties), minor_compaction_max_bytes(snapshot.properties)
     now = Batches.of(snapshot)
     # A base of one batch, or of one segment, may be small, too. Of several segments none has a key of what is older than it.
     batches = now.pending if len(now.base) > 1 else now.batches

@@ -59,17 +59,17 @@ def compact_after_batches(properties: Mapping[str, str]) -> int | None:
     return _unless_none(_positive, properties.get(COMPACT_AFTER_BATCHES, "none"))
 
 
-def fold_after_batches(properties: Mapping[str, str]) -> int | None:
+def minor_compaction_after_batches(properties: Mapping[str, str]) -> int | None:
     """With more small batches pending than this a merge folds those for which it pays (S38a); None means never.
 
     Example:
-        >>> fold_after_batches({}), fold_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
+        >>> minor_compaction_after_batches({}), minor_compaction_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
         (16, None)
     """
     return _unless_none(_positive, properties.get(MINOR_COMPACTION_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER)))
 
 
-def fold_bytes(properties: Mapping[str, str]) -> int:
+def minor_compaction_max_bytes(properties: Mapping[str, str]) -> int:
     """The size in bytes below which a batch counts as small."""
     return _positive(properties.get(MINOR_COMPACTION_MAX_BYTES, str(_DEFAULT_FOLD_BYTES)))
 
@@ -158,8 +158,8 @@ _KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
     TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
     HISTORY_RETENTION_HOURS: (history_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
     COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
-    MINOR_COMPACTION_AFTER_BATCHES: (fold_after_batches, "a number of batches from 1 up, or 'none'"),
-    MINOR_COMPACTION_MAX_BYTES: (fold_bytes, "a number of bytes from 1 up"),
+    MINOR_COMPACTION_AFTER_BATCHES: (minor_compaction_after_batches, "a number of batches from 1 up, or 'none'"),
+    MINOR_COMPACTION_MAX_BYTES: (minor_compaction_max_bytes, "a number of bytes from 1 up"),
     TARGET_SEGMENT_BYTES: (lambda p: _positive(p[TARGET_SEGMENT_BYTES]), "a number of bytes from 1 up"),
     MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
     COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),

@@ -23,7 +23,7 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE
 from trinitymerge.testing.model.expressions import KeyEquality, Row, evaluate, reads_target
 from trinitymerge.testing.model.outbox import owed_rows
-from trinitymerge.testing.model.outcomes import Change, Counting, Firing, Key, Outcome, stale_changes
+from trinitymerge.testing.model.outcomes import Change, ClauseFiring, Counting, Key, Outcome, stale_changes
 from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.model.validate import Names, Refusals
 from trinitymerge.testing.model.values import alive_value, default_value, is_tombstone, store, tombstone_value, zero
@@ -58,7 +58,7 @@ class Evaluation:
     rules: RowRules = attrs.field(init=False)
     refusals: Refusals = attrs.field(init=False)
     counting: Counting = attrs.field(init=False)
-    null_keys: list[Firing] = attrs.field(init=False, factory=list)
+    null_keys: list[ClauseFiring] = attrs.field(init=False, factory=list)
     misfits: list[SchemaMismatchError] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Evaluation:
 
     # Who fires (S17-S20) ------------------------------------------------------------------------------------
 
-    def fire(self) -> list[Firing]:
+    def fire(self) -> list[ClauseFiring]:
         targets = list(self.live.values())
         both = [(t, s) for s in self.source for t in targets]
         pairs = [(t, s) for t, s in both if evaluate(self.condition, t, s) is True]  # S20
@@ -102,17 +102,17 @@ class Evaluation:
                 firings.append(self.first_true(WhenOnlyOnTarget, t, None))
         return [firing for firing in firings if firing is not None]
 
-    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> Firing | None:
+    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> ClauseFiring | None:
         """The first clause of a kind whose condition is true; null is not (S17-S20)."""
         for position, clause in enumerate(self.clauses):
             if isinstance(clause, kind) and self.holds(clause, target, source):
-                return Firing(position, target, source)
+                return ClauseFiring(position, target, source)
         return None
 
     def holds(self, clause: Clause, target: Row | None, source: Row | None) -> bool:
         return clause.condition is None or evaluate(clause.condition, target, source) is True
 
-    def absent_delete(self, source: Row) -> Firing | None:
+    def absent_delete(self, source: Row) -> ClauseFiring | None:
         """S18: under exact key equality, a delete is recorded even if its key is not there (yet)."""
         if not isinstance(self.condition, KeyEquality) or None in self.source_key(source):
             return None
@@ -121,7 +121,7 @@ class Evaluation:
                 if clause.condition is not None and reads_target(clause.condition):
                     return None
                 if self.holds(clause, None, source):
-                    return Firing(None, None, source) if clause.changes == (Delete(),) else None
+                    return ClauseFiring(None, None, source) if clause.changes == (Delete(),) else None
         return None
 
     def source_key(self, source: Row) -> Key:
@@ -130,12 +130,12 @@ class Evaluation:
         columns = [by_column[name] for name in self.rules.definition.primaryKey]
         return tuple(source[self.names.source_column(column) or column] for column in columns)
 
-    def actions(self, firing: Firing) -> tuple[TableAction, ...]:
+    def actions(self, firing: ClauseFiring) -> tuple[TableAction, ...]:
         return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
     # What is assigned (S10, S22, S23, S29) ------------------------------------------------------------------
 
-    def assign(self, firing: Firing, action: TableAction) -> Row:
+    def assign(self, firing: ClauseFiring, action: TableAction) -> Row:
         """The stored values of the columns that the action or the source decides; misfits are collected."""
         definition, values = self.rules.definition, self.assigned_by(firing, action)
         for name in definition.watermarkKey:  # S10.1 before S10.2
@@ -158,7 +158,7 @@ class Evaluation:
             return stored
         return {name: stored[name] if name in stored else self.store(name, value) for name, value in values.items()}
 
-    def assigned_by(self, firing: Firing, action: TableAction) -> Row:
+    def assigned_by(self, firing: ClauseFiring, action: TableAction) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
         if isinstance(action, Delete):
             key = self.source_key(firing.source) if firing.clause is None and firing.source else ()
@@ -168,7 +168,7 @@ class Evaluation:
         assignments = [(self.names.target_column(name, ""), value) for name, value in action.values.items]
         return {name: evaluate(value, firing.target, firing.source) for name, value in assignments}
 
-    def assign_all(self, firing: Firing, action: Update | Insert, all_columns: All) -> Row:
+    def assign_all(self, firing: ClauseFiring, action: Update | Insert, all_columns: All) -> Row:
         """S22: every column from the source's of the same name; alive if that has no tombstone column."""
         definition, excepted = self.rules.definition, self.names.excepted(all_columns)
         values: Row = {}
@@ -206,7 +206,7 @@ class Evaluation:
 
     # What is written (S9, S10, S22-S26) ---------------------------------------------------------------------
 
-    def write(self, firing: Firing, action: TableAction, values: Row) -> Change:
+    def write(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         """The change as it would be stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
         change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
@@ -222,7 +222,7 @@ class Evaluation:
         blank = {f.name: None if f.nullable else zero(f) for f in self.rules.definition.stored_fields}
         return {name: row[name] if name in self.rules.of_tombstones else blank[name] for name in row}
 
-    def change(self, firing: Firing, action: TableAction, values: Row) -> Change:
+    def change(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         if isinstance(action, Insert):
             return self.write_insert(firing, values)
         if firing.target is None:
@@ -234,14 +234,14 @@ class Evaluation:
             row |= self.tombstone_mark()
         return Change(firing, row, pre_image=firing.target, replaced=firing.target)
 
-    def write_insert(self, firing: Firing, values: Row) -> Change:
+    def write_insert(self, firing: ClauseFiring, values: Row) -> Change:
         """S23, S26: a new row; what nobody assigns of its watermark comes from the row at its key, if any."""
         replaced = self.latest(self.rules.key(values))
         inherited = self.rules.watermark(replaced) if replaced else {}  # S10.3, otherwise null: S10.4
         row = self.stored_row({**inherited, **values})
         return Change(firing, row, replaced=replaced, is_insert=True)
 
-    def write_absent_delete(self, firing: Firing, values: Row) -> Change:
+    def write_absent_delete(self, firing: ClauseFiring, values: Row) -> Change:
         """S18: with the watermark of the source, else of what hides the key, else null or zero."""
         hidden_by, definition = self.latest(self.rules.key(values)), self.rules.definition
         undecided = {n: None if (f := definition.field(n)).nullable else zero(f) for n in definition.watermarkKey}
@@ -249,7 +249,7 @@ class Evaluation:
         row = self.stored_row({**undecided, **inherited, **values, **self.tombstone_mark()})
         return Change(firing, row)  # replaces nothing, hence never stale
 
-    def write_move(self, firing: Firing, values: Row) -> Change:
+    def write_move(self, firing: ClauseFiring, values: Row) -> Change:
         """S24: a row under the new key, a tombstone under the old one."""
         assert firing.target is not None
         old, replaced = firing.target, self.latest(self.rules.key({**firing.target, **values}))

@@ -50,7 +50,7 @@ Key = tuple[Any, ...]
 
 
 @attrs.frozen
-class Firing:
+class ClauseFiring:
     """A clause that applies to a pair, a source row or a target row; None is the absent delete of S18."""
 
     clause: int | None
@@ -75,7 +75,7 @@ class Change:
         unchanged: ``row`` is left out because it would change nothing (S22b).
     """
 
-    firing: Firing
+    firing: ClauseFiring
     row: Row
     pre_image: Row | None = None
     replaced: Row | None = None
@@ -119,7 +119,7 @@ class Counting:
     live: Mapping[Key, Row]
     latest: Callable[[Key], Row | None]
 
-    def outcome(self, firings: list[Firing], changes: list[Change], batch: list[Row], clauses: int) -> Outcome:
+    def outcome(self, firings: list[ClauseFiring], changes: list[Change], batch: list[Row], clauses: int) -> Outcome:
         """Follows every live row: it stayed, was replaced or moved (both updates), or is gone (a delete)."""
         winners = self.winners(batch)
         alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}

@@ -33,7 +33,7 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.testing.model.expressions import Expr, Row
 from trinitymerge.testing.model.outbox import check_history
-from trinitymerge.testing.model.outcomes import Change, Firing, Key
+from trinitymerge.testing.model.outcomes import Change, ClauseFiring, Key
 from trinitymerge.testing.model.rows import RowRules
 
 
@@ -233,7 +233,7 @@ class Refusals:
     rules: RowRules
     clauses: tuple[Clause, ...]
 
-    def null_keys(self, firings: list[Firing]) -> None:
+    def null_keys(self, firings: list[ClauseFiring]) -> None:
         """S2, S34: no row is written with a null in its key."""
         if firings:
             raise NullKeyError(
@@ -317,5 +317,5 @@ class Refusals:
     def _key_names(self) -> str:
         return f"({', '.join(self.rules.definition.primaryKey)})"
 
-    def _clause_text(self, firing: Firing) -> str:
+    def _clause_text(self, firing: ClauseFiring) -> str:
         return "an absent delete" if firing.clause is None else describe(self.clauses, firing.clause)

@@ -177,9 +177,6 @@ class FileSystem(ABC):
         """
         return None
 
-    def sync_entries(self, path: str) -> None:  # noqa: B027 - most storages have no such notion
-        """Makes files that were just moved into a directory stay there after a power cut; what they hold has been synced before."""
-
 
 def require_no_link(files: FileSystem, root: str, path: str) -> None:
     """Refuses a symbolic link between a table's directory and what the library keeps there: calls would read and delete beyond it.

@@ -178,10 +178,6 @@ class LocalFileSystem(FileSystem):
                 return found
         return None
 
-    def sync_entries(self, path: str) -> None:
-        """See :class:`FileSystem`."""
-        _sync_directory(self.os_path(path))
-
 
 def _raise(error: OSError) -> None:
     raise error

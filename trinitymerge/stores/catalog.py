@@ -13,7 +13,7 @@ from trinitymerge.spark.errors import suppress_error_logs
 from trinitymerge.spark.expressions import quote
 
 _BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
-SPARKS_OWN = "spark_catalog"
+_SPARKS_OWN = "spark_catalog"
 """The name of Spark's own catalog."""
 
 _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
@@ -92,11 +92,11 @@ def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
     """
     if len(parts) == 1:
         parts = (spark.catalog.currentDatabase(), *parts)
-    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == SPARKS_OWN
+    is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == _SPARKS_OWN
     if is_catalog and len(parts) > 2:
         return parts
     current = spark.catalog.currentCatalog()
-    if current == SPARKS_OWN and len(parts) > 2:
+    if current == _SPARKS_OWN and len(parts) > 2:
         raise TableNotFoundError(
             f"There is no table {'.'.join(parts)}: the session has no catalog '{parts[0]}', and its own knows databases without "
             f"further parts only. Start the session with spark.sql.catalog.{parts[0]}, as the catalog's documentation says.",

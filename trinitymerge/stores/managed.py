@@ -119,7 +119,7 @@ class BatchDirectories:
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
         """The data files of a batch; none if its directory is gone."""
-        return [f for f in self.all_files(batch_id) if not is_hidden(f, self.batch_path(batch_id))]
+        return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
         """Everything in a batch's directory; nothing if it is gone."""
@@ -225,11 +225,11 @@ class BatchDirectories:
     def _move_into(self, files: Sequence[FileInfo], directory: str) -> None:
         self.files.mkdirs(directory)
         for file in files:
-            move_file(self.files, file.path, directory)
+            _move_file(self.files, file.path, directory)
         self.files.sync_dir(directory)
 
 
-def move_file(files: FileSystem, path: str, directory: str) -> None:
+def _move_file(files: FileSystem, path: str, directory: str) -> None:
     """Moves a data file into another directory, and the checksum that Hadoop has put beside it on a local disk.
 
     Raises:
@@ -246,7 +246,7 @@ def _order(file: FileInfo) -> tuple[list[int], str]:
     return [int(digits) for digits in re.findall(r"\d+", file.name)[:1]], file.name
 
 
-def is_hidden(file: FileInfo, directory: str) -> bool:
+def _is_hidden(file: FileInfo, directory: str) -> bool:
     """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
 

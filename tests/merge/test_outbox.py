@@ -506,7 +506,7 @@ def test_a_purge_finds_rows_that_were_given_up(spark, table, changes, past, at_p
         ({"id": "id"}, r"insertHistoryExpr into .*/table-\w+: the map does not assign ts \(primary key\)"),
         ({**KEEP, "wy": "1"}, "it has no column 'wy'.*Did you mean 'why'"),
         ({**KEEP, "ID": "1"}, "assigns 'id' twice"),
-        ({**KEEP, "v": "why"}, r"column 'v': .*`why`"),
+        ({**KEEP, "v": "why"}, "column 'v': Column 'why' not found"),
         ({**KEEP, "v": "C.v"}, "There is no alias 'C'"),
         ({**KEEP, "v": "max(v)"}, "insertHistoryExpr into .*aggregates"),
         ({**KEEP, "ts": "array(1)"}, "column 'ts' is int, and a value of type array"),

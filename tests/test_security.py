@@ -157,7 +157,7 @@ def test_names_that_spark_would_replace_by_settings_are_refused(name, nested):
     field = (
         Field("v", {"type": "array", "elementType": inner, "containsNull": True}) if nested else Field(name, "string")
     )
-    with pytest.raises(InvalidDefinitionError, match="which Spark would replace by a setting"):
+    with pytest.raises(InvalidDefinitionError, match="which Spark would replace with a setting"):
         TableDefinition.of([Field("id", "long"), field], "id")
 
 
@@ -322,9 +322,9 @@ def test_a_forged_type_runs_no_code(tmp_path, monkeypatch, place):
     data = snapshot.next_commit("CHANGE", definition=snapshot.definition, previous=snapshot.checksum).to_json()
     data["definition"]["fields"].append(Field("evil", kinds[place]).to_json())
     file_of(log, 1).write_bytes(encode_with_checksum(data)[0])
-    with pytest.raises(CorruptTableError, match=r"0001\.json.*'evil'.*is of no type a table can store"):
+    with pytest.raises(CorruptTableError, match=r"0001\.json.*'evil'.*is of a type that a table cannot store"):
         log.newest()
-    with pytest.raises(InvalidDefinitionError, match="no type a table can store"):
+    with pytest.raises(InvalidDefinitionError, match="a type that a table cannot store"):
         TableDefinition.of([Field("id", "long"), Field("evil", kinds[place])], "id")
     assert not (tmp_path / "ran").exists()
     assert "canary" not in sys.modules
@@ -461,7 +461,7 @@ def test_a_forged_type_runs_no_code_wherever_it_stands(tmp_path, monkeypatch, pl
     else:
         data["redo"][0]["fields"][0]["type"] = hostile.UDT
     file_of(log, 1).write_bytes(sealed(data))
-    with pytest.raises(CorruptTableError, match=r"0001\.json.*is of no type a table can store"):
+    with pytest.raises(CorruptTableError, match=r"0001\.json.*is of a type that a table cannot store"):
         use(log, log.newest())
     assert not (tmp_path / "ran").exists()
 

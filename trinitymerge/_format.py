@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Text(str):
-    r"""Text of several lines, which an interactive session shows as ``print`` does.
+    r"""Text of several lines that an interactive session prints.
 
     Example:
         >>> Text("reads\n  nothing")
@@ -22,7 +22,7 @@ class Text(str):
 
 
 def pairs(facts: Iterable[tuple[str, object]]) -> str:
-    """A table with a name and a value in each row; a list is shown line by line, None as unknown.
+    """Return a table with a name and a value in each row; lists take several lines, and None is unknown.
 
     Example:
         >>> print(pairs([("rows", 3), ("why", ["a < b", "c"]), ("deleted", None)]).replace("<tr>", chr(10) + "<tr>"))
@@ -35,7 +35,7 @@ def pairs(facts: Iterable[tuple[str, object]]) -> str:
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a row of names above.
+    """Return a table with a header row.
 
     Example:
         >>> grid(["column"], [["<b>"]])

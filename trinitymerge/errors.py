@@ -1,8 +1,6 @@
-"""Every error a user of trinitymerge can see.
+"""The errors of trinitymerge, and helpers for their messages.
 
-Owns: the exception classes and the wording helpers they share. Knows nothing of Spark or of tables. A message says what
-was wrong, where, a few offending values, and what to do about it; the same facts are attributes of the exception.
-Each leaf also inherits the nearest builtin, so that ``except FileNotFoundError`` works where a user would expect it to.
+Each error also inherits the nearest builtin exception, such as ``FileNotFoundError``.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ from typing import Any
 
 
 class TrinityMergeError(Exception):
-    """Base of all errors raised by trinitymerge.
+    """Base of all errors of trinitymerge.
 
     Args:
-        message: the sentence(s) a user reads.
-        **facts: the same facts as data; they become attributes (``error.keys``, ``error.version``, ...).
+        message: for the user.
+        **facts: the facts in the message; they become attributes (``error.keys``, ``error.version``, ...).
     """
 
     def __init__(self, message: str, **facts: Any) -> None:
@@ -27,20 +25,20 @@ class TrinityMergeError(Exception):
             setattr(self, name, value)
 
     def __str__(self) -> str:
-        # KeyError and friends would print the repr of the message.
+        # KeyError would print the repr of the message.
         return str(self.args[0])
 
 
 class InvalidDefinitionError(TrinityMergeError, ValueError):
-    """The keys, schema or properties of a table cannot work together (S1-S5, S7)."""
+    """The keys, schema or properties of a table are invalid together (S1-S5, S7)."""
 
 
 class InvalidMergeError(TrinityMergeError, ValueError):
-    """A merge that means nothing: clause order, names, conditions, or values that cannot be computed (S21-S23, S28-S30)."""
+    """A merge is invalid: its clause order, names, conditions, or values that cannot be computed (S21-S23, S28-S30)."""
 
 
 class SqlError(InvalidMergeError):
-    """A SQL statement that cannot be read, or asks for what tables cannot do; has ``line`` and ``column``, counted from 1."""
+    """A SQL statement cannot be parsed or is not supported; has ``line`` and ``column``, counted from 1."""
 
 
 class SchemaMismatchError(TrinityMergeError, TypeError):
@@ -48,7 +46,7 @@ class SchemaMismatchError(TrinityMergeError, TypeError):
 
 
 class ConstraintError(TrinityMergeError, ValueError):
-    """Rows break a constraint of the table: a ``CHECK``, or ``NOT NULL`` where it is to be set (S45)."""
+    """Rows violate a ``CHECK`` or a new ``NOT NULL`` constraint (S45)."""
 
 
 class NullKeyError(TrinityMergeError, ValueError):
@@ -56,41 +54,39 @@ class NullKeyError(TrinityMergeError, ValueError):
 
 
 class DuplicateKeyError(TrinityMergeError, ValueError):
-    """A row would be written under a key that is live and that the merge does not free (S25)."""
+    """An insert or move has a key that is live and that the merge does not free (S25)."""
 
 
 class AmbiguousMergeError(TrinityMergeError, ValueError):
-    """Two different rows for one key with equal watermarks in one batch (S12)."""
+    """A batch has two different rows with equal key and watermark (S12)."""
 
 
 class StaleRowsError(TrinityMergeError, ValueError):
-    """Rows older than what they would replace, under ``onStale("error")`` (S11)."""
+    """Rows are older than the rows that they would replace, with ``onStale("error")`` (S11)."""
 
 
 class TooManyDeletesError(TrinityMergeError, ValueError):
-    """A merge would delete more than ``maxDeleteFraction`` allows (S37)."""
+    """A merge would delete more rows than ``maxDeleteFraction`` allows (S37)."""
 
 
 class ConcurrentCommitError(TrinityMergeError, RuntimeError):
-    """Another writer committed what this one depended on (S35)."""
+    """Another writer committed a conflicting change (S35)."""
 
 
 class FilesVacuumedError(TrinityMergeError, RuntimeError):
-    """A vacuum whose retention is shorter than a call took has removed files that it read, or was about to commit (S39)."""
+    """A vacuum with a short retention has removed files that a call read or was about to commit (S39)."""
 
     @classmethod
     def of(cls, table: str, directory: str) -> FilesVacuumedError:
-        """For a table, and where the files of the batch were."""
         return cls(
-            f"A vacuum() of {table} has removed files that were read or about to be committed ({directory}): its retention is "
-            "shorter than the write took, or the read. Nothing was committed; run it again, and vacuum with a longer "
-            "retentionHours.",
+            f"A vacuum() of {table} has removed files that this call read or was about to commit ({directory}): its retention is "
+            "shorter than the call took. Run the call again, and vacuum with a longer retentionHours. Nothing was committed.",
             path=directory,
         )
 
 
 class TableNotFoundError(TrinityMergeError, FileNotFoundError):
-    """There is no trinitymerge table, or no such version of it, at the path."""
+    """No trinitymerge table, or no such version, exists at the path."""
 
 
 class TableExistsError(TrinityMergeError, FileExistsError):
@@ -106,27 +102,32 @@ class CorruptTableError(TrinityMergeError, OSError):
 
 
 class PendingHistoryInsertsError(TrinityMergeError, RuntimeError):
-    """Rows that a merge owes to another table cannot be written there: until they are, nothing else is (S27)."""
+    """Pending history inserts cannot be written to their table; until then, writes to this table fail (S27)."""
 
 
 class StorageError(TrinityMergeError, OSError):
-    """A file could not be read or written: a full disk, a missing permission, a file that is gone or rotten (S34)."""
+    """A file cannot be read or written: a full disk, a missing permission, a missing or corrupt file (S34)."""
 
 
 class JobFailedError(TrinityMergeError, RuntimeError):
-    """A Spark job did not finish: too little memory, lost executors, or it was cancelled (S34). The call was in order."""
+    """A Spark job failed or was cancelled: too little memory or lost executors (S34). The call is valid."""
 
 
 class UnsupportedStorageError(TrinityMergeError, NotImplementedError):
-    """The storage cannot give a guarantee the table needs, or do what a call asks of it; the message names the remedy (S33)."""
+    """The storage lacks a guarantee that the table needs, or does not support a call; the message names a remedy (S33)."""
 
 
 class MissingPackageError(TrinityMergeError, ImportError):
-    """A call needs a package that is not installed; the message says which extra brings it."""
+    """A call needs a package that is not installed; the message names the extra."""
+
+
+def invalid_column(name: str, text: str) -> InvalidDefinitionError:
+    """Return an error about a column: ``text`` follows its name."""
+    return InvalidDefinitionError(f"Column '{name}' {text}", column=name)
 
 
 def counted(count: int, noun: str = "row", plural: str = "") -> str:
-    """A number of things, in words.
+    """Return a count in words.
 
     Example:
         >>> counted(1), counted(2500), counted(0, "batch", "batches")
@@ -136,7 +137,7 @@ def counted(count: int, noun: str = "row", plural: str = "") -> str:
 
 
 def in_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Texts in rows, one below the other.
+    """Return rows of text, aligned in columns.
 
     Example:
         >>> print(in_columns(("column", "type"), [("amount", "int"), ("at", "date")]))
@@ -151,7 +152,7 @@ def in_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def sized(size_bytes: int) -> str:
-    """A number of bytes, in words.
+    """Return a number of bytes in words.
 
     Example:
         >>> sized(999), sized(12_400_000), sized(3_000_000_000_000)
@@ -166,7 +167,7 @@ def sized(size_bytes: int) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, with its package: two libraries' DataFrames must not read alike.
+    """Return the type of a value with its package, because several libraries have a ``DataFrame``.
 
     Example:
         >>> kind_of(1), kind_of(difflib.SequenceMatcher())
@@ -177,7 +178,7 @@ def kind_of(value: Any) -> str:
 
 
 def is_foreign_frame(value: Any) -> bool:
-    """True if it is a table of another library, which Python would take for its column names."""
+    """True if the value is a table of another library, which Python iterates over by column names."""
     module, name = type(value).__module__, type(value).__name__
     package = module.split(".")[0]
     return (
@@ -188,7 +189,7 @@ def is_foreign_frame(value: Any) -> bool:
 
 
 def how_to_convert(value: Any) -> str:
-    """How to make a Spark DataFrame of something, as a sentence that starts with a blank; nothing where nobody knows."""
+    """Return a sentence, after a blank, on how to convert a value to a Spark DataFrame; empty if unknown."""
     if is_foreign_frame(value):
         package = type(value).__module__.split(".")[0]
         if package == "pyspark":
@@ -203,7 +204,7 @@ def how_to_convert(value: Any) -> str:
 
 
 def missing(names: Sequence[str], where: str, there: Iterable[str]) -> str:
-    """A sentence that says which columns something lacks, and what it has.
+    """Return a sentence with the missing and the known columns.
 
     Example:
         >>> missing(["value"], "the source", ["key", "val"])
@@ -218,14 +219,7 @@ def missing(names: Sequence[str], where: str, there: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence suggesting the nearest known name, or listing what exists.
-
-    Args:
-        name: what the user wrote.
-        known: the names that exist.
-
-    Returns:
-        A sentence that starts with a blank, ready to be appended to a message.
+    """Return a sentence, after a blank, with the closest known name and the list of all.
 
     Example:
         >>> did_you_mean("amuont", ["id", "amount"])
@@ -237,7 +231,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The same without the list.
+    """Return a sentence, after a blank, with the closest known name.
 
     Example:
         >>> closest("amuont", ["id", "amount"]), closest("x", ["id"])

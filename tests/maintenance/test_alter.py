@@ -246,7 +246,7 @@ def test_S43_what_a_restore_has_left_behind_is_read_and_purged_all_the_same(spar
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda a: a.addColumn("V", "INT"), "has a column 'v' already"),
+        (lambda a: a.addColumn("V", "INT"), "already has a column 'v'"),
         (lambda a: a.addColumn("n", "INT NOT NULL"), "cannot be NOT NULL"),
         (lambda a: a.addColumn("_tm_n", "INT"), "reserved"),
         (lambda a: a.addColumn("n", "INT, m INT"), "more than one type"),
@@ -254,7 +254,7 @@ def test_S43_what_a_restore_has_left_behind_is_read_and_purged_all_the_same(spar
         (lambda a: a.addColumn("n", "NOSUCH"), "cannot be parsed"),
         (lambda a: a.addColumn("", "INT"), "needs a name"),
         (lambda a: a.renameColumn("w", "x"), "no column 'w'"),
-        (lambda a: a.renameColumn("v", "TS"), "has a column 'ts' already"),
+        (lambda a: a.renameColumn("v", "TS"), "already has a column 'ts'"),
         (lambda a: a.renameColumn("v", "_tm_v"), "reserved"),
         (lambda a: a.dropColumn("id"), "part of the primary key"),
         (lambda a: a.dropColumn("ts"), "part of the watermark"),

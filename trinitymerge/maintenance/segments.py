@@ -17,7 +17,7 @@ from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metr
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
 from trinitymerge.rows.watermarks import from_json_sql, ordered
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, segment_bytes
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, target_segment_bytes
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
@@ -120,7 +120,7 @@ def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
         return CompactionPlan((RewriteTask(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
     return CompactionPlan(
-        (RewriteTask.of_base(batches, TRUE, size, segment_bytes(snapshot.properties, size), cores),), tiling=name
+        (RewriteTask.of_base(batches, TRUE, size, target_segment_bytes(snapshot.properties, size), cores),), tiling=name
     )
 
 
@@ -219,7 +219,7 @@ def plan_partial_compaction(
     """
     batches = Batches.of(snapshot)
     deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.live_batches)
-    changed, wanted = _changed(backend, batches, tiling), segment_bytes(snapshot.properties, table_bytes)
+    changed, wanted = _changed(backend, batches, tiling), target_segment_bytes(snapshot.properties, table_bytes)
     dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
     pieces, rewritten = [], set[int]()
     for run in _runs(tiling, dirty, wanted):

@@ -1,1 +1,1 @@
-"""What a table is: columns, keys, types, constraints, properties, and how they change. Imports no Spark."""
+"""Table definitions: columns, keys, types, constraints and properties, and their evolution. Imports no Spark."""

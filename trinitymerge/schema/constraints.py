@@ -1,4 +1,4 @@
-"""CHECK constraints: conditions that every row of a table fulfils (S45)."""
+"""CHECK constraints: conditions that every live row fulfils (S45)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Check:
     """A condition that every live row fulfils (S45).
 
     Attributes:
-        name: of the constraint; compared without case.
+        name: of the constraint; compared ignoring case.
         condition: SQL over the table's columns. A row for which it is false is refused; null passes.
-        columns: those that it is about.
+        columns: the columns that the condition uses.
 
     Example:
         >>> str(Check("positive", "amount > 0", ["amount"]))
@@ -36,36 +36,36 @@ class Check:
         return f"CHECK {self.name} ({self.condition})"
 
     def to_json(self) -> dict[str, Any]:
-        """The check as the log stores it."""
+        """Return the check as the log stores it."""
         return {"name": self.name, "condition": self.condition, "columns": list(self.columns)}
 
 
 def checks_of(values: Iterable[Check | Mapping[str, Any]]) -> tuple[Check, ...]:
-    """Checks, as they are or as :meth:`Check.to_json` wrote them."""
+    """Return checks, read from the log's form where needed."""
     return tuple(v if isinstance(v, Check) else Check(**v) for v in values)
 
 
 def about(checks: Iterable[Check], column: str) -> Check | None:
-    """The first check that is about a column; None if there is none."""
+    """Return the first check that uses a column; None if no check does."""
     return next((check for check in checks if column in check.columns), None)
 
 
-def require_unchecked(checks: Iterable[Check], column: str, to_be: str) -> None:
-    """Refuses what would change what a check means.
+def require_unchecked(checks: Iterable[Check], column: str, change: str) -> None:
+    """Raise if a check uses a column that is about to change.
 
     Args:
         checks: of the table.
         column: that changes.
-        to_be: what becomes of it, as in "cannot be ...".
+        change: a participle, as in "Column 'a' cannot be renamed".
 
     Raises:
-        InvalidDefinitionError: naming the check.
+        InvalidDefinitionError: names the check.
     """
     check = about(checks, column)
     if check is not None:
         raise InvalidDefinitionError(
-            f"Column '{column}' cannot be {to_be}: the constraint '{check.name}' ({check.condition}) is about it. Drop the "
-            "constraint first, with dropCheck(), and add it again afterwards.",
+            f"Column '{column}' cannot be {change}: constraint '{check.name}' ({check.condition}) uses it. Drop the constraint "
+            "with dropCheck() first, and add it again afterwards.",
             column=column,
             constraint=check.name,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trinitymerge import _format
-from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, missing
+from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, invalid_column, missing
 from trinitymerge.schema.constraints import Check, checks_of
 from trinitymerge.schema.field import Field as Field
 from trinitymerge.schema.field import check_name, check_type
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
 
 HIDDEN_PREFIX = "_tm_"
-"""Columns that start with this belong to the library (S5)."""
+"""Begins the names of system columns (S5)."""
 
 HIDDEN_TOMBSTONE = "_tm_deleted"
-"""The boolean tombstone of tables that declare none (S5)."""
+"""The boolean tombstone column of tables that declare none (S5)."""
 
 _HEADS = ("column", "type", "nullable", "key", "default", "comment")
 
-_NOT_A_KEY = re.compile(r"^(float|double)\Z")
-
 
 class TombstoneForm(enum.Enum):
-    """The three ways a column can say "deleted" (S4)."""
+    """The three forms of a tombstone column (S4)."""
 
     BOOLEAN = "boolean"
     STRING_VALUE = "string value"
@@ -48,22 +46,20 @@ def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 @attrs.frozen
 class TableDefinition:
-    """The frozen definition of a table (S1-S7).
-
-    Built and validated by :meth:`of`; attribute names are the public API's.
+    """The frozen definition of a table (S1-S7), built and validated by :meth:`of`.
 
     Attributes:
         fields: the user's columns, in order.
         primaryKey: one or more column names, spelled as in ``fields``.
         watermarkKey: zero or more column names, most significant first.
-        tombstoneKey: a column name, or None for the hidden one.
-        tombstoneStringValue: what a string tombstone key holds on deleted rows.
+        tombstoneKey: a column name, or None for the hidden column.
+        tombstoneStringValue: the value of a string tombstone key on deleted rows.
         fileFormat: ``"parquet"`` or ``"orc"``.
-        properties: free text settings; those of the library start with ``trinitymerge.``.
-        comment: for people.
-        history: whether rows that were replaced remain, as versions (H1).
-        layout_version: how often the type of a column has become wider: files say by it which columns they have (S43).
-        retired_names: names in files of columns that are no more: no other column may be stored under them.
+        properties: names and values; the library's names start with ``trinitymerge.``.
+        comment: of the table.
+        history: keep replaced rows, as row versions (H1).
+        layout_version: the number of type widenings so far; it identifies the columns of a file (S43).
+        retired_names: names in files of dropped columns; no other column is stored under them.
         checks: conditions that every live row fulfils (S45).
 
     Example:
@@ -108,31 +104,24 @@ class TableDefinition:
         retired: Iterable[str] = (),
         checks: Iterable[Check | Mapping[str, Any]] = (),
     ) -> TableDefinition:
-        """Validates and returns a definition (S1-S5).
+        """Validate a definition and return it, with key names spelled as the columns are (S1-S5).
 
-        Args:
-            fields: the columns.
-            primaryKey: a name or names; any case.
-            watermarkKey: None, a name or names.
-            tombstoneKey: None or a name.
-            tombstoneStringValue: only with a string tombstone key.
-            fileFormat: ``"parquet"`` or ``"orc"``.
-            properties: string to string.
-            comment: for people.
-            history: keep the rows that were replaced.
-            layout: see :class:`TableDefinition`.
-            retired: likewise.
-            checks: likewise.
-
-        Returns:
-            The definition, with key names spelled as the columns are.
+        The arguments are the attributes of :class:`TableDefinition`; names of columns ignore case, ``layout`` is
+        ``layout_version``, and ``retired`` is ``retired_names``.
 
         Raises:
-            InvalidDefinitionError: naming the column and the rule it breaks.
+            InvalidDefinitionError: names the column and the rule that it breaks.
         """
         fields = tuple(fields)
         _check_columns(fields)
-        find = _Finder(fields)
+        known = {f.name.lower(): f.name for f in fields}
+
+        def find(role: str, name: str) -> str:
+            if str(name).lower() in known:
+                return known[str(name).lower()]
+            lacking = missing([str(name)], "the schema", known.values()) + closest(str(name), known.values())
+            raise InvalidDefinitionError(f"{role}: {lacking}", column=name)
+
         primary = tuple(find("primaryKey", n) for n in _names(primaryKey))
         watermark = tuple(find("watermarkKey", n) for n in _names(watermarkKey))
         tombstone = find("tombstoneKey", tombstoneKey) if tombstoneKey is not None else None
@@ -159,41 +148,39 @@ class TableDefinition:
         texts += [text for c in self.checks for text in (c.name, c.condition, *c.columns)]
         for text in texts:
             if text is not None and not isinstance(text, str):
-                raise InvalidDefinitionError(f"{text!r} is no text, where a table's definition needs one.")
+                raise InvalidDefinitionError(f"The definition of a table takes a string here, got {text!r}.")
         try:
             json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, TypeError) as error:
             raise InvalidDefinitionError(
-                f"The table's definition holds what its log cannot keep: {error}. Leave it out of names, comments, metadata "
-                "and properties."
+                f"The log cannot store the definition of the table: {error}. Change its names, comments, metadata and properties."
             ) from None
 
     def _check_keys(self) -> None:
-        roles = {"primaryKey": self.primaryKey, "watermarkKey": self.watermarkKey}
         if not self.primaryKey:
             raise InvalidDefinitionError("A table needs a primary key: pass primaryKey= with at least one column.")
-        for role, names in roles.items():
+        for role, names in {"primaryKey": self.primaryKey, "watermarkKey": self.watermarkKey}.items():
             twice = sorted({n for n in names if names.count(n) > 1})
             if twice:
                 raise InvalidDefinitionError(f"{role} names {', '.join(twice)} twice; name each column once.")
         for name in self.primaryKey:
             field = self.field(name)
-            if not field.is_atomic or _NOT_A_KEY.match(str(field.type)) or "__COLLATIONS" in field.metadata:
-                raise InvalidDefinitionError(
-                    f"Column '{name}' ({field.text}) cannot be part of the primary key: key columns must be atomic and "
-                    "compare exactly, so float, double, map, array, struct, variant and collated strings are refused. "
+            if not field.is_atomic or field.type in ("float", "double") or "__COLLATIONS" in field.metadata:
+                raise invalid_column(
+                    name,
+                    f"({field.text}) cannot be part of the primary key: key columns must be atomic and "
+                    "compare exactly, unlike float, double, map, array, struct, variant and collated strings. "
                     "Use a decimal, integer, string, binary, date or timestamp column.",
-                    column=name,
                 )
         for name in self.watermarkKey:
             if not self.field(name).is_atomic:
-                raise InvalidDefinitionError(
-                    f"Column '{name}' ({self.field(name).text}) cannot be a watermark: it has no single order. "
+                raise invalid_column(
+                    name,
+                    f"({self.field(name).text}) cannot be a watermark: it has no order. "
                     "Use an atomic column such as a timestamp or a sequence number.",
-                    column=name,
                 )
-        clash = [n for n in (*self.watermarkKey, *_names(self.tombstoneKey)) if n in self.primaryKey]
-        clash += [n for n in _names(self.tombstoneKey) if n in self.watermarkKey]
+        every = [*self.primaryKey, *self.watermarkKey, *_names(self.tombstoneKey)]
+        clash = [n for n in every if every.count(n) > 1]
         if clash:
             raise InvalidDefinitionError(
                 f"Column '{clash[0]}' has two roles; primary key, watermark key and tombstone key must be different columns.",
@@ -202,10 +189,10 @@ class TableDefinition:
         self._check_tombstone()
         with_default = next((f for f in self.fields if f.default is not None and self.role_of(f.name)), None)
         if with_default is not None:
-            raise InvalidDefinitionError(
-                f"Column '{with_default.name}' is {self.role_of(with_default.name)}, and cannot have a default: who writes a row "
-                "says what its keys are. Leave DEFAULT out, and put the value into what is merged.",
-                column=with_default.name,
+            raise invalid_column(
+                with_default.name,
+                f"is {self.role_of(with_default.name)}, and cannot have a default: each row "
+                "states its keys. Leave DEFAULT out, and add the value to the source of the merge.",
             )
         if self.fileFormat not in ("parquet", "orc"):
             raise InvalidDefinitionError(f"fileFormat '{self.fileFormat}' is not supported; use 'parquet' or 'orc'.")
@@ -213,16 +200,11 @@ class TableDefinition:
     def _check_tombstone(self) -> None:
         if self.tombstoneKey is None:
             if self.tombstoneStringValue is not None:
-                raise InvalidDefinitionError(
-                    "tombstoneStringValue is given without a tombstoneKey; name the column too."
-                )
+                raise InvalidDefinitionError("tombstoneStringValue needs a tombstoneKey: name the column too.")
             return
         field = self.field(self.tombstoneKey)
         if not field.is_atomic:
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' ({field.text}) cannot be the tombstone key: it must be of an atomic type.",
-                column=field.name,
-            )
+            raise invalid_column(field.name, f"({field.text}) cannot be the tombstone key: its type must be atomic.")
         if self.tombstoneStringValue is not None and not field.is_string:
             raise InvalidDefinitionError(
                 f"tombstoneStringValue is only for string tombstone keys, and '{field.name}' is {field.text}. "
@@ -239,11 +221,9 @@ class TableDefinition:
         if not field.nullable and self.tombstone_form is TombstoneForm.NOT_NULL:
             raise InvalidDefinitionError(
                 f"Tombstone column '{field.name}' ({field.text}) means 'deleted' whenever it is not null, so it must be "
-                "nullable; as it is, every row would be deleted.",
+                "nullable: otherwise every row would be deleted.",
                 column=field.name,
             )
-
-    # What the rest of the library asks ------------------------------------------------------------------------------
 
     @property
     def schema(self) -> StructType:
@@ -278,7 +258,7 @@ class TableDefinition:
         return (*self.fields, *hidden)
 
     def role_of(self, name: str) -> str:
-        """What a column is to the table, in words; empty if nothing more than a column."""
+        """The role of a column, in words; empty if it has none."""
         if name in self.primaryKey:
             return "part of the primary key"
         if name in self.watermarkKey:
@@ -287,26 +267,26 @@ class TableDefinition:
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
-        """The key columns, by what they are to the table; a role that no column has is left out."""
+        """The key columns by role, without empty roles."""
         keys = {"primary key": self.primaryKey, "watermark": self.watermarkKey, "tombstone": _names(self.tombstoneKey)}
         return {role: names for role, names in keys.items() if names}
 
     @property
     def is_rearranged(self) -> bool:
-        """True if files hold a column under another name or type than it has: not every reader understands that (S43)."""
+        """True if files store a column under another name or type than its own; readers must support that (S43)."""
         return bool(self.retired_names) or any(f.physical_name is not None or f.previous for f in self.fields)
 
     @property
     def has_rules(self) -> bool:
-        """True if writers must know of checks or defaults: not every one does (S45, S46)."""
+        """True if the table has checks or defaults; writers must support them (S45, S46)."""
         return bool(self.checks) or any(f.default is not None for f in self.fields)
 
     def field(self, name: str) -> Field:
-        """The stored field called ``name``, exactly as spelled in the definition."""
+        """Return the stored field called ``name``, spelled as in the definition."""
         return next(f for f in self.stored_fields if f.name == name)
 
     def __str__(self) -> str:
-        """The columns, one a line; below them what else the table is."""
+        """The columns, one on each line, and the facts below."""
         facts = "\n".join(f"{name}: {text}" for name, text in self.facts())
         return f"{in_columns(_HEADS, self._columns())}\n\n{facts}"
 
@@ -328,7 +308,7 @@ class TableDefinition:
         ]
 
     def facts(self) -> list[tuple[str, str]]:
-        """What a table is besides its columns, as name and text; what it has not is left out."""
+        """Return everything but the columns, as name and text."""
         deleted = self.tombstoneStringValue
         return [
             *((role, ", ".join(names)) for role, names in self.roles.items()),
@@ -341,7 +321,7 @@ class TableDefinition:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The definition as the log stores it (S7)."""
+        """Return the definition as the log stores it (S7)."""
         return {
             "fields": [f.to_json() for f in self.fields],
             "primaryKey": list(self.primaryKey),
@@ -359,7 +339,7 @@ class TableDefinition:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableDefinition:
-        """Reads and validates again what :meth:`to_json` wrote (S7)."""
+        """Read and validate a definition from the form of :meth:`to_json` (S7)."""
         definition = cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
         check_values(definition.properties)
         return definition
@@ -371,32 +351,11 @@ def _check_columns(fields: tuple[Field, ...]) -> None:
     seen: set[str] = set()
     for field in fields:
         if field.name.lower().startswith(HIDDEN_PREFIX):
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' starts with '{HIDDEN_PREFIX}', which is reserved for hidden columns; rename it.",
-                column=field.name,
+            raise invalid_column(
+                field.name, f"starts with '{HIDDEN_PREFIX}', which is reserved for system columns; rename it."
             )
         if field.name.lower() in seen:
-            raise InvalidDefinitionError(
-                f"Column '{field.name}' occurs twice (names are compared without case); rename one of them.",
-                column=field.name,
-            )
+            raise invalid_column(field.name, "occurs twice (names are compared without case); rename one of them.")
         check_name(field.name, field.name)
         check_type(field.name, field.type)
         seen.add(field.name.lower())
-
-
-class _Finder:
-    """Finds declared columns by name without case, or says which exist."""
-
-    def __init__(self, fields: tuple[Field, ...]) -> None:
-        self._by_name = {f.name.lower(): f.name for f in fields}
-
-    def __call__(self, role: str, name: str) -> str:
-        found = self._by_name.get(str(name).lower())
-        if found is None:
-            raise InvalidDefinitionError(
-                f"{role}: {missing([str(name)], 'the schema', self._by_name.values())}"
-                + closest(str(name), self._by_name.values()),
-                column=name,
-            )
-        return found

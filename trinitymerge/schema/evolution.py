@@ -1,33 +1,29 @@
-"""How a definition changes: columns added, renamed, dropped or widened; constraints and defaults (S43-S46)."""
+"""Schema evolution (S43-S46). Every change raises ``InvalidDefinitionError`` if a column does not exist or may not change."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from itertools import count
 from typing import Any
 
 import attrs
 
-from trinitymerge.errors import InvalidDefinitionError, did_you_mean
+from trinitymerge.errors import InvalidDefinitionError, did_you_mean, invalid_column
 from trinitymerge.schema.constraints import Check, about, require_unchecked
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field, FileColumn, type_text
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.types import INTEGRAL, Path, agree, combined, common, is_longer, leaves, shaped, with_names_of
 
-_ALWAYS = sys.maxsize
-"""A layout that no file reaches."""
+_ANY_LAYOUT = sys.maxsize
 
 # Changes --------------------------------------------------------------------------------------------------------------
 
 
 def find_column(definition: TableDefinition, name: str) -> Field:
-    """The column of a name, in any case.
-
-    Raises:
-        InvalidDefinitionError: there is none.
-    """
+    """Return the column called ``name``, ignoring case."""
     found = next((f for f in definition.fields if f.name.casefold() == str(name).casefold()), None)
     if found is None:
         raise InvalidDefinitionError(
@@ -37,28 +33,17 @@ def find_column(definition: TableDefinition, name: str) -> Field:
 
 
 def with_column(definition: TableDefinition, field: Field) -> TableDefinition:
-    """With one more column, at the end; rows that are there have null in it.
-
-    Raises:
-        InvalidDefinitionError: there is a column of that name.
-    """
+    """Add a column at the end; existing rows have null in it."""
     _require_free(definition, field.name)
     if not field.nullable:
-        raise InvalidDefinitionError(
-            f"Column '{field.name}' cannot be NOT NULL: the rows that are there have no value for it. Leave NOT NULL out.",
-            column=field.name,
-        )
+        raise invalid_column(field.name, "cannot be NOT NULL: existing rows have no value for it. Leave NOT NULL out.")
     stored = _free_name(definition, field.name)
     new = attrs.evolve(field, physical_name=None if stored == field.name else stored, added=True)
-    return _with_fields(definition, [*definition.fields, new])
+    return attrs.evolve(definition, fields=(*definition.fields, new))
 
 
 def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
-    """With another name for a column, whatever its role.
-
-    Raises:
-        InvalidDefinitionError: there is none, or one of the new name.
-    """
+    """Rename a column; key columns too."""
     field = find_column(definition, old)
     require_unchecked(definition.checks, field.name, "renamed")
     if field.name.casefold() != new.casefold():
@@ -78,31 +63,20 @@ def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefin
 
 
 def without_column(definition: TableDefinition, name: str) -> TableDefinition:
-    """Without a column. Its values stay in files, for past versions, until these are rewritten.
-
-    Raises:
-        InvalidDefinitionError: there is none, or it is a key.
-    """
+    """Drop a column. Its values stay in files for past versions until a rewrite."""
     field = find_column(definition, name)
     role = definition.role_of(field.name)
     if role:
-        raise InvalidDefinitionError(
-            f"Column '{field.name}' is {role}, and cannot be dropped: rows would not be told apart without it.",
-            column=field.name,
-        )
+        raise invalid_column(field.name, f"is {role} and cannot be dropped.")
     require_unchecked(definition.checks, field.name, "dropped")
     if len(definition.fields) == 1:
-        raise InvalidDefinitionError(f"Column '{field.name}' is the only one.", column=field.name)
-    kept = [f for f in definition.fields if f is not field]
-    return attrs.evolve(_with_fields(definition, kept), retired_names=(*definition.retired_names, *_names(field)))
+        raise invalid_column(field.name, "cannot be dropped: it is the only column.")
+    kept = tuple(f for f in definition.fields if f is not field)
+    return attrs.evolve(definition, fields=kept, retired_names=(*definition.retired_names, *_names(field)))
 
 
 def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinition:
-    """With a wider type for a column; nothing is rewritten.
-
-    Raises:
-        InvalidDefinitionError: there is none, or the type is not wider, or what the log says of a key would not hold any more.
-    """
+    """Widen the type of a column without rewriting files."""
     field = find_column(definition, name)
     if field.type == kind:
         return definition
@@ -111,38 +85,33 @@ def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinitio
     wide, more = combined(field.type, kind)
     strict = [path for path in never_null(kind) if path not in never_null(wide)]
     if strict:
-        why = "the rows that are there have no value for it" if strict[0] in more else "it may be null now"
+        why = "existing rows have no value for it" if strict[0] in more else "existing rows may hold a null"
         raise InvalidDefinitionError(
             f"Column '{dotted(field, strict[0])}' cannot be NOT NULL: {why}. Leave NOT NULL out; setNotNull() sets it.",
             column=field.name,
         )
     if with_never_null(wide, ()) != with_never_null(kind, ()) or field.type == wide:
-        raise InvalidDefinitionError(
-            f"Column '{field.name}' is {field.text}, and {type_text(kind)} is not wider: a value could be lost, or become another "
-            "one. Add a column of that type, fill it, and drop this one.",
-            column=field.name,
+        raise invalid_column(
+            field.name,
+            f"is {field.text}, and {type_text(kind)} is not wider: values could change or be lost. "
+            "Add a column of that type, fill it, and drop this one.",
         )
-    _check_key_can_be_wider(definition, field, wide)
+    role = definition.role_of(field.name)
+    has_versions = definition.history and field.name in definition.watermarkKey
+    if role and (has_versions or not {field.type, wide} <= INTEGRAL.keys()):
+        why = "with history its" if has_versions else "only whole numbers can become wider there, its"
+        raise invalid_column(
+            field.name,
+            f"is {role}: {why} values are stored in the log and in archives. "
+            "Make a table with the wider column and insert the rows.",
+        )
     if _is_stored_otherwise(field.type, wide):
         require_unchecked(definition.checks, field.name, "widened")
     return _with_type(definition, field, wide, more)
 
 
-def _check_key_can_be_wider(definition: TableDefinition, field: Field, kind: Any) -> None:
-    role = definition.role_of(field.name)
-    is_number = all(isinstance(k, str) and k in INTEGRAL for k in (kind, field.type))
-    begins = definition.history and field.name in definition.watermarkKey
-    if role and (not is_number or begins):
-        why = "with history its" if begins else "only whole numbers can become wider there, its"
-        raise InvalidDefinitionError(
-            f"Column '{field.name}' is {role}: {why} values stand in the log and in archives as they are. "
-            "Make a table with the wider column and insert the rows.",
-            column=field.name,
-        )
-
-
 def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Iterable[Path]) -> TableDefinition:
-    """With a type that holds all values of the one before. Only where stored values differ from then on, they need a new name."""
+    """Set a wider type; the column gets a new name in files only if they will store its values differently."""
     grown = reduce(partial(_grown, definition), more, field)
     earlier = tuple(attrs.evolve(e, type=shaped(e.type, kind)) for e in field.previous)
     before = shaped(field.type, kind)
@@ -159,7 +128,7 @@ def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Itera
 
 
 def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
-    """With a field more inside of a column, at a path; its name in files is one that no field there has or has had."""
+    """Add a field inside of a column, under a name in files that no field there has or has had."""
     taken = (*_names(field), *(_inside(field, p) for p, _ in values_inside(field.type)))
     stored = path[-1] + _free_name(definition, _inside(field, path), taken).removeprefix(_inside(field, path))
     within = () if stored == path[-1] else ((path, stored),)
@@ -167,57 +136,30 @@ def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
 
 
 def _inside(field: Field, path: Path) -> str:
-    """A field inside of a column, as it stands among the names in files that are taken."""
+    """The full name in files of a field inside of a column."""
     return ".".join((field.first_stored_as, *field.path_in_files(path)))
 
 
 def _is_stored_otherwise(narrow: Any, wide: Any) -> bool:
-    """True if values become others in files: not where a struct has more fields, and nothing else has changed."""
+    """True if files store values differently: more struct fields alone make no difference."""
     return list(leaves(shaped(narrow, wide))) != list(leaves(wide))
 
 
 def drop_not_null(definition: TableDefinition, name: str) -> TableDefinition:
-    """With a column that may hold nulls.
-
-    Raises:
-        InvalidDefinitionError: there is none, or it is part of the primary key.
-    """
+    """Let a column, or a value inside of it, be null."""
     field, path = _place(definition, name)
     if field.name in definition.primaryKey:
-        raise InvalidDefinitionError(
-            f"Column '{field.name}' is part of the primary key, which is never null.", column=field.name
-        )
-    return _replaced(definition, field, _allowing(field, path, True))
-
-
-def with_comment(definition: TableDefinition, name: str, comment: str | None) -> TableDefinition:
-    """With another comment on a column.
-
-    Raises:
-        InvalidDefinitionError: there is none.
-    """
-    field = find_column(definition, name)
-    kept = {k: v for k, v in field.metadata.items() if k != "comment"}
-    said = {} if comment is None else {"comment": str(comment)}
-    return _replaced(definition, field, attrs.evolve(field, metadata={**kept, **said}))
+        raise invalid_column(field.name, "is part of the primary key, which is never null.")
+    return _with_nullable(definition, field, path, True)
 
 
 def set_not_null(definition: TableDefinition, name: str) -> TableDefinition:
-    """With a column that holds no nulls.
-
-    Raises:
-        InvalidDefinitionError: there is none.
-    """
-    field, path = _place(definition, name)
-    return _replaced(definition, field, _allowing(field, path, False))
+    """Let a column, or a value inside of it, hold no nulls."""
+    return _with_nullable(definition, *_place(definition, name), False)
 
 
 def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
-    """The column of a name, or the place inside of one, such as ``address.city``, ``tags.element`` or ``prices.value``.
-
-    Raises:
-        InvalidDefinitionError: there is none.
-    """
+    """The column and the path inside of it of a dotted name: ``address.city``, ``tags.element`` or ``prices.value``."""
     places = {f.name.casefold(): (f, Path()) for f in definition.fields}
     for field in definition.fields:
         for path, _ in values_inside(field.type):
@@ -225,43 +167,39 @@ def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
     return places.get(str(name).casefold()) or (find_column(definition, name), ())
 
 
-def _allowing(field: Field, path: Path, nullable: bool) -> Field:
+def _with_nullable(definition: TableDefinition, field: Field, path: Path, nullable: bool) -> TableDefinition:
     if not path:
-        return attrs.evolve(field, nullable=nullable)
-    others = [p for p in never_null(field.type) if p != path]
-    return attrs.evolve(field, type=with_never_null(field.type, others if nullable else [*others, path]))
+        return _replaced(definition, field, attrs.evolve(field, nullable=nullable))
+    paths = {*never_null(field.type), path} - ({path} if nullable else set())
+    return _replaced(definition, field, attrs.evolve(field, type=with_never_null(field.type, paths)))
+
+
+def with_comment(definition: TableDefinition, name: str, comment: str | None) -> TableDefinition:
+    """Set the comment of a column, or remove it with None."""
+    field = find_column(definition, name)
+    kept = {k: v for k, v in field.metadata.items() if k != "comment"}
+    said = {} if comment is None else {"comment": str(comment)}
+    return _replaced(definition, field, attrs.evolve(field, metadata={**kept, **said}))
 
 
 def with_default(definition: TableDefinition, name: str, default: str | None) -> TableDefinition:
-    """With another default for a column, or none; rows that are there stay as they are (S46).
-
-    Raises:
-        InvalidDefinitionError: there is no such column.
-    """
+    """Set the default of a column, or remove it with None; existing rows do not change (S46)."""
     field = find_column(definition, name)
     return _replaced(definition, field, attrs.evolve(field, default=default))
 
 
 def with_check(definition: TableDefinition, check: Check) -> TableDefinition:
-    """With one more constraint (S45).
-
-    Raises:
-        InvalidDefinitionError: there is one of that name.
-    """
+    """Add a constraint (S45)."""
     if any(c.name.casefold() == check.name.casefold() for c in definition.checks):
         raise InvalidDefinitionError(
-            f"The table has a constraint '{check.name}' already. Drop it first, with dropCheck(), or give this one another name.",
+            f"The table already has a constraint '{check.name}'. Drop it with dropCheck(), or give this one another name.",
             constraint=check.name,
         )
     return attrs.evolve(definition, checks=(*definition.checks, check))
 
 
 def without_check(definition: TableDefinition, name: str) -> TableDefinition:
-    """Without a constraint.
-
-    Raises:
-        InvalidDefinitionError: there is none of that name.
-    """
+    """Drop a constraint."""
     kept = tuple(c for c in definition.checks if c.name.casefold() != str(name).casefold())
     if len(kept) == len(definition.checks):
         known = [c.name for c in definition.checks]
@@ -272,21 +210,21 @@ def without_check(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
-    """A definition that has room for what a source brings (S44): columns that are new, wider types, more fields of structs.
+    """Add a source's new columns and struct fields, and widen types to hold its values (S44).
 
-    Keys stay as they are, and so does text, and the type of what a check is about.
+    Keys, strings and columns of a constraint keep their types.
 
     Args:
         definition: of the table.
-        source: the columns that are taken by their names.
-        new: the names of those among them that the table has not, and shall have.
+        source: the source columns that are assigned by name.
+        new: the names of the columns to add.
     """
     wanted = set(new)
     for field in source:
         own = next((f for f in definition.fields if f.name.casefold() == field.name.casefold()), None)
         if field.name in wanted:
-            kind = with_never_null(field.type, ())
-            definition = with_column(definition, Field(field.name, kind, metadata=_comment_of(field)))
+            comment = {} if field.comment is None else {"comment": field.comment}
+            definition = with_column(definition, Field(field.name, with_never_null(field.type, ()), metadata=comment))
         elif own is not None and not definition.role_of(own.name):
             kind, more = combined(own.type, with_never_null(field.type, ()))
             if kind != own.type and not (about(definition.checks, own.name) and _is_stored_otherwise(own.type, kind)):
@@ -294,15 +232,11 @@ def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new:
     return definition
 
 
-def _comment_of(field: Field) -> Mapping[str, Any]:
-    return {} if field.comment is None else {"comment": field.comment}
-
-
 # Comparing ------------------------------------------------------------------------------------------------------------
 
 
 def differences_of_columns(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
-    """What has become of a table's columns, in words."""
+    """Describe each change of a table's columns."""
     was, now = ({f.first_stored_as: f for f in d.fields} for d in (before, after))
     yield from (f"column {f.name} is dropped" for stored, f in was.items() if stored not in now)
     for stored, field in now.items():
@@ -329,15 +263,15 @@ def _never_null(field: Field) -> tuple[Path, ...]:
 
 
 def differences_of_checks(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
-    """What has become of a table's constraints, in words."""
+    """Describe each change of a table's constraints."""
     yield from (f"constraint {check.name} is dropped" for check in before.checks if check not in after.checks)
     yield from (f"{check} is a constraint" for check in after.checks if check not in before.checks)
 
 
 def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
-    """The columns whose names do not mean what they meant, each with what has become of it (S35).
+    """The renamed and dropped columns, each with a description (S35).
 
-    Columns that have come, wider types, properties and comments take no meaning from what was there.
+    New columns, wider types, properties and comments do not change what a name means.
     """
     now = {f.first_stored_as: f for f in after.fields}
     found = {}
@@ -354,9 +288,9 @@ def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str
 
 
 def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) -> TableDefinition:
-    """A definition by which files of other versions can be read as well, those that a restore has left behind among them.
+    """A definition that also reads files of other versions, including those that a restore left behind.
 
-    A column that these hold in forms of their own has a type that holds the values of all.
+    A column that these versions store differently gets a type that holds all its values.
     """
     others = tuple(others)
     for field in definition.fields:
@@ -371,18 +305,18 @@ def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) 
 def readings(
     definition: TableDefinition, others: Mapping[str, TableDefinition]
 ) -> list[tuple[TableDefinition, list[str]]]:
-    """Definitions by which files of other versions can be read, each value with a type that it was stored with, or a wider one.
+    """Definitions that read files of other versions, each value with its stored type or a wider one.
 
     Args:
-        definition: whose columns are wanted.
-        others: by which definition files were written, the newest first, by any name.
+        definition: has the columns to read.
+        others: the definition of each group of files, by any name, newest first.
 
     Returns:
-        Definitions, with the names of what to read by each.
+        Definitions, each with the names of the groups to read by it.
     """
     found: list[tuple[TableDefinition, list[str]]] = [(definition, [])]
     for name, other in others.items():
-        names = next((names for reading, names in found if _reads_all(reading, other)), None)
+        names = next((names for reading, names in found if all(_reads(*pair) for pair in _same(reading, other))), None)
         if names is None:
             names = []
             found.append((_as_stored_by(definition, other), names))
@@ -391,53 +325,50 @@ def readings(
 
 
 def disagree(definition: TableDefinition, other: TableDefinition) -> bool:
-    """True if two definitions have different types for one name in files, as writers give that know nothing of each other."""
+    """True if two definitions store different types under one name, as independent writers may."""
     return any(
         name == theirs.stored_as and not agree(field.in_files(kind), theirs.in_files(theirs.type))
-        for field, theirs in _same(definition, other)
+        for field, theirs, _ in _same(definition, other)
         for name, kind in ((field.stored_as, field.type), *((e.name, e.type) for e in field.previous))
     )
 
 
 def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableDefinition:
-    """A definition with columns in the forms that another one has for them."""
-    for field, theirs in _same(definition, other):
-        if not _reads(field, theirs, other.layout_version):
+    """A definition that reads columns as another one stores them."""
+    for field, theirs, layout in _same(definition, other):
+        if not _reads(field, theirs, layout):
             kind = shaped(theirs.in_files(theirs.type), field.in_files(field.type))
             definition = _replaced(definition, field, _read_as(field, kind, [theirs]))
     return definition
 
 
-def _same(definition: TableDefinition, other: TableDefinition) -> list[tuple[Field, Field]]:
-    """The columns that two definitions have both."""
+def _same(definition: TableDefinition, other: TableDefinition) -> list[tuple[Field, Field, int]]:
+    """The columns of a definition that another one has too, with its column and its layout."""
     theirs = {f.first_stored_as: f for f in other.fields}
-    return [(f, theirs[f.first_stored_as]) for f in definition.fields if f.first_stored_as in theirs]
-
-
-def _reads_all(definition: TableDefinition, other: TableDefinition) -> bool:
-    return all(_reads(field, theirs, other.layout_version) for field, theirs in _same(definition, other))
+    own = [f for f in definition.fields if f.first_stored_as in theirs]
+    return [(f, theirs[f.first_stored_as], other.layout_version) for f in own]
 
 
 def _reads(field: Field, theirs: Field, layout: int) -> bool:
-    """True if a column is read right from files of another definition, which has this layout."""
+    """True if a column is read correctly from files that another definition of this layout wrote."""
     earlier = (e for e in field.previous if e.name == theirs.stored_as and layout < e.until)
     return field.stored_as == theirs.stored_as or any(earlier)
 
 
 def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
-    """A column with a type, named as in files, that is read from every form that some definitions have of it."""
+    """A column of a type (with the field names of files) that reads every form in which some definitions store it."""
     forms: dict[str, Any] = {}
     for f in fields:
         for name, stored in (*((e.name, e.type) for e in f.previous), (f.stored_as, f.type)):
             forms[name] = shaped(f.in_files(stored), forms.get(name, kind))
-    earlier = tuple(FileColumn(name, with_names_of(stored, field.type), _ALWAYS) for name, stored in forms.items())
+    earlier = tuple(FileColumn(name, with_names_of(stored, field.type), _ANY_LAYOUT) for name, stored in forms.items())
     return attrs.evolve(
         field, type=with_names_of(kind, field.type), physical_name=fields[0].stored_as, previous=earlier
     )
 
 
 def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
-    """The definition of an old version on top of a newer one; physical names that were used since stay reserved."""
+    """The definition of an old version, with the names in files reserved that newer versions have used since."""
     taken = set(old.retired_names) | {n for f in old.fields for n in _names(f)}
     since = (n for n in (*latest.retired_names, *(n for f in latest.fields for n in _names(f))) if n not in taken)
     return attrs.evolve(
@@ -451,28 +382,21 @@ def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDe
 def _require_free(definition: TableDefinition, name: str) -> None:
     taken = next((f.name for f in definition.fields if f.name.casefold() == name.casefold()), None)
     if taken is not None:
-        raise InvalidDefinitionError(f"The table has a column '{taken}' already.", column=taken)
+        raise InvalidDefinitionError(f"The table already has a column '{taken}'.", column=taken)
 
 
 def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()) -> str:
-    """A name for files that no column has or has had, and that is not taken otherwise."""
+    """A name for files that no column has or has had, and that is not in ``taken``."""
     used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired_names, *taken))}
     used |= {n.casefold() for f in definition.fields for n in _names(f)}
-    found, n = name, 1
-    while found.casefold() in used:
-        n += 1
-        found = f"{name}_{n}"
-    return found
+    candidates = (name if n == 1 else f"{name}_{n}" for n in count(1))
+    return next(c for c in candidates if c.casefold() not in used)
 
 
 def _names(field: Field) -> tuple[str, ...]:
-    """What files call a column, or have called it, and fields that came to be inside of it."""
+    """Every name in files of a column, now and before, and of the fields added inside of it."""
     return (field.stored_as, *(e.name for e in field.previous), *(_inside(field, path) for path in field.added_fields))
 
 
 def _replaced(definition: TableDefinition, old: Field, new: Field) -> TableDefinition:
-    return _with_fields(definition, [new if f is old else f for f in definition.fields])
-
-
-def _with_fields(definition: TableDefinition, fields: Iterable[Field]) -> TableDefinition:
-    return attrs.evolve(definition, fields=tuple(fields))
+    return attrs.evolve(definition, fields=tuple(new if f is old else f for f in definition.fields))

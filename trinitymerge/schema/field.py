@@ -1,4 +1,4 @@
-"""One column of a table: its name, type, default, and the names and types that files hold it by (S7, S43)."""
+"""One column of a table: its name, type and default, and its names and types in files (S7, S43)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.schema.types import Path, with_names
+from trinitymerge.errors import InvalidDefinitionError, invalid_column
+from trinitymerge.schema.types import Path, parts, with_names
 
 _STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))\Z")
 _ATOMIC = re.compile(
@@ -24,12 +24,12 @@ _VARIABLE = re.compile(r"\$\{\S+?\}")
 
 @attrs.frozen
 class FileColumn:
-    """How files of earlier layouts hold a column.
+    """A column as files of earlier layouts store it.
 
     Attributes:
-        name: of the column there.
-        type: what it was, in Spark's JSON form.
-        until: files of this layout and later ones do not have it.
+        name: in these files.
+        type: in these files, in Spark's JSON form.
+        until: the first layout without this column.
     """
 
     name: str
@@ -37,7 +37,7 @@ class FileColumn:
     until: int
 
 
-def _stored(values: Iterable[FileColumn | Mapping[str, Any]]) -> tuple[FileColumn, ...]:
+def _file_columns(values: Iterable[FileColumn | Mapping[str, Any]]) -> tuple[FileColumn, ...]:
     return tuple(v if isinstance(v, FileColumn) else FileColumn(**v) for v in values)
 
 
@@ -45,7 +45,7 @@ def _paths(values: Iterable[Iterable[str]]) -> tuple[Path, ...]:
     return tuple(map(tuple, values))
 
 
-def _named(values: Iterable[tuple[Iterable[str], str]]) -> tuple[tuple[Path, str], ...]:
+def _names_by_path(values: Iterable[tuple[Iterable[str], str]]) -> tuple[tuple[Path, str], ...]:
     return tuple((tuple(path), name) for path, name in values)
 
 
@@ -54,16 +54,16 @@ class Field:
     """One column of a table.
 
     Attributes:
-        name: as declared; compared case-insensitively unless Spark is told otherwise.
+        name: as declared; case-insensitive unless ``spark.sql.caseSensitive`` is set.
         type: Spark's JSON form: ``"long"``, ``"decimal(10,2)"``, or a dict for nested types.
         nullable: whether the column may hold nulls.
-        metadata: Spark's field metadata, kept as it is.
+        metadata: Spark's field metadata.
         physical_name: the column's name in files, where it is not ``name``.
-        previous: how older files hold it, oldest first: where its type became wider.
-        added: it came after the table was created: merges that were written before need not know it (S22).
-        added_fields: the same of fields inside of it, by their paths.
-        within: the names in files of fields inside of it, by their paths, where a field that is no more has their own.
-        default: SQL for what inserts put there that do not say (S46); None for null.
+        previous: the column in files from before its type was widened, oldest first.
+        added: the column was added after the table was created: existing merges may leave it out (S22).
+        added_fields: the paths of the fields inside of the column that were added later.
+        default: SQL for inserts that leave the column out (S46); None for null.
+        within: the names in files of fields inside of the column, by path, where they differ.
     """
 
     name: str
@@ -71,45 +71,45 @@ class Field:
     nullable: bool = True
     metadata: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
     physical_name: str | None = None
-    previous: tuple[FileColumn, ...] = attrs.field(default=(), converter=_stored)
+    previous: tuple[FileColumn, ...] = attrs.field(default=(), converter=_file_columns)
     added: bool = False
     added_fields: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
     default: str | None = None
-    within: tuple[tuple[Path, str], ...] = attrs.field(default=(), converter=_named)
+    within: tuple[tuple[Path, str], ...] = attrs.field(default=(), converter=_names_by_path)
 
     @property
     def stored_as(self) -> str:
-        """The column's name in files that are written now."""
+        """The column's name in new files."""
         return self.name if self.physical_name is None else self.physical_name
 
     @property
     def first_stored_as(self) -> str:
-        """The column's name in the first files that had it: never another's, never a different one."""
+        """The column's name in the first files that had it: unique, and it never changes."""
         return self.previous[0].name if self.previous else self.stored_as
 
     def in_files(self, kind: Any) -> Any:
-        """A type of the column, now or earlier, as files have it: with the names that fields inside of it have there."""
+        """A type of the column with its field names in files."""
         return with_names(kind, dict(self.within)) if self.within else kind
 
     def path_in_files(self, path: Path) -> Path:
-        """The names in files on the way to a field inside of the column."""
+        """The path in files of a field inside of the column."""
         names = dict(self.within)
         return tuple(names.get(path[: i + 1], step) for i, step in enumerate(path))
 
     @property
     def may_be_left_out(self) -> bool:
-        """True if sources and maps of merges may lack it, whether or not nulls are allowed (S22, S46)."""
+        """True if the source and the maps of a merge may leave the column out (S22, S46)."""
         return self.added or self.default is not None
 
     @property
     def comment(self) -> str | None:
-        """What is said of the column, for people."""
+        """The comment in Spark's metadata."""
         found = self.metadata.get("comment")
         return None if found is None else str(found)
 
     @property
     def is_atomic(self) -> bool:
-        """True if the type is one value (not an array, map, struct or variant)."""
+        """True if the type is not an array, map, struct or variant."""
         return isinstance(self.type, str) and bool(_ATOMIC.match(self.type))
 
     @property
@@ -119,16 +119,16 @@ class Field:
 
     @property
     def text(self) -> str:
-        """The type as a user would write it."""
+        """The type as SQL writes it."""
         return type_text(self.type)
 
     def to_spark(self) -> dict[str, Any]:
-        """The field in the JSON form of Spark's ``StructField``."""
+        """Return the JSON form of Spark's ``StructField``."""
         return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": dict(self.metadata)}
 
     def to_json(self) -> dict[str, Any]:
-        """The field as a log keeps it: as :meth:`to_spark`, and what there is besides."""
-        besides: dict[str, Any] = {
+        """Return the field as the log stores it: :meth:`to_spark`, and the other attributes that are set."""
+        more: dict[str, Any] = {
             "physical": self.physical_name,
             "earlier": [attrs.asdict(e) for e in self.previous],
             "added": self.added,
@@ -136,14 +136,14 @@ class Field:
             "default": self.default,
             "within": [[list(path), name] for path, name in self.within],
         }
-        return {**self.to_spark(), **{name: value for name, value in besides.items() if value}}
+        return {**self.to_spark(), **{name: value for name, value in more.items() if value}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
-        """The inverse of :meth:`to_json`.
+        """Read a field from the form of :meth:`to_json`.
 
         Raises:
-            ValueError: something is not what a column has; a type, of whatever form, is none of Spark's own.
+            ValueError: the data is not a column, or has a type that is not one of Spark's.
         """
         field = cls(
             data["name"],
@@ -159,21 +159,19 @@ class Field:
         )
         texts = [field.name, *(t for t in (field.physical_name, field.default) if t is not None)]
         texts += [*(form.name for form in field.previous), *(name for path in field.added_fields for name in path)]
-        if not all(isinstance(text, str) for text in texts) or any(
-            type(form.until) is not int for form in field.previous
-        ):
-            raise ValueError(f"{data!r} is no column")
+        layouts = [form.until for form in field.previous]
+        if not all(isinstance(t, str) for t in texts) or not all(type(n) is int for n in layouts):
+            raise ValueError(f"{data!r} is not a column")
         _check_described(data)
-        forms: tuple[Field | FileColumn, ...] = (field, *field.previous)
-        for form in forms:
-            check_name(field.name, form.name)
-            check_type(field.name, form.type)
+        for name, kind in ((field.name, field.type), *((form.name, form.type) for form in field.previous)):
+            check_name(field.name, name)
+            check_type(field.name, kind)
         check_name(field.name, field.stored_as)
         return field
 
 
 def type_text(kind: Any) -> str:
-    """A type in Spark's JSON form, as a user would write it.
+    """Return a type in Spark's JSON form as SQL writes it.
 
     Example:
         >>> type_text("long"), type_text({"type": "array", "elementType": "integer", "containsNull": True})
@@ -192,51 +190,41 @@ def type_text(kind: Any) -> str:
 
 
 def check_name(column: str, name: str) -> None:
-    """Refuses what Spark's parser would put something else in place of, quoted or not.
+    """Raise if Spark's parser would replace a part of a name, even of a quoted one.
 
     Raises:
-        InvalidDefinitionError: naming the column.
+        InvalidDefinitionError: names the column.
     """
     if _VARIABLE.search(name):
         raise InvalidDefinitionError(
-            f"Column '{column}': the name '{name}' holds '${{...}}', which Spark would replace by a setting; rename it.",
+            f"Column '{column}': the name '{name}' holds '${{...}}', which Spark would replace with a setting; rename it.",
             column=column,
         )
 
 
 def _check_described(field: Mapping[str, Any]) -> None:
-    """Refuses what Spark's own reader of fields cannot read; what a field's type is, is another question.
-
-    Raises:
-        ValueError: it is no field.
-    """
+    """Raise ``ValueError`` if Spark cannot read the name or the metadata of a field."""
     metadata = field.get("metadata") or {}
     texts = [field["name"], *(metadata.get("__COLLATIONS") or {}).values()]
     if not isinstance(metadata, Mapping) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{field!r} is no column or field of one")
+        raise ValueError(f"{field!r} is not a column or struct field")
 
 
 def check_type(column: str, kind: Any) -> None:
-    """Refuses what is no type of Spark's own: building a user-defined one would run the code that it names (S7).
+    """Raise if a type is not one of Spark's: creating a user-defined type would run the code that it names (S7).
 
     Raises:
-        InvalidDefinitionError: naming the column.
+        InvalidDefinitionError: names the column.
     """
-    parts = []
-    if isinstance(kind, Mapping):
-        if kind.get("type") == "struct":
-            parts = [f["type"] for f in kind["fields"]]
+    if isinstance(kind, Mapping) and kind.get("type") in ("struct", "array", "map"):
+        if kind["type"] == "struct":
             for f in kind["fields"]:
                 _check_described(f)
                 check_name(column, f["name"])
-        elif kind.get("type") in ("array", "map"):
-            parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-        if parts or kind == {"type": "struct", "fields": []}:
-            for part in parts:
+        if parts(kind) or kind == {"type": "struct", "fields": []}:
+            for _, part in parts(kind):
                 check_type(column, part)
             return
     elif isinstance(kind, str) and (_ATOMIC.match(kind) or _NOT_ATOMIC.fullmatch(kind)):
         return
-    raise InvalidDefinitionError(
-        f"Column '{column}' ({type_text(kind)}) is of no type a table can store. Use Spark's own types.", column=column
-    )
+    raise invalid_column(column, f"({type_text(kind)}) is of a type that a table cannot store. Use Spark's own types.")

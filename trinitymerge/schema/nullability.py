@@ -1,4 +1,4 @@
-"""Where inside of a type null is allowed (S45)."""
+"""Which values inside of a type may be null (S45)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from trinitymerge.schema.field import Field
-from trinitymerge.schema.types import Path
+from trinitymerge.schema.types import Path, parts, with_parts
+
+_NULLABLE = {"element": "containsNull", "value": "valueContainsNull"}
+"""By the path step: the name in Spark's JSON form. Keys of maps are never null, and have none."""
 
 
 def values_inside(kind: Any, at: Path = ()) -> Iterator[tuple[Path, bool]]:
-    """The path of each value inside of a type, and whether it may be null. Keys of maps never are, in Spark.
+    """The path of each value inside of a type, and whether it may be null. Keys of maps are left out.
 
     Example:
         >>> list(values_inside({"type": "array", "elementType": "long", "containsNull": False}))
@@ -19,23 +22,13 @@ def values_inside(kind: Any, at: Path = ()) -> Iterator[tuple[Path, bool]]:
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
-        for field in kind["fields"]:
-            here = (*at, field["name"])
-            yield here, bool(field.get("nullable", True))
-            yield from values_inside(field["type"], here)
-    for part, name, allows in _PARTS:
-        if part in kind:
-            here = (*at, name)
-            if allows:
-                yield here, bool(kind.get(allows, True))
-            yield from values_inside(kind[part], here)
-
-
-_PARTS = (
-    ("elementType", "element", "containsNull"),
-    ("keyType", "key", None),
-    ("valueType", "value", "valueContainsNull"),
-)
+        flags = {f["name"]: bool(f.get("nullable", True)) for f in kind["fields"]}
+    else:
+        flags = {step: bool(kind.get(name, True)) for step, name in _NULLABLE.items()}
+    for step, part in parts(kind):
+        if step in flags:
+            yield (*at, step), flags[step]
+        yield from values_inside(part, (*at, step))
 
 
 def never_null(kind: Any) -> tuple[Path, ...]:
@@ -44,7 +37,7 @@ def never_null(kind: Any) -> tuple[Path, ...]:
 
 
 def with_never_null(kind: Any, paths: Container[Path], at: Path = ()) -> Any:
-    """A type in which just the values at some paths must not be null.
+    """A type in which exactly the values at some paths must not be null.
 
     Example:
         >>> with_never_null({"type": "array", "elementType": "long", "containsNull": False}, ())
@@ -52,21 +45,14 @@ def with_never_null(kind: Any, paths: Container[Path], at: Path = ()) -> Any:
     """
     if isinstance(kind, str):
         return kind
-    found = dict(kind)
+    found = with_parts(kind, lambda step, part: with_never_null(part, paths, (*at, step)))
     if kind["type"] == "struct":
-        found["fields"] = [
-            {**f, "type": with_never_null(f["type"], paths, here), "nullable": here not in paths}
-            for f in kind["fields"]
-            for here in [(*at, f["name"])]
-        ]
-    for part, name, allows in _PARTS:
-        if part in kind:
-            found[part] = with_never_null(kind[part], paths, (*at, name))
-            if allows:
-                found[allows] = (*at, name) not in paths
+        found["fields"] = [{**f, "nullable": (*at, f["name"]) not in paths} for f in found["fields"]]
+    else:
+        found |= {_NULLABLE[step]: (*at, step) not in paths for step, _ in parts(kind) if step in _NULLABLE}
     return found
 
 
 def dotted(field: Field, path: Path = ()) -> str:
-    """A column, or a value inside of it, as users name it."""
+    """The name of a column, or of a value inside of it: ``address.city``."""
     return ".".join((field.name, *path))

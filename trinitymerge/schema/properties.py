@@ -1,9 +1,9 @@
-"""The settings that a table's properties hold, with their defaults and units."""
+"""The table properties of the library, with their defaults and units."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, cast
 
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 
@@ -17,26 +17,54 @@ TARGET_SEGMENT_BYTES = "trinitymerge.targetSegmentBytes"
 MAX_COMMIT_ATTEMPTS = "trinitymerge.maxCommitAttempts"
 COMMIT_BACKOFF_SECONDS = "trinitymerge.commitBackoffSeconds"
 
-_Number = TypeVar("_Number", int, float)
-
 _PREFIX = "trinitymerge."
-_DEFAULT_CHECKPOINT_INTERVAL = 50
-_DEFAULT_RETENTION_HOURS = 7 * 24.0
-_DEFAULT_FOLD_AFTER = 16
-_DEFAULT_FOLD_BYTES = 32 << 20
-_SMALLEST_SEGMENT, _MANY_SEGMENTS, _MOST_SEGMENTS = 16 << 20, 256, 4096
-_DEFAULT_ATTEMPTS = 20
-_MOST = 1e9
-"""Hours or seconds: more than any clock counts to."""
-_DEFAULT_BACKOFF_SECONDS = 0.05
+_MAX_DURATION = 1e9
+"""Hours or seconds."""
+_MIN_SEGMENT_BYTES, _USUAL_SEGMENTS, _MAX_SEGMENTS = 16 << 20, 256, 4096
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= _MAX_DURATION:
+        raise ValueError(text)
+    return number
+
+
+def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: None if text.strip().lower() == "none" else read(text)
+
+
+_KNOWN: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    CHECKPOINT_INTERVAL: (_positive, "50", "a number of commits from 1 up"),
+    TOMBSTONE_RETENTION_HOURS: (_or_none(_duration), "168", "a number of hours from 0 up, or 'none' for ever"),
+    HISTORY_RETENTION_HOURS: (_or_none(_duration), "none", "a number of hours from 0 up, or 'none' for ever"),
+    COMPACT_AFTER_BATCHES: (_or_none(_positive), "none", "a number of merges from 1 up, or 'none'"),
+    MINOR_COMPACTION_AFTER_BATCHES: (_or_none(_positive), "16", "a number of batches from 1 up, or 'none'"),
+    MINOR_COMPACTION_MAX_BYTES: (_positive, str(32 << 20), "a number of bytes from 1 up"),
+    TARGET_SEGMENT_BYTES: (_positive, str(_MIN_SEGMENT_BYTES), "a number of bytes from 1 up"),
+    MAX_COMMIT_ATTEMPTS: (_positive, "20", "a number of attempts from 1 up"),
+    COMMIT_BACKOFF_SECONDS: (_duration, "0.05", "a number of seconds from 0 up"),
+}
+"""How to read a property, its default, and what it takes in words."""
+
+
+def _value(properties: Mapping[str, str], name: str) -> Any:
+    read, default, _ = _KNOWN[name]
+    return read(properties.get(name, default))
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """A checkpoint of the log is written every so many versions; the default where the text means nothing."""
+    """The number of versions between checkpoints of the log; the default if the property is invalid."""
     try:
-        return _positive(properties.get(CHECKPOINT_INTERVAL, ""))
+        return cast(int, _value(properties, CHECKPOINT_INTERVAL))
     except ValueError:
-        return _DEFAULT_CHECKPOINT_INTERVAL
+        return cast(int, _value({}, CHECKPOINT_INTERVAL))
 
 
 def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
@@ -46,121 +74,87 @@ def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
         >>> tombstone_retention_hours({}), tombstone_retention_hours({TOMBSTONE_RETENTION_HOURS: "none"})
         (168.0, None)
     """
-    return _unless_none(_not_negative, properties.get(TOMBSTONE_RETENTION_HOURS, str(_DEFAULT_RETENTION_HOURS)))
+    return cast("float | None", _value(properties, TOMBSTONE_RETENTION_HOURS))
 
 
 def history_retention_hours(properties: Mapping[str, str]) -> float | None:
-    """How long compactions keep versions after they have ended (H7); None means for ever."""
-    return _unless_none(_not_negative, properties.get(HISTORY_RETENTION_HOURS, "none"))
+    """How long compactions keep row versions after they end (H7); None means for ever."""
+    return cast("float | None", _value(properties, HISTORY_RETENTION_HOURS))
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
-    """With more merges pending than this a merge compacts the table; None means never. What a compaction has left counts as one."""
-    return _unless_none(_positive, properties.get(COMPACT_AFTER_BATCHES, "none"))
+    """A merge compacts the table if more merges than this are pending; None means never. A compaction's remains count as one."""
+    return cast("int | None", _value(properties, COMPACT_AFTER_BATCHES))
 
 
 def minor_compaction_after_batches(properties: Mapping[str, str]) -> int | None:
-    """With more small batches pending than this a merge folds those for which it pays (S38a); None means never.
+    """A merge runs a minor compaction if more small batches than this are pending (S38a); None means never.
 
     Example:
         >>> minor_compaction_after_batches({}), minor_compaction_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
         (16, None)
     """
-    return _unless_none(_positive, properties.get(MINOR_COMPACTION_AFTER_BATCHES, str(_DEFAULT_FOLD_AFTER)))
+    return cast("int | None", _value(properties, MINOR_COMPACTION_AFTER_BATCHES))
 
 
 def minor_compaction_max_bytes(properties: Mapping[str, str]) -> int:
-    """The size in bytes below which a batch counts as small."""
-    return _positive(properties.get(MINOR_COMPACTION_MAX_BYTES, str(_DEFAULT_FOLD_BYTES)))
+    """Batches of fewer bytes than this are small."""
+    return cast(int, _value(properties, MINOR_COMPACTION_MAX_BYTES))
 
 
-def segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
-    """About how large the segments of a base are (S38b).
+def target_segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
+    """The target size in bytes of the segments of a base (S38b).
 
     Args:
         properties: of the table.
-        table_bytes: its size. Segments of large tables are larger, so that there are never too many to be listed.
+        table_bytes: the size of the table; it bounds the number of segments.
 
     Example:
-        >>> segment_bytes({}, 1 << 30) >> 20, segment_bytes({}, 1 << 40) >> 20
+        >>> target_segment_bytes({}, 1 << 30) >> 20, target_segment_bytes({}, 1 << 40) >> 20
         (16, 4096)
     """
-    text = properties.get(TARGET_SEGMENT_BYTES)
-    if text is None:
-        return max(_SMALLEST_SEGMENT, table_bytes // _MANY_SEGMENTS)
-    return max(_positive(text), table_bytes // _MOST_SEGMENTS)
+    segments = _MAX_SEGMENTS if TARGET_SEGMENT_BYTES in properties else _USUAL_SEGMENTS
+    return cast(int, max(_value(properties, TARGET_SEGMENT_BYTES), table_bytes // segments))
 
 
 def max_commit_attempts(properties: Mapping[str, str]) -> int:
-    """How often a merge is evaluated before it gives way to other writers (S35)."""
-    return _positive(properties.get(MAX_COMMIT_ATTEMPTS, str(_DEFAULT_ATTEMPTS)))
+    """How often a merge is attempted when other writers commit concurrently (S35)."""
+    return cast(int, _value(properties, MAX_COMMIT_ATTEMPTS))
 
 
 def commit_backoff_seconds(properties: Mapping[str, str]) -> float:
-    """The longest pause before the second attempt; it doubles with each further one (S35)."""
-    return _not_negative(properties.get(COMMIT_BACKOFF_SECONDS, str(_DEFAULT_BACKOFF_SECONDS)))
+    """The longest pause before the second attempt; each further attempt doubles it (S35)."""
+    return cast(float, _value(properties, COMMIT_BACKOFF_SECONDS))
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuses settings of the library that do not exist or whose text means nothing.
+    """Raise if a property of the library is unknown or has an invalid value.
 
     Raises:
-        InvalidDefinitionError: naming the property.
+        InvalidDefinitionError: names the property.
 
     Example:
         >>> check_properties({"trinitymerge.compactAfterBatches": "50", "owner": "me"})
     """
     for name in properties:
-        if not name.startswith(_PREFIX):
-            continue
-        if name not in _KNOWN:
+        if name.startswith(_PREFIX) and name not in _KNOWN:
             raise InvalidDefinitionError(
-                f"There is no table property '{name}'.{did_you_mean(name, _KNOWN)}", property=name
+                f"Table property '{name}' does not exist.{did_you_mean(name, _KNOWN)}", property=name
             )
     check_values(properties)
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Refuses settings whose text means nothing; those of newer libraries are let through.
+    """Raise if a known property has an invalid value; properties of newer libraries pass.
 
     Raises:
-        InvalidDefinitionError: naming the property.
+        InvalidDefinitionError: names the property.
     """
     for name in properties.keys() & _KNOWN.keys():
-        read, expected = _KNOWN[name]
         try:
-            read(properties)
+            _value(properties, name)
         except (ValueError, OverflowError):
+            expected = _KNOWN[name][2]
             raise InvalidDefinitionError(
                 f"Table property '{name}' takes {expected}, got {properties[name]!r}.", property=name
             ) from None
-
-
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _unless_none(read: Callable[[str], _Number], text: str) -> _Number | None:
-    return None if text.strip().lower() == "none" else read(text)
-
-
-def _not_negative(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= _MOST:
-        raise ValueError(text)
-    return number
-
-
-_KNOWN: dict[str, tuple[Callable[[Mapping[str, str]], object], str]] = {
-    CHECKPOINT_INTERVAL: (lambda p: _positive(p[CHECKPOINT_INTERVAL]), "a number of commits from 1 up"),
-    TOMBSTONE_RETENTION_HOURS: (tombstone_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
-    HISTORY_RETENTION_HOURS: (history_retention_hours, "a number of hours from 0 up, or 'none' for ever"),
-    COMPACT_AFTER_BATCHES: (compact_after_batches, "a number of merges from 1 up, or 'none'"),
-    MINOR_COMPACTION_AFTER_BATCHES: (minor_compaction_after_batches, "a number of batches from 1 up, or 'none'"),
-    MINOR_COMPACTION_MAX_BYTES: (minor_compaction_max_bytes, "a number of bytes from 1 up"),
-    TARGET_SEGMENT_BYTES: (lambda p: _positive(p[TARGET_SEGMENT_BYTES]), "a number of bytes from 1 up"),
-    MAX_COMMIT_ATTEMPTS: (max_commit_attempts, "a number of attempts from 1 up"),
-    COMMIT_BACKOFF_SECONDS: (commit_backoff_seconds, "a number of seconds from 0 up"),
-}

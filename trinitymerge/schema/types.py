@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 INTEGRAL = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-"""Digits of whole numbers."""
-_WIDER = {
-    ("float", "double"),
-    ("byte", "float"),
-    ("short", "float"),
-    ("byte", "double"),
-    ("short", "double"),
-    ("integer", "double"),
-    ("date", "timestamp_ntz"),
-}
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)\Z")
-_TEXT = re.compile(r"string\Z|(?:var)?char\(\d+\)\Z")
-_VARCHAR = re.compile(r"varchar\((\d+)\)\Z")
-
-_MOST_DIGITS = 38
-"""Of decimals."""
+"""Decimal digits of the integral types."""
 
 Path = tuple[str, ...]
-"""To a field inside of a column: names of struct fields, and ``element``, ``key`` or ``value`` in arrays and maps."""
+"""To a value inside of a column: names of struct fields, and ``element``, ``key`` or ``value`` in arrays and maps."""
 
+_WIDER = {
+    "float": ("byte", "short"),
+    "double": ("byte", "short", "integer", "float"),
+    "timestamp_ntz": ("date",),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
+_TEXT = re.compile(r"string\Z|(?:var)?char\(\d+\)\Z")
+_VARCHAR = re.compile(r"varchar\((\d+)\)\Z")
+_MAX_DECIMAL_DIGITS = 38
 _STEPS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
 
-# Types ----------------------------------------------------------------------------------------------------------------
+# Atomic types ---------------------------------------------------------------------------------------------------------
 
 
 def is_wider(kind: Any, than: Any) -> bool:
-    """True if every value of a type is one of another, and stays apart from all others there. Types are in Spark's JSON form.
+    """True if a cast from ``than`` to ``kind`` keeps every value, and keeps different values different.
 
     Example:
         >>> is_wider("long", "integer"), is_wider("integer", "long"), is_wider("decimal(12,2)", "decimal(10,2)")
@@ -42,67 +36,91 @@ def is_wider(kind: Any, than: Any) -> bool:
     """
     if kind == than or not isinstance(kind, str) or not isinstance(than, str):
         return False
-    if kind in INTEGRAL and than in INTEGRAL:
-        return INTEGRAL[kind] > INTEGRAL[than]
-    wide, narrow = _DECIMAL.match(kind), _DECIMAL.match(than)
-    if wide:
-        whole = int(wide[1]) - int(wide[2])
-        if narrow:
-            return int(wide[2]) >= int(narrow[2]) and whole >= int(narrow[1]) - int(narrow[2])
-        return whole >= INTEGRAL.get(than, 99)
-    return (than, kind) in _WIDER
+    if kind in INTEGRAL:
+        return INTEGRAL.get(than, 99) < INTEGRAL[kind]
+    if _DECIMAL.match(kind):
+        return all(wide >= narrow for wide, narrow in zip(_digits(kind), _digits(than), strict=True))
+    return than in _WIDER.get(kind, ())
 
 
 def is_longer(kind: Any, than: Any) -> bool:
-    """True for text that may be longer: files hold both alike."""
+    """True if ``kind`` is a string type that allows longer text than ``than``; files store both alike."""
     short, long = (_VARCHAR.match(k) if isinstance(k, str) else None for k in (than, kind))
-    return bool(short) and (kind == "string" or (bool(long) and int(long[1]) > int(short[1])))  # type: ignore[index]
+    return short is not None and (kind == "string" or (long is not None and int(long[1]) > int(short[1])))
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    """The digits before and after the decimal point."""
+    decimal = _DECIMAL.match(kind)
+    if decimal:
+        return int(decimal[1]) - int(decimal[2]), int(decimal[2])
+    return INTEGRAL.get(kind, _MAX_DECIMAL_DIGITS + 1), 0
+
+
+# Nested types ---------------------------------------------------------------------------------------------------------
+
+
+def parts(kind: Any) -> list[tuple[str, Any]]:
+    """The types directly inside of a type, with the path step to each; none for an atomic type."""
+    if isinstance(kind, str):
+        return []
+    if kind["type"] == "struct":
+        return [(f["name"], f["type"]) for f in kind["fields"]]
+    return [(step, kind[part]) for part, step in _STEPS.items() if part in kind]
+
+
+def with_parts(kind: Any, new: Callable[[str, Any], Any]) -> Any:
+    """A type whose inner types are replaced; ``new`` takes the path step to one, and its type."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [{**f, "type": new(f["name"], f["type"])} for f in kind["fields"]]}
+    return {**kind, **{part: new(step, kind[part]) for part, step in _STEPS.items() if part in kind}}
+
+
+def leaves(kind: Any) -> Iterator[Any]:
+    """The atomic types inside of a type, in order."""
+    if isinstance(kind, str):
+        yield kind
+    for _, part in parts(kind):
+        yield from leaves(part)
+
+
+def contains(kind: Any, other: Any) -> bool:
+    """True if a type equals another one, or has more struct fields."""
+    if isinstance(kind, str) or isinstance(other, str) or kind["type"] != other["type"]:
+        return bool(kind == other)
+    own = dict(parts(kind))
+    return all(step in own and contains(own[step], part) for step, part in parts(other))
 
 
 def common(own: Any, other: Any) -> Any:
-    """A type with the fields of one, and parts that hold the values of both: ``DOUBLE`` for numbers where none holds all of them.
+    """The type with the fields of ``own`` that holds the values of both; ``double`` where no exact number type does.
 
     Example:
         >>> common("integer", "long"), common("decimal(5,2)", "long"), common("long", "double")
         ('long', 'decimal(21,2)', 'double')
     """
-    if isinstance(own, str) or isinstance(other, str):
-        return _common_value(own, other)
-    if own["type"] == "struct":
-        theirs = {f["name"]: f["type"] for f in other["fields"]}
-        fields = [{**f, "type": common(f["type"], theirs.get(f["name"], f["type"]))} for f in own["fields"]]
-        return {**own, "fields": fields}
-    return {**own, **{p: common(own[p], other[p]) for p in _STEPS if p in own}}
-
-
-def _common_value(own: Any, other: Any) -> Any:
-    if own == other or is_wider(own, other) or is_longer(own, other):
-        return own
-    if is_wider(other, own) or is_longer(other, own):
-        return other
-    digits = [_digits(k) for k in (own, other)]
-    whole, scale = (max(d[i] for d in digits) for i in (0, 1))
-    return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else "double"
-
-
-def _digits(kind: str) -> tuple[int, int]:
-    """How many digits a number has before and after the point."""
-    decimal = _DECIMAL.match(kind)
-    if decimal:
-        return int(decimal[1]) - int(decimal[2]), int(decimal[2])
-    return INTEGRAL.get(kind, _MOST_DIGITS + 1), 0
+    if not isinstance(own, str) and not isinstance(other, str):
+        theirs = dict(parts(other))
+        return with_parts(own, lambda step, part: common(part, theirs.get(step, part)))
+    for wide, narrow in ((own, other), (other, own)):
+        if wide == narrow or is_wider(wide, narrow) or is_longer(wide, narrow):
+            return wide
+    whole, scale = map(max, _digits(own), _digits(other))
+    return f"decimal({whole + scale},{scale})" if whole + scale <= _MAX_DECIMAL_DIGITS else "double"
 
 
 def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]]:
-    """The type that holds the values of two where the one is wider, with the fields of structs of both.
+    """The wider of two types, with the struct fields of both.
 
     Args:
-        own: the table's, which stays where neither is wider.
-        other: the source's.
-        at: where that is.
+        own: the table's type, kept where neither type is wider.
+        other: the source's type.
+        at: the path of both.
 
     Returns:
-        The type, and the paths of the fields that it has and ``own`` has not.
+        The type, and the paths of the fields that ``own`` does not have.
 
     Example:
         >>> combined("integer", "long"), combined("long", "integer"), combined("string", "integer")
@@ -110,52 +128,35 @@ def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]
     """
     if isinstance(own, str) or isinstance(other, str) or own["type"] != other["type"]:
         return (other if is_wider(other, own) else own), ()
+    theirs, added = {step.casefold(): part for step, part in parts(other)}, list[Path]()
+
+    def new(step: str, part: Any) -> Any:
+        if step == "key" and own["type"] == "map":
+            return part
+        kind, paths = combined(part, theirs.get(step.casefold(), part), (*at, step))
+        added.extend(paths)
+        return kind
+
+    found = with_parts(own, new)
     if own["type"] == "struct":
-        return _combined_structs(own, other, at)
-    found, more = dict(own), list[Path]()
-    for part, name in (("elementType", "element"), ("valueType", "value")):
-        if part in own:
-            found[part], paths = combined(own[part], other[part], (*at, name))
-            more += paths
-    return found, tuple(more)
-
-
-def _combined_structs(own: Any, other: Any, at: Path) -> tuple[Any, tuple[Path, ...]]:
-    theirs = {f["name"].casefold(): f for f in other["fields"]}
-    fields, more = [], list[Path]()
-    for field in own["fields"]:
-        match = theirs.pop(field["name"].casefold(), None)
-        if match is not None:
-            kind, paths = combined(field["type"], match["type"], (*at, field["name"]))
-            field, more = {**field, "type": kind}, [*more, *paths]
-        fields.append(field)
-    fields += [{**f, "nullable": True} for f in theirs.values()]
-    return {**own, "fields": fields}, (*more, *((*at, f["name"]) for f in theirs.values()))
-
-
-def contains(kind: Any, other: Any) -> bool:
-    """True if a type is another one, or that with more fields in its structs."""
-    if isinstance(kind, str) or isinstance(other, str) or kind["type"] != other["type"]:
-        return bool(kind == other)
-    if kind["type"] == "struct":
-        own = {f["name"]: f["type"] for f in kind["fields"]}
-        return all(f["name"] in own and contains(own[f["name"]], f["type"]) for f in other["fields"])
-    return all(contains(kind[p], other[p]) for p in _STEPS if p in kind)
+        known = {step.casefold() for step, _ in parts(own)}
+        new_fields = {f["name"].casefold(): {**f, "nullable": True} for f in other["fields"]}
+        more = [f for name, f in new_fields.items() if name not in known]
+        found["fields"] += more
+        added += [(*at, f["name"]) for f in more]
+    return found, tuple(added)
 
 
 def shaped(old: Any, new: Any) -> Any:
-    """The fields of a new type, each with the type it has in an old one, if that has it: what a cast takes to the new one."""
+    """The fields of ``new``, each with its type in ``old`` if it has one there: the input type of the cast to ``new``."""
     if isinstance(old, str) or isinstance(new, str):
         return old
-    if new["type"] == "struct":
-        known = {f["name"]: f["type"] for f in old["fields"]}
-        fields = [{**f, "type": shaped(known.get(f["name"], f["type"]), f["type"])} for f in new["fields"]]
-        return {**old, "fields": fields}
-    return {**old, **{p: shaped(old[p], new[p]) for p in _STEPS if p in new}}
+    known = dict(parts(old))
+    return with_parts(new, lambda step, part: shaped(known.get(step, part), part))
 
 
 def agree(kind: Any, other: Any) -> bool:
-    """True if a file with values of one type can be read as the other: what both have of it is the same.
+    """True if a file with values of one type can be read as the other: their shared parts are the same.
 
     Example:
         >>> agree("varchar(3)", "string"), agree("integer", "long")
@@ -163,47 +164,24 @@ def agree(kind: Any, other: Any) -> bool:
     """
     if isinstance(kind, str) or isinstance(other, str):
         return kind == other or all(isinstance(k, str) and _TEXT.match(k) is not None for k in (kind, other))
-    if kind["type"] != other["type"]:
-        return False
-    if kind["type"] == "struct":
-        theirs = {f["name"]: f["type"] for f in other["fields"]}
-        return all(agree(f["type"], theirs[f["name"]]) for f in kind["fields"] if f["name"] in theirs)
-    return all(agree(kind[p], other[p]) for p in _STEPS if p in kind)
+    theirs = dict(parts(other))
+    shared = ((part, theirs[step]) for step, part in parts(kind) if step in theirs)
+    return kind["type"] == other["type"] and all(agree(part, their) for part, their in shared)
 
 
 def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:
-    """A type whose fields have other names, by their paths."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        paths = [(*at, f["name"]) for f in kind["fields"]]
-        fields = [
-            {**f, "name": names.get(p, f["name"]), "type": with_names(f["type"], names, p)}
-            for f, p in zip(kind["fields"], paths, strict=True)
-        ]
-        return {**kind, "fields": fields}
-    return {**kind, **{p: with_names(kind[p], names, (*at, step)) for p, step in _STEPS.items() if p in kind}}
+    """A type with renamed struct fields, by their paths."""
+    found = with_parts(kind, lambda step, part: with_names(part, names, (*at, step)))
+    if not isinstance(kind, str) and kind["type"] == "struct":
+        found["fields"] = [{**f, "name": names.get((*at, f["name"]), f["name"])} for f in found["fields"]]
+    return found
 
 
 def with_names_of(kind: Any, other: Any) -> Any:
-    """A type whose fields are called as those of another one, which has as many."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        fields = [
-            {**f, "name": o["name"], "type": with_names_of(f["type"], o["type"])}
-            for f, o in zip(kind["fields"], other["fields"], strict=True)
-        ]
-        return {**kind, "fields": fields}
-    return {**kind, **{p: with_names_of(kind[p], other[p]) for p in _STEPS if p in kind}}
-
-
-def leaves(kind: Any) -> Iterator[Any]:
-    """The types that values of a type are made of, in order."""
-    if isinstance(kind, str):
-        yield kind
-    else:
-        for part in _STEPS:
-            yield from leaves(kind[part]) if part in kind else ()
-        for field in kind.get("fields", ()):
-            yield from leaves(field["type"])
+    """A type with the field names of another one that has as many fields."""
+    others = iter(parts(other))
+    found = with_parts(kind, lambda _, part: with_names_of(part, next(others)[1]))
+    if not isinstance(kind, str) and kind["type"] == "struct":
+        pairs = zip(found["fields"], other["fields"], strict=True)
+        found["fields"] = [{**f, "name": o["name"]} for f, o in pairs]
+    return found

@@ -75,7 +75,7 @@ def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
     gathering = Metrics({"n": "count(1)"})
     gathering.observe(spark.range(3)).collect()
     monkeypatch.setattr(session_module, "observed", lambda observation, name: None)
-    with pytest.raises(RuntimeError, match="without handing over what was observed"):
+    with pytest.raises(RuntimeError, match="without returning its observed metrics"):
         gathering.collect()
 
 

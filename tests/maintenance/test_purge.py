@@ -124,7 +124,7 @@ REFUSED = {
     "no such column": ("nme = 'ann'", "nme"),
     "hidden column": ("_tm_clause = 1", "_tm_clause"),
     "nonsense": ("name =", "condition of purgeWhere"),
-    "aggregate": ("max(id) = 1", "aggregates, window functions"),
+    "aggregate": ("max(id) = 1", "compute aggregates, window functions"),
     "random": ("rand() < 0.5", "not deterministic"),
     "fails": ("CAST(concat(name, '!') AS INT) = 1 OR raise_error('on purpose') IS NULL", "could not be evaluated"),
 }

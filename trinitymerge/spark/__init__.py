@@ -1,1 +1,1 @@
-"""All that the library asks of Spark besides reads and writes: SQL text, sessions, settings, errors."""
+"""The interface to Spark: SQL text, sessions, settings and errors."""

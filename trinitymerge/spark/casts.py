@@ -1,31 +1,13 @@
-"""Store assignment: whether a value may be stored in a column, and how it is cast (S29)."""
+"""Store assignment: which values a column can store, and how they are cast (S29)."""
 
 from __future__ import annotations
 
 import enum
 
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    NumericType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import is_wider
 from trinitymerge.spark.expressions import (
     all_of,
     case,
@@ -39,13 +21,11 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 
-_INTEGRAL_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
-_INTEGRAL_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
-_DATETIME = (DateType, TimestampType, TimestampNTZType)
+_CHECKED_WITHIN = (T.NumericType, T.DayTimeIntervalType, (T.DateType, T.TimestampType, T.TimestampNTZType))
 
 
 class CastPolicy(enum.Enum):
-    """How a value gets into a column."""
+    """How a value is stored in a column."""
 
     AS_IS = "as it is"
     WIDENED = "widened"
@@ -53,66 +33,34 @@ class CastPolicy(enum.Enum):
     REFUSED = "refused"
 
 
-def cast_policy(value: DataType, field: Field) -> CastPolicy:
-    """How a value of a type is stored in a column (S29).
+def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
+    """Return how a column stores values of a type (S29); char and varchar columns always check the length.
 
     Args:
         value: the type of the expression.
         field: the column.
-
-    Returns:
-        The way; char and varchar columns always check the length of text.
     """
     target = physical_type(field)
-    way = _storing(value, target)
-    if declared_length(field) and way in (CastPolicy.AS_IS, CastPolicy.WIDENED) and not isinstance(value, NullType):
-        return CastPolicy.CHECKED
-    return way
+    if isinstance(value, T.NullType) or widens(value, target):
+        if declared_length(field) and not isinstance(value, T.NullType):
+            return CastPolicy.CHECKED
+        return CastPolicy.AS_IS if _same(value, target) else CastPolicy.WIDENED
+    is_checked = any(isinstance(value, kinds) and isinstance(target, kinds) for kinds in _CHECKED_WITHIN)
+    is_parsed = isinstance(value, T.StringType) and _is_atomic(target)
+    return CastPolicy.CHECKED if is_checked or is_parsed else CastPolicy.REFUSED
 
 
-def _storing(value: DataType, target: DataType) -> CastPolicy:
-    if _same(value, target):
-        return CastPolicy.AS_IS
-    if widens(value, target):
-        return CastPolicy.WIDENED
-    return CastPolicy.CHECKED if _checkable(value, target) else CastPolicy.REFUSED
-
-
-def widens(value: DataType, target: DataType) -> bool:
-    """True if every value of a type fits another, so that a plain cast neither fails nor merges two values.
-
-    Exceptions to the second half are text (any atomic value can be written as text) and null.
-    """
-    if isinstance(value, NullType) or _same(value, target):
+def widens(value: T.DataType, target: T.DataType) -> bool:
+    """True if a plain cast never fails and keeps different values different; except for null, and casts to text."""
+    if isinstance(value, T.NullType) or widens_exactly(value, target):
         return True
-    if isinstance(target, StringType):
+    if isinstance(target, T.StringType):
         return _is_atomic(value)
-    return widens_exactly(value, target) or _widens_nested(value, target)
-
-
-def widens_exactly(value: DataType, target: DataType) -> bool:
-    """True if a cast is injective: it keeps every value of an atomic type apart from every other one."""
-    if _same(value, target):
-        return True
-    if type(value) in _INTEGRAL_ORDER and type(target) in _INTEGRAL_ORDER:
-        return _INTEGRAL_ORDER.index(type(value)) <= _INTEGRAL_ORDER.index(type(target))
-    if isinstance(target, DecimalType):
-        if isinstance(value, DecimalType):
-            return target.scale >= value.scale and target.precision - target.scale >= value.precision - value.scale
-        return target.precision - target.scale >= _INTEGRAL_DIGITS.get(type(value), 99)
-    if isinstance(target, DoubleType):
-        return isinstance(value, (FloatType, ByteType, ShortType, IntegerType))
-    if isinstance(target, FloatType):
-        return isinstance(value, (ByteType, ShortType))
-    return isinstance(value, DateType) and isinstance(target, (TimestampType, TimestampNTZType))
-
-
-def _widens_nested(value: DataType, target: DataType) -> bool:
-    if isinstance(value, ArrayType) and isinstance(target, ArrayType):
+    if isinstance(value, T.ArrayType) and isinstance(target, T.ArrayType):
         return widens(value.elementType, target.elementType)
-    if isinstance(value, MapType) and isinstance(target, MapType):
+    if isinstance(value, T.MapType) and isinstance(target, T.MapType):
         return widens_exactly(value.keyType, target.keyType) and widens(value.valueType, target.valueType)
-    if isinstance(value, StructType) and isinstance(target, StructType):
+    if isinstance(value, T.StructType) and isinstance(target, T.StructType):
         return len(value.fields) == len(target.fields) and all(
             v.name.lower() == t.name.lower() and widens(v.dataType, t.dataType)
             for v, t in zip(value.fields, target.fields, strict=True)
@@ -120,57 +68,48 @@ def _widens_nested(value: DataType, target: DataType) -> bool:
     return False
 
 
-def _checkable(value: DataType, target: DataType) -> bool:
-    if isinstance(value, NumericType) and isinstance(target, NumericType):
+def widens_exactly(value: T.DataType, target: T.DataType) -> bool:
+    """True if a cast is injective: it keeps different values different."""
+    if isinstance(value, T.DateType) and isinstance(target, T.TimestampType):
         return True
-    if isinstance(value, _DATETIME) and isinstance(target, _DATETIME):
-        return True
-    if isinstance(value, DayTimeIntervalType) and isinstance(target, DayTimeIntervalType):
-        return True
-    return isinstance(value, StringType) and _is_atomic(target)
+    return _same(value, target) or is_wider(target.jsonValue(), value.jsonValue())
 
 
-def rounds(value: DataType, target: DataType) -> bool:
-    """True if storing a value that fits cuts off or rounds parts of it, so that it may become another one."""
-    if isinstance(target, DateType):
-        return isinstance(value, (TimestampType, TimestampNTZType))
-    if isinstance(value, DayTimeIntervalType) and isinstance(target, DayTimeIntervalType):
+def rounds(value: T.DataType, target: T.DataType) -> bool:
+    """True if a cast that succeeds may round or truncate."""
+    if isinstance(target, T.DateType):
+        return isinstance(value, (T.TimestampType, T.TimestampNTZType))
+    if isinstance(value, T.DayTimeIntervalType) and isinstance(target, T.DayTimeIntervalType):
         return value.endField > target.endField
-    if not isinstance(value, NumericType) or not isinstance(target, NumericType):
+    if not isinstance(value, T.NumericType) or not isinstance(target, T.NumericType):
         return False
-    if isinstance(target, DecimalType) or type(target) in _INTEGRAL_ORDER:
-        digits = target.scale if isinstance(target, DecimalType) else 0
-        kept = value.scale <= digits if isinstance(value, DecimalType) else type(value) in _INTEGRAL_ORDER
-        return not kept
+    if isinstance(target, (T.DecimalType, T.IntegralType)):
+        digits = target.scale if isinstance(target, T.DecimalType) else 0
+        return value.scale > digits if isinstance(value, T.DecimalType) else not isinstance(value, T.IntegralType)
     return not widens_exactly(value, target)
 
 
-def _is_atomic(kind: DataType) -> bool:
-    return not isinstance(kind, (ArrayType, MapType, StructType)) and kind.typeName() not in ("variant", "interval")
+def _is_atomic(kind: T.DataType) -> bool:
+    return not isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) and kind.typeName() not in (
+        "variant",
+        "interval",
+    )
 
 
-def _same(a: DataType, b: DataType) -> bool:
-    """Equal but for nullability and metadata, which files do not keep."""
-    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
-        return _same(a.elementType, b.elementType)
-    if isinstance(a, MapType) and isinstance(b, MapType):
-        return _same(a.keyType, b.keyType) and _same(a.valueType, b.valueType)
-    if isinstance(a, StructType) and isinstance(b, StructType):
-        return [f.name for f in a.fields] == [f.name for f in b.fields] and all(
-            _same(x.dataType, y.dataType) for x, y in zip(a.fields, b.fields, strict=True)
-        )
-    return a == b
+def _same(a: T.DataType, b: T.DataType) -> bool:
+    """True if types are equal except for nullability and metadata, which files do not keep."""
+    return sql_type(a) == sql_type(b)
 
 
 def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql:
-    """A value as it goes into a column, as SQL; null where a checked value does not fit.
+    """A value as a column stores it, as SQL; null where a checked value does not fit.
 
     Args:
-        value: SQL that names a column, or any other expression that is cheap to repeat.
-        way: what :func:`cast_policy` said.
-        field: the column it goes into.
-        is_key: it is part of the primary key: blanks beyond the length of a varchar are not cut off, for the text was
-            compared with them and would become another key.
+        value: a column as SQL, or another expression that is cheap to repeat.
+        way: from :func:`cast_policy`.
+        field: the column.
+        is_key: the column is part of the primary key. Trailing blanks beyond the length of a varchar are not cut off there: the
+            keys were compared with them.
     """
     if way is CastPolicy.AS_IS:
         return value
@@ -189,10 +128,9 @@ def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = Fal
 
 
 def cast_failure(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql | None:
-    """SQL that is null for a value that fits, else ``column<TAB>value``; None when every value fits by type.
+    """SQL that is ``column<TAB>value`` for a value that does not fit, else null; None if every value fits by type.
 
-    Rows are judged after the merge has written its staged batch, so that one bad value gives one clear error, with
-    examples, instead of a failed Spark task.
+    The staged batch stores it, so that bad values raise one error with examples instead of failing a Spark task.
     """
     if way is not CastPolicy.CHECKED:
         return None

@@ -1,4 +1,4 @@
-"""Columns and types as users write them: DDL text, StructType, or JSON (S7a)."""
+"""Columns and types from DDL text or Spark's types (S7a)."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from trinitymerge.spark.sql_text import COMMENT, QUOTED, bare
 _parse_ddl = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
 
 _COLLATED_CHAR = re.compile(r"char\s*\(\s*\d+\s*\)\s+collate\s+(?!utf8_binary\b)\w+", re.IGNORECASE)
-"""Spark's parser drops these collations without a word."""
+"""Spark's parser silently drops these collations."""
 
 _COMPUTED = re.compile(
     r"\bgenerated\s+(?:always|by\s+default)\s+as(?:\s+identity)?\b|(?<=[\w)>])\s+(?:identity|auto_?increment)\b",
     re.IGNORECASE,
 )
-"""Values that other systems compute when a row is written."""
+"""Columns that other systems compute on write."""
 
 
 def fields_of(schema: str | StructType) -> list[Field]:
-    """The columns of a schema.
+    """Return the columns of a schema.
 
     Args:
         schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``.
 
     Raises:
-        InvalidDefinitionError: it is neither, or cannot be parsed.
+        InvalidDefinitionError: the schema is neither, or cannot be parsed.
     """
     defaults: dict[int, str] = {}
     if isinstance(schema, str):
-        _refuse_computed(schema)
+        computed = _COMPUTED.search(bare(schema))
+        if computed:
+            raise _computed_column(computed.group().strip())
         schema, defaults = _without_defaults(schema)
         schema = _parsed(schema)
     if not isinstance(schema, StructType):
@@ -49,14 +51,14 @@ def fields_of(schema: str | StructType) -> list[Field]:
 
 
 def column_of(name: Any, kind: str | DataType) -> Field:
-    """A column of a name and a type, whatever characters the name holds; it may hold nulls unless the type says NOT NULL.
+    """Return a column of any name; nullable unless the type says NOT NULL.
 
     Args:
         name: of the column.
-        kind: as in DDL text, such as ``"DECIMAL(10,2)"``, or one of Spark's types.
+        kind: DDL text such as ``"DECIMAL(10,2)"``, or one of Spark's types.
 
     Raises:
-        InvalidDefinitionError: it is neither, or cannot be parsed.
+        InvalidDefinitionError: the name or the type is invalid.
     """
     if not isinstance(name, str) or not name:
         raise InvalidDefinitionError(f"A column needs a name, got {name!r}.")
@@ -64,7 +66,7 @@ def column_of(name: Any, kind: str | DataType) -> Field:
         return fields_of(StructType().add(name, kind))[0]
     if not isinstance(kind, str) or not kind.strip():
         raise InvalidDefinitionError(
-            f"The type of column '{name}' must be text such as 'BIGINT', or one of Spark's types, got {kind!r}.",
+            f"The type of column '{name}' must be text such as 'BIGINT' or one of Spark's types, got {kind!r}.",
             column=name,
         )
     found = fields_of(f"{quote(name)} {kind}")
@@ -74,29 +76,25 @@ def column_of(name: Any, kind: str | DataType) -> Field:
 
 
 def _of_catalog(field: Field) -> Field:
-    """A column as declared: defaults of Spark's own tables stand in metadata, which a reader of files would go by."""
+    """Move a default of Spark's tables out of the metadata, where readers of files would apply it."""
     default = field.metadata.get("CURRENT_DEFAULT")
     kept = {n: v for n, v in field.metadata.items() if n not in ("CURRENT_DEFAULT", "EXISTS_DEFAULT")}
     return attrs.evolve(field, metadata=kept, default=field.default if default is None else str(default))
 
 
-# Defaults, which Spark's parser of DDL text does not know ----------------------------------------------------------------
+# DEFAULT, which Spark's DDL parser does not know ------------------------------------------------------------------------
 
 _TOKEN = re.compile(rf"{COMMENT}|{QUOTED}|\w+|\s+|.", re.DOTALL)
 
 
-def _tokens(schema: str) -> list[str]:
-    """Words, blanks, quoted text and single characters; comments are blanks."""
-    return [" " if token.startswith(("--", "/*")) else token for token in _TOKEN.findall(schema)]
-
-
 def _without_defaults(schema: str) -> tuple[str, dict[int, str]]:
-    """DDL text without its ``DEFAULT`` clauses, and these by the places of their columns."""
+    """Split the ``DEFAULT`` clauses, by position of their columns, from DDL text."""
     kept, defaults, column, depth = "", dict[int, str](), 0, 0
-    tokens, first, inside = _tokens(schema), True, False
+    tokens = [" " if token.startswith(("--", "/*")) else token for token in _TOKEN.findall(schema)]
+    first, inside = True, False
     for i, token in enumerate(tokens):
         word = token.upper()
-        # The comparison of a default is no bracket.
+        # Inside a default, "<" compares.
         depth += (token in "(" or (token == "<" and not inside)) - (token in ")" or (token == ">" and not inside))
         if depth <= 0 and token == ",":
             column, first, inside = column + 1, True, False
@@ -123,42 +121,35 @@ def _parsed(schema: str) -> StructType:
     collated = _COLLATED_CHAR.search(bare(schema))
     if collated:
         raise InvalidDefinitionError(
-            f"The schema declares a collated column ({collated.group()}), and a table compares text exactly. Leave the "
-            "collation out, and compare lower(column), or column COLLATE ..., where you query it."
+            f"The schema declares a collated column ({collated.group()}), and tables compare text exactly. Leave the collation "
+            "out, and query lower(column) or column COLLATE ... instead."
         )
     try:
         return cast(StructType, _parse_ddl(schema))
-    except AssertionError:  # earlier releases of PySpark 3.5, when the JVM names a type it has no class for
+    except AssertionError:  # early releases of PySpark 3.5: a type of the JVM without a Python class
         raise _unknown_type() from None
     except Exception as error:
         if not is_spark_error(error):
             raise
-        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later ones; it is Python's word, the JVM has another
+        if "[CANNOT_PARSE_DATATYPE]" in str(error):  # later releases
             raise _unknown_type() from None
         raise InvalidDefinitionError(f"The schema cannot be parsed: {clean_message(error)}") from None
 
 
 def _unknown_type() -> InvalidDefinitionError:
     return InvalidDefinitionError(
-        "The schema cannot be parsed: it has a type that this PySpark does not know, such as a calendar INTERVAL. Use "
-        "INTERVAL DAY TO SECOND or INTERVAL YEAR TO MONTH, or a string."
+        "The schema cannot be parsed: it has a type that PySpark does not support, such as a calendar INTERVAL. Use "
+        "INTERVAL DAY TO SECOND, INTERVAL YEAR TO MONTH, or a string."
     )
 
 
-def _refuse_computed(schema: str) -> None:
-    computed = _COMPUTED.search(bare(schema))
-    if computed:
-        raise _not_computed(computed.group().strip())
-
-
-def _not_computed(words: str) -> InvalidDefinitionError:
+def _computed_column(words: str) -> InvalidDefinitionError:
     if "ident" in words.lower() or "increment" in words.lower():
         return InvalidDefinitionError(
-            f"The schema declares a column of numbers that the table would give out ({words}), and a merge that appends without "
-            "reading the table cannot know which are taken. Let the source bring the key: one that the business has, uuid(), or "
-            "a hash such as xxhash64(...) of what tells rows apart."
+            f"The schema declares an identity column ({words}), and a merge that appends without reading the table cannot know "
+            "which numbers are taken. Take the key from the source: a business key, uuid(), or a hash such as xxhash64(...)."
         )
     return InvalidDefinitionError(
-        f"The schema declares a computed column ({words}), and a table stores what is merged into it and computes nothing. "
-        "Assign the value in the merge, or in its source, or compute it where you query the table: a view can."
+        f"The schema declares a computed column ({words}), and a table stores only what a merge assigns. "
+        "Assign the value in the merge or in its source, or compute it in a view."
     )

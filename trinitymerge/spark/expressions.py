@@ -1,4 +1,4 @@
-"""Small SQL expressions that reader, compiler and stores share."""
+"""SQL expressions that reader, compiler and stores share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinitymerge.schema.nullability import with_never_null
 from trinitymerge.spark.sql_text import Sql
 
 MADE = {"trinitymerge.made": True}
-"""The metadata of columns that a call adds to its user's source."""
+"""The metadata of columns that the library adds to a user's source."""
 
 TRUE, FALSE, NULL = Sql("true"), Sql("false"), Sql("NULL")
 
@@ -27,7 +27,7 @@ _PLAIN_TEXT = re.compile(r"^[\w .,:;/+-]*$", re.ASCII)
 
 
 def quote(name: str) -> Sql:
-    """A name as Spark SQL reads it literally, whatever characters it holds.
+    """Return a name as a quoted SQL identifier.
 
     Example:
         >>> quote("a`b.c")
@@ -37,12 +37,12 @@ def quote(name: str) -> Sql:
 
 
 def column(name: str) -> Column:
-    """The column called exactly ``name``: dots and backticks in it are part of the name."""
+    """Return the column called exactly ``name``, which may contain dots and backticks."""
     return F.col(quote(name))
 
 
 def text_literal(value: str) -> Sql:
-    """A string as a SQL literal that no value can break out of, whatever the session's escaping rules are.
+    """Return a string as a SQL literal that is safe under all escaping rules of a session.
 
     Example:
         >>> text_literal("D"), text_literal("it's")
@@ -52,24 +52,22 @@ def text_literal(value: str) -> Sql:
 
 
 def number(value: int) -> Sql:
-    """A whole number as SQL."""
+    """Return an integer as SQL."""
     return Sql(str(value))
 
 
 def find_name(name: str, names: Iterable[str], case_sensitive: bool) -> str | None:
-    """The one of ``names`` that ``name`` means, or None (S30)."""
-    if case_sensitive:
-        return next((n for n in names if n == name), None)
-    return next((n for n in names if n.lower() == name.lower()), None)
+    """Return the first of ``names`` that matches ``name``, or None (S30)."""
+    return next((n for n in names if n == name or (not case_sensitive and n.lower() == name.lower())), None)
 
 
 def not_made(schema: StructType) -> list[str]:
-    """The names of a source's columns but for those that a call has added (:data:`MADE`)."""
+    """Return the names of a source's columns, without those that the library added (:data:`MADE`)."""
     return [f.name for f in schema.fields if not MADE.keys() & f.metadata.keys()]
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """True if the session tells names apart by case (S30)."""
+    """True if names are case-sensitive in the session (S30)."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
@@ -77,72 +75,71 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 
 def all_of(conditions: Iterable[Sql]) -> Sql:
-    """The conjunction of conditions; true when there are none."""
+    """Return the conjunction of conditions; true if there are none."""
     return Sql(" AND ".join(f"({c})" for c in conditions) or TRUE)
 
 
 def any_of(conditions: Iterable[Sql]) -> Sql:
-    """The disjunction of conditions; false when there are none."""
+    """Return the disjunction of conditions; false if there are none."""
     return Sql(" OR ".join(f"({c})" for c in conditions) or FALSE)
 
 
 def not_(condition: Sql) -> Sql:
-    """The negation of a condition; null stays null."""
+    """Return the negation of a condition; null stays null."""
     return Sql(f"NOT ({condition})")
 
 
 def is_null(value: Sql) -> Sql:
-    """True if a value is null, as SQL."""
+    """SQL: the value is null."""
     return Sql(f"{value} IS NULL")
 
 
 def is_not_null(value: Sql) -> Sql:
-    """True if a value is not null, as SQL."""
+    """SQL: the value is not null."""
     return Sql(f"{value} IS NOT NULL")
 
 
 def equals(left: Sql, right: Sql) -> Sql:
-    """True if two values are equal, null if one is null, as SQL."""
+    """SQL: the values are equal; null if one is null."""
     return Sql(f"{left} = {right}")
 
 
 def same(left: Sql, right: Sql) -> Sql:
-    """True if two values are equal, or both null, as SQL. Never null."""
+    """SQL: the values are equal or both null. Never null."""
     return Sql(f"{left} <=> {right}")
 
 
 def or_else(value: Sql, otherwise: Sql) -> Sql:
-    """A value, or another one where it is null."""
+    """SQL: the value, or ``otherwise`` if it is null."""
     return Sql(f"coalesce({value}, {otherwise})")
 
 
 def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> Sql:
-    """The value of the first branch whose condition is true, else ``otherwise``, or null.
+    """SQL: the value of the first branch whose condition is true, else ``otherwise`` or null.
 
     Example:
         >>> case([(equals(quote("op"), text_literal("D")), TRUE)], FALSE)
         "CASE WHEN `op` = 'D' THEN true ELSE false END"
     """
     whens = "".join(f" WHEN {condition} THEN {value}" for condition, value in branches)
-    last = NULL if otherwise is None else otherwise
     if not whens:
-        return last
-    return Sql(f"CASE{whens} END" if otherwise is None else f"CASE{whens} ELSE {last} END")
+        return NULL if otherwise is None else otherwise
+    return Sql(f"CASE{whens} END" if otherwise is None else f"CASE{whens} ELSE {otherwise} END")
 
 
 def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
-    """What a number stands for; null if nothing."""
+    """SQL: the meaning of a number; null if it has none."""
     whens = "".join(f" WHEN {n} THEN {meaning}" for n, meaning in meanings.items())
     return Sql(f"CASE {value}{whens} END") if whens else Sql("CAST(NULL AS INT)")
 
 
 def any_row(condition: Sql) -> Sql:
-    """True if a condition is true in any of several rows, as an aggregate."""
+    """An aggregate: the condition is true in any row."""
     return Sql(f"max({condition})")
 
 
 def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
-    """A window function over the rows that have the same keys.
+    """A window function over the rows with the same keys.
 
     Example:
         >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], quote("ts"))
@@ -153,29 +150,27 @@ def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
 
 
 def opaque(value: Sql) -> Sql:
-    """The value, where the optimizer neither looks into it nor computes it elsewhere, as SQL.
+    """SQL: the value, in a form that the optimizer neither looks into nor repeats.
 
-    Of each column of a projection Spark infers what else must be true, going through all it has inferred before, and doubling
-    whatever mentions a column that is merely renamed: quadratic, and at worst exponential in the number of columns. It also
-    repeats what a column is made of wherever the column is used, when it thinks that cheap or is told to. Neither is done to
-    values that could be different each time; this one only looks like one of those.
+    From every projected column Spark infers constraints, in quadratic and at worst exponential time, and it repeats cheap
+    expressions wherever a column is used. It does neither for nondeterministic values, and this one looks nondeterministic.
     """
     return Sql(f"CASE WHEN spark_partition_id() >= 0 THEN {value} END")
 
 
 def count_where(condition: str) -> str:
-    """The number of rows for which a condition is true, as SQL.
+    """An aggregate: the number of rows for which a condition is true.
 
-    Not ``count_if``: Spark 4 computes the condition of each of those as a column of its own below the aggregate.
+    Not ``count_if``: Spark 4 adds a column below the aggregate for the condition of each.
     """
     return f"count(CASE WHEN {condition} THEN 1 END)"
 
 
 def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
-    """SQL that is true if a row with this tombstone column value is a tombstone (S4). Never null.
+    """SQL: a row with this tombstone column value is a tombstone (S4). Never null.
 
     Args:
-        definition: says which of the three forms applies.
+        definition: determines the form.
         value: the tombstone column as SQL; by default the column of that name.
     """
     value = quote(definition.tombstone_column) if value is None else value
@@ -187,7 +182,7 @@ def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
 
 
 def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
-    """SQL that is true if the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
+    """SQL: the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
 
     Example:
         >>> is_older([Sql("a")], [Sql("b")])
@@ -204,7 +199,7 @@ def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
 
 
 def physical_type(field: Field) -> DataType:
-    """The type a column has in files and DataFrames: char and varchar are strings there, and null is allowed everywhere."""
+    """Return the type of a column in files and DataFrames: a string for char and varchar, nullable everywhere."""
     kind = "string" if isinstance(field.type, str) and _FIXED_STRING.match(field.type) else field.type
     kind = with_never_null(kind, ())
     data = {"type": "struct", "fields": [{"name": "c", "type": kind, "nullable": True, "metadata": {}}]}
@@ -212,15 +207,12 @@ def physical_type(field: Field) -> DataType:
 
 
 def physical_schema(fields: Iterable[Field]) -> StructType:
-    """The schema of stored fields as Spark reads and writes it: everything nullable, no char or varchar."""
-    schema = StructType()
-    for field in fields:
-        schema = schema.add(field.name, physical_type(field), True)
-    return schema
+    """Return the schema of columns in files and DataFrames."""
+    return StructType([StructField(f.name, physical_type(f)) for f in fields])
 
 
 def without_collations(kind: DataType) -> DataType:
-    """A type with plain strings in place of collated ones, which Spark 4 has."""
+    """Return a type with plain strings in place of the collated ones of Spark 4."""
     if isinstance(kind, ArrayType):
         return ArrayType(without_collations(kind.elementType), kind.containsNull)
     if isinstance(kind, MapType):
@@ -239,7 +231,7 @@ def declared_length(field: Field) -> tuple[str, int] | None:
 
 
 def sql_type(kind: DataType) -> Sql:
-    """A type as SQL, field names quoted; it means the same whatever ``spark.sql.timestampType`` says."""
+    """Return a type as SQL that does not depend on ``spark.sql.timestampType``."""
     if isinstance(kind, ArrayType):
         return Sql(f"ARRAY<{sql_type(kind.elementType)}>")
     if isinstance(kind, MapType):
@@ -250,26 +242,26 @@ def sql_type(kind: DataType) -> Sql:
 
 
 def cast(value: Sql, kind: DataType) -> Sql:
-    """A value cast to a type."""
+    """SQL: the value, cast to a type."""
     return Sql(f"CAST({value} AS {sql_type(kind)})")
 
 
 def null_of(field: Field) -> Sql:
-    """A null of a column's type."""
+    """SQL: a null of the column's type."""
     return cast(NULL, physical_type(field))
 
 
 def tombstone_value(definition: TableDefinition) -> str:
-    """What a string tombstone column holds on deleted rows, padded as char columns are."""
-    return cast_or_fail(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
+    """Return the value of a string tombstone column on deleted rows."""
+    return pad_or_truncate(definition.tombstoneStringValue or "", definition.field(definition.tombstone_column))
 
 
-def cast_or_fail(value: str, field: Field) -> str:
-    """Text as a string column holds it: cut to its length, padded if it is char."""
+def pad_or_truncate(value: str, field: Field) -> str:
+    """Return text as a string column stores it: truncated, and padded if the column is char."""
     kind, length = declared_length(field) or ("", len(value))
     return value[:length].ljust(length) if kind == "char" else value[:length]
 
 
 def empty_frame(spark: SparkSession, fields: Iterable[Field]) -> DataFrame:
-    """A DataFrame without rows, made without a job or a Python worker."""
+    """Return a DataFrame without rows, without a job or a Python worker."""
     return spark.range(0).selectExpr(*[f"{null_of(f)} AS {quote(f.name)}" for f in fields])

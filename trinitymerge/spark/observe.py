@@ -1,4 +1,4 @@
-"""Aggregates that a job collects while it runs, each row counted once."""
+"""Aggregates that a Spark job observes while it runs, each row counted once."""
 
 from __future__ import annotations
 
@@ -18,40 +18,38 @@ from trinitymerge.spark.system_columns import METRICS
 class Metrics:
     """Named aggregates over the rows of a DataFrame.
 
-    They travel as one JSON text, because every column of an observation costs several calls to the JVM. So they must be
-    numbers, booleans or strings.
+    They are one JSON text, because every column of an observation costs several JVM calls.
 
     Attributes:
-        metrics: names and aggregates, as SQL.
+        metrics: names and aggregates, as SQL: numbers, booleans or strings.
     """
 
     metrics: Mapping[str, str]
     _observation: Observation = attrs.field(factory=Observation, init=False, repr=False)
 
     def observe(self, df: DataFrame) -> DataFrame:
-        """The rows, watched: to be used once."""
+        """Return the rows with the observation attached; use them in one job."""
         return df.observe(self._observation, self._text())
 
     def collect(self, rows: DataFrame | None = None) -> dict[str, Any]:
-        """The values, null ones included; waits for the job that uses the rows.
+        """Wait for the job that uses the observed rows, and return the values, nulls included.
 
         Args:
-            rows: the same rows, where they are kept: asked if the job has brought no values along, as a checkpoint does
-                not on Spark Connect.
+            rows: the materialized rows, aggregated if the job returned no values (as a checkpoint on Spark Connect does not).
 
         Raises:
-            RuntimeError: there are no values, and no rows to ask.
+            RuntimeError: the job returned no values, and ``rows`` is None.
         """
         text = session.observed(self._observation, METRICS)
-        if text is None and rows is not None:
-            return self.compute(rows)
         if text is None:
-            raise RuntimeError("Spark has run a job without handing over what was observed in it.")
+            if rows is None:
+                raise RuntimeError("Spark ran a job without returning its observed metrics.")
+            return self.compute(rows)
         found: dict[str, Any] = json.loads(text)
         return found
 
     def compute(self, rows: DataFrame) -> dict[str, Any]:
-        """The values of some rows, in a job of its own."""
+        """Aggregate rows in a separate job, and return the values."""
         found: dict[str, Any] = json.loads(rows.agg(self._text()).collect()[0][0])
         return found
 

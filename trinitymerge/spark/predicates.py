@@ -1,8 +1,8 @@
-"""Conditions over the rows of one table: checked before use, and constraints as SQL (S45)."""
+"""Conditions over the rows of one table: validation, and constraints as SQL (S45)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -37,12 +37,12 @@ from trinitymerge.spark.system_columns import DUMMY
 
 
 def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column:
-    """A condition as filters take it: Spark's analyzer refuses the null that has no type (S20).
+    """Return a condition that filters accept: they refuse an untyped null (S20).
 
     Args:
         condition: SQL text or a Column.
         kind: its type.
-        where: how a message begins.
+        where: the start of a message.
 
     Raises:
         InvalidMergeError: the condition is neither boolean nor null.
@@ -59,15 +59,15 @@ def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column
 
 
 def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Column:
-    """A condition as filters take it.
+    """Return a condition that filters accept.
 
     Args:
-        nothing: has the table's columns, and no rows.
-        condition: over them.
-        where: how a message begins.
+        nothing: an empty DataFrame with the table's columns.
+        condition: over these columns.
+        where: the start of a message.
 
     Raises:
-        InvalidMergeError: it is not boolean, or no filter takes it, or it is another one each time it is computed.
+        InvalidMergeError: the condition is not boolean, not valid in a filter, or not deterministic.
     """
     with analysis_errors(where):
         kind = nothing.select(condition.alias("c")).schema.fields[0].dataType
@@ -75,12 +75,12 @@ def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Colu
         checked = F.expr(found) if isinstance(found, str) else found
         nothing.filter(checked).schema  # noqa: B018
     if not is_deterministic(nothing, condition):
-        raise InvalidMergeError(f"{where} is not deterministic: it may be true of other rows each time it is computed.")
+        raise InvalidMergeError(f"{where} is not deterministic: it may match other rows each time Spark evaluates it.")
     return checked
 
 
 def is_deterministic(nothing: DataFrame, value: Column) -> bool:
-    """True if a value is the same each time: the conditions of joins, unlike those of filters, must be, so the analyzer knows."""
+    """True if an expression is deterministic: the analyzer refuses others as join conditions."""
     other = nothing.sparkSession.range(0).selectExpr(f"id AS {DUMMY}")
     try:
         with suppress_error_logs():
@@ -91,7 +91,7 @@ def is_deterministic(nothing: DataFrame, value: Column) -> bool:
 
 
 def holds_query(nothing: DataFrame, value: Column) -> bool:
-    """True if a value depends on other rows than its own. Without a JVM the analyzer tells: no lambda function may hold a query."""
+    """True if an expression has a subquery. On Spark Connect, the analyzer refuses it in a lambda function."""
     try:
         with suppress_error_logs():
             found = has_subquery(nothing.select(value.alias("c")))
@@ -103,12 +103,12 @@ def holds_query(nothing: DataFrame, value: Column) -> bool:
 
 
 def violation(definition: TableDefinition, check: Check, is_never_dead: bool = False) -> Sql:
-    """SQL that is true of a row that breaks a check; tombstones break none.
+    """SQL: a row violates a check. Tombstones violate none.
 
     Args:
         definition: of the table.
         check: one of its checks.
-        is_never_dead: the rows have no tombstone column, and are none.
+        is_never_dead: no row is a tombstone, and the tombstone column is missing.
 
     Example:
         >>> from trinitymerge.schema.definition import Field
@@ -124,9 +124,9 @@ def violation(definition: TableDefinition, check: Check, is_never_dead: bool = F
 
 
 def holds_null(field: Field, value: Sql | None = None) -> Sql:
-    """SQL that is true if a column holds a null where none is allowed, at any depth. Never null; ``false`` if all are.
+    """SQL: a column has a null where none is allowed, at any depth. Never null; ``false`` if nulls are allowed everywhere.
 
-    A null struct, array or map holds nothing: what is inside of it is not judged.
+    Nothing inside of a null struct, array or map counts.
 
     Args:
         field: the column.
@@ -140,13 +140,9 @@ def holds_null(field: Field, value: Sql | None = None) -> Sql:
 
 
 def forbidden_nulls(field: Field) -> dict[Path, Sql]:
-    """As :func:`holds_null`, for each place on its own: the column itself is the empty path."""
-    kinds = {path: (with_never_null(field.type, [path]), True) for path in never_null(field.type)}
-    if not field.nullable:
-        kinds = {(): (with_never_null(field.type, ()), False), **kinds}
-    return {
-        path: holds_null(attrs.evolve(field, type=kind, nullable=nullable)) for path, (kind, nullable) in kinds.items()
-    }
+    """Like :func:`holds_null`, separately for each path; the column itself has the empty path."""
+    paths = [*([] if field.nullable else [()]), *never_null(field.type)]
+    return {p: holds_null(attrs.evolve(field, type=with_never_null(field.type, [p]), nullable=p != ())) for p in paths}
 
 
 def _wrong(value: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
@@ -162,13 +158,9 @@ def _wrong_inside(value: Sql, kind: Any, depth: int) -> Sql:
         return found if found == FALSE else all_of([is_not_null(value), found])
     if kind["type"] == "array":
         return _wrong_items(value, kind["elementType"], kind.get("containsNull", True), depth)
-    if kind["type"] == "map":
-        keys, values = Sql(f"map_keys({value})"), Sql(f"map_values({value})")
-        allowed = kind.get("valueContainsNull", True)
-        return _some(
-            [_wrong_items(keys, kind["keyType"], True, depth), _wrong_items(values, kind["valueType"], allowed, depth)]
-        )
-    return FALSE
+    keys = _wrong_items(Sql(f"map_keys({value})"), kind["keyType"], True, depth)
+    values = Sql(f"map_values({value})")
+    return _some([keys, _wrong_items(values, kind["valueType"], kind.get("valueContainsNull", True), depth)])
 
 
 def _wrong_items(values: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
@@ -178,23 +170,25 @@ def _wrong_items(values: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
 
 
 def _some(conditions: Iterable[Sql]) -> Sql:
-    """The disjunction of conditions; a single one as it is."""
+    """Return the disjunction of conditions that are not ``false``."""
     found = [c for c in conditions if c != FALSE]
     return found[0] if len(found) == 1 else any_of(found)
 
 
-# Rules that others have written ---------------------------------------------------------------------------------------
+# Rules from the log ---------------------------------------------------------------------------------------------------
 
 
 def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
-    """Refuses rules that no call accepts, before a merge computes them: a log that others prepared may hold any SQL.
+    """Raise if a log holds SQL that no call accepts, before a merge evaluates it: anyone may have written the log.
 
-    A query would read other tables, and what is not deterministic may call any method of Java's.
+    A subquery would read other tables, and nondeterministic SQL may call any Java method.
 
     Raises:
-        InvalidDefinitionError: naming the rule.
+        InvalidDefinitionError: names the check or default.
     """
-    rules = dict(_rules(definition))
+    rules = {f"The condition of constraint '{c.name}'": c.condition for c in definition.checks}
+    defaults = ((f.name, f.default) for f in definition.fields)
+    rules |= {f"The default of column '{name}'": default for name, default in defaults if default is not None}
     if not rules:
         return
     nothing = empty_frame(spark, definition.fields)
@@ -203,12 +197,6 @@ def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
             value = F.expr(text)
         if holds_query(nothing, value) or not is_deterministic(nothing, value):
             raise InvalidDefinitionError(
-                f"{where} ({text}) holds a query, or is not deterministic, and no call of this library makes such a rule. Nothing "
-                "was computed or written. Drop the rule with dropCheck() or dropDefault(), and find out who wrote the table's log."
+                f"{where} ({text}) has a subquery or is not deterministic, and no call of this library creates it. Find out who "
+                "wrote the table's log, and drop it with dropCheck() or dropDefault(). Nothing was computed or written."
             )
-
-
-def _rules(definition: TableDefinition) -> Iterator[tuple[str, str]]:
-    """The SQL that comes with a table, by what it is."""
-    yield from ((f"The condition of constraint '{c.name}'", c.condition) for c in definition.checks)
-    yield from ((f"The default of column '{f.name}'", f.default) for f in definition.fields if f.default is not None)

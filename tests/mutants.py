@@ -155,8 +155,8 @@ MUTANTS = (
     Mutant(
         "text that JSON cannot hold is trusted in statistics (S3, S31)",
         "rows/watermarks.py",
-        "says_which=lambda value: _UNREADABLE not in str(value)",
-        "says_which=lambda value: True",
+        "is_lossless=lambda value: _UNREADABLE not in str(value)",
+        "is_lossless=lambda value: True",
         [
             "rows/test_watermarks.py::test_S3_text_that_is_not_valid_compares_by_its_bytes",
             "rows/test_watermarks.py::test_S31_key_that_is_not_valid_text_is_found[two]",
@@ -319,8 +319,8 @@ MUTANTS = (
     Mutant(
         "only the first ten of a few keys are looked for (S31)",
         "rows/key_ranges.py",
-        "for i in range(0, len(told), _LISTED)]",
-        "for i in range(0, min(len(told), _LISTED), _LISTED)]",
+        "for i in range(0, len(literals), _LISTED)]",
+        "for i in range(0, min(len(literals), _LISTED), _LISTED)]",
         ["rows/test_key_ranges.py::test_S31_few_keys_far_apart_are_handed_to_the_files_by_value"],
     ),
     Mutant(
@@ -405,8 +405,8 @@ MUTANTS = (
     Mutant(
         "history's times go through text of the session's zone (S40)",
         "_arguments.py",
-        "timestamp_millis({quote(n)}) AS",
-        "to_timestamp_ltz(from_unixtime({quote(n)} / 1000)) AS",
+        "timestamp_millis({quote(name)}) AS",
+        "to_timestamp_ltz(from_unixtime({quote(name)} / 1000)) AS",
         ["test_times.py::test_S40_history_and_timestampAsOf_agree_in_every_zone[UTC-Europe/Berlin]"],
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Arguments of the calls that create, open and show tables, checked."""
+"""Validation of the arguments of public calls, and the DataFrames of history(), detail() and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -38,63 +38,60 @@ from trinitymerge.stores.file_format import reader_of
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
-# Not as DDL: the session decides what TIMESTAMP means there, and whether "user" is a word of its own.
-_HISTORY = (
-    StructType()
-    .add("version", types.LongType())
-    .add("timestamp", types.LongType())
-    .add("operation", types.StringType())
-    .add("parameters", types.StringType())
-    .add("metrics", types.MapType(types.StringType(), types.StringType()))
-    .add("user", types.StringType())
-    .add("durationMs", types.LongType())
-    .add("batchesAdded", types.IntegerType())
-    .add("batchesRemoved", types.IntegerType())
-    .add("rowsAdded", types.LongType())
-    .add("bytesAdded", types.LongType())
-)
+
+def _schema(**columns: types.DataType) -> StructType:
+    """Return a schema; DDL text would depend on the session's TIMESTAMP and reserved words."""
+    return StructType([types.StructField(name, kind) for name, kind in columns.items()])
 
 
-_DETAIL = (
-    StructType()
-    .add("format", types.StringType())
-    .add("location", types.StringType())
-    .add("description", types.StringType())
-    .add("version", types.LongType())
-    .add("lastModified", types.LongType())
-    .add("primaryKey", types.ArrayType(types.StringType()))
-    .add("watermarkKey", types.ArrayType(types.StringType()))
-    .add("tombstoneKey", types.StringType())
-    .add("history", types.BooleanType())
-    .add("checks", types.MapType(types.StringType(), types.StringType()))
-    .add("properties", types.MapType(types.StringType(), types.StringType()))
-    .add("numBatches", types.LongType())
-    .add("numFiles", types.LongType())
-    .add("storedRows", types.LongType())
-    .add("sizeInBytes", types.LongType())
+_INT, _LONG, _STRING, _BOOLEAN = types.IntegerType(), types.LongType(), types.StringType(), types.BooleanType()
+_STRINGS, _MAP = types.ArrayType(_STRING), types.MapType(_STRING, _STRING)
+_HISTORY = _schema(
+    version=_LONG,
+    timestamp=_LONG,
+    operation=_STRING,
+    parameters=_STRING,
+    metrics=_MAP,
+    user=_STRING,
+    durationMs=_LONG,
+    batchesAdded=_INT,
+    batchesRemoved=_INT,
+    rowsAdded=_LONG,
+    bytesAdded=_LONG,
 )
-_DESCRIBED = (
-    StructType()
-    .add("col_name", types.StringType())
-    .add("data_type", types.StringType())
-    .add("comment", types.StringType())
+_DETAIL = _schema(
+    format=_STRING,
+    location=_STRING,
+    description=_STRING,
+    version=_LONG,
+    lastModified=_LONG,
+    primaryKey=_STRINGS,
+    watermarkKey=_STRINGS,
+    tombstoneKey=_STRING,
+    history=_BOOLEAN,
+    checks=_MAP,
+    properties=_MAP,
+    numBatches=_LONG,
+    numFiles=_LONG,
+    storedRows=_LONG,
+    sizeInBytes=_LONG,
 )
+_DESCRIBED = _schema(col_name=_STRING, data_type=_STRING, comment=_STRING)
 
 
 # Definitions ----------------------------------------------------------------------------------------------------------
 
 
 def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any) -> TableDefinition:
-    """The definition that the arguments of ``TrinityTable.create`` describe (S1-S7, S46).
+    """Return the definition for the arguments of ``TrinityTable.create`` (S1-S7, S46).
 
     Raises:
-        InvalidDefinitionError: keys, schema, defaults or properties cannot work together.
+        InvalidDefinitionError: keys, schema, defaults or properties are invalid together.
     """
     fields = fields_of(schema)
-    if not isinstance(schema, str):  # of another table: there keys may have had one
-        keys = {
-            str(n).casefold() for names in arguments[:3] for n in ([names] if isinstance(names, str) else names or ())
-        }
+    if not isinstance(schema, str):  # of another table, whose key columns may have defaults
+        names = [n for given in arguments[:3] for n in ([given] if isinstance(given, str) else given or ())]
+        keys = {str(n).casefold() for n in names}
         fields = [attrs.evolve(f, default=None) if f.name.casefold() in keys else f for f in fields]
     definition = TableDefinition.of(fields, *arguments)
     check_properties(definition.properties)
@@ -105,28 +102,28 @@ def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any
 
 
 def declaring_nothing(schema: StructType) -> StructType:
-    """The schema of rows with nulls allowed everywhere: where Spark finds that none can be, nobody has declared it (S45)."""
+    """Return a nullable schema: Spark infers NOT NULL where no user has declared it (S45)."""
     return StructType.fromJson(with_never_null(schema.jsonValue(), ()))
 
 
 @with_session_settings
 def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
-    """Makes a table of another format one of this library's, unless it is (S16).
+    """Register an existing catalog table, unless it is registered (S16).
 
     Args:
         store: of the table.
-        *keys: primary key, watermark, tombstone and its value, as the user names them.
+        *keys: primary key, watermark key, tombstone key and its value, from the user.
 
     Raises:
-        TableNotFoundError: it is none, and neither the user nor the table's properties name keys.
-        TableExistsError: it is one, with other keys.
-        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: it cannot become one.
+        TableNotFoundError: the table is not registered, and neither the user nor its properties name keys.
+        TableExistsError: the table is registered with other keys.
+        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: the table cannot be registered.
     """
     if not store.exists():
-        told = store.keys_from_properties()
-        if keys[0] is None and not told:
+        properties = store.keys_from_properties()
+        if keys[0] is None and not properties:
             store.snapshot()
-        given = keys if keys[0] is not None else tuple(told.values())
+        given = keys if keys[0] is not None else tuple(properties.values())
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
         with contextlib.suppress(ConcurrentCommitError):  # another writer has registered the table
             store.adopt(definition, current_user())
@@ -135,15 +132,13 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     if any(key is not None for key in keys):
         other = difference(found, TableDefinition.of(found.fields, *cast(Any, (*keys, found.fileFormat))))
         if other:
-            raise TableExistsError(
-                f"{store.path} has other keys: {other}. Leave them out: the table knows its own.", path=store.path
-            )
+            raise TableExistsError(f"{store.path} has other keys: {other}. Leave the keys out.", path=store.path)
 
 
 def difference(found: TableDefinition, wanted: TableDefinition) -> str:
-    """In what a table is not the one that is wanted, in words; empty if it is, and may have more columns besides.
+    """Describe the first difference between a table and a wanted definition; empty if there is none.
 
-    Properties and the comment say how a table is looked after, not what it is; columns may have come since, or become wider.
+    Properties, the comment, added columns and wider types make no difference.
     """
     for name in ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "history"):
         if getattr(found, name) != getattr(wanted, name):
@@ -168,20 +163,19 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
 
 
 def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.datetime) -> int:
-    """A point in time as the log counts it (S40): milliseconds since the epoch, rounded down.
+    """Return a point in time in milliseconds since the epoch, rounded down (S40).
 
-    Spark itself reads what has no time zone of its own, so that the session's holds, as in ``history()`` and in
-    ``TIMESTAMP`` literals. Local rows are computed while the query is planned: no job runs.
+    Spark parses times without a time zone in the session's, like ``TIMESTAMP`` literals, and without a job.
 
     Raises:
-        ValueError: it is no point in time.
+        ValueError: ``moment`` is not a point in time.
     """
     if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
         return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
     text = moment.isoformat() if isinstance(moment, datetime.date) else moment
     micros = None
     if isinstance(text, str):
-        # VALUES spares a job. The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal.
+        # VALUES needs no job. Without the subquery, Spark would accept words such as 'yesterday'.
         query = (
             f"SELECT unix_micros(try_cast(t AS TIMESTAMP_LTZ)) FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
         )
@@ -203,11 +197,11 @@ def pinned(
     versionAsOf: int | None,
     timestampAsOf: str | datetime.date | datetime.datetime | None,
 ) -> int | None:
-    """The past version that a table is opened at, which can be read; None for the newest (S40).
+    """Return the readable past version to open; None for the newest (S40).
 
     Raises:
-        ValueError: both are given, or ``timestampAsOf`` is no point in time.
-        TableNotFoundError: there is no such version, or its files are gone.
+        ValueError: both arguments are given, or ``timestampAsOf`` is not a point in time.
+        TableNotFoundError: the version does not exist, or its files are gone.
     """
     if versionAsOf is not None and timestampAsOf is not None:
         raise ValueError("Give versionAsOf or timestampAsOf, not both.")
@@ -223,15 +217,14 @@ def pinned(
 
 
 def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
-    """One row per commit. Times travel as numbers: as naive datetimes they would be what this machine's zone makes of them."""
+    """Return one row per commit; times are numbers first, because naive datetimes depend on this machine's time zone."""
     return _with_time(spark.createDataFrame([_history_row(c) for c in commits], _HISTORY), "timestamp")
 
 
 def _with_time(rows: DataFrame, name: str) -> DataFrame:
-    """Rows in which a column with milliseconds since the epoch has become a timestamp."""
-    return rows.selectExpr(
-        *[f"timestamp_millis({quote(n)}) AS {quote(n)}" if n == name else quote(n) for n in rows.columns]
-    )
+    """Turn a column of milliseconds since the epoch into a timestamp."""
+    shown = {name: f"timestamp_millis({quote(name)}) AS {quote(name)}"}
+    return rows.selectExpr(*[shown.get(n, quote(n)) for n in rows.columns])
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:
@@ -254,7 +247,7 @@ def _history_row(commit: Commit) -> tuple[Any, ...]:
 
 
 def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFrame:
-    """One row: what a table is, and how large, from its log."""
+    """Return one row with the definition and the size of a table, from its log."""
     now, batches = snapshot.definition, snapshot.batches
     row = (
         now.fileFormat,
@@ -275,7 +268,7 @@ def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFram
 
 
 def described(spark: SparkSession, path: str, snapshot: Snapshot, extended: bool) -> DataFrame:
-    """The columns, as ``DESCRIBE`` of Spark shows them; extended, also what else a table is."""
+    """Return the columns as Spark's ``DESCRIBE`` does; if extended, with the table information."""
     now = snapshot.definition
     rows = [(f.name, f.text, f.comment) for f in now.fields]
     if extended:
@@ -290,7 +283,7 @@ def described(spark: SparkSession, path: str, snapshot: Snapshot, extended: bool
 
 
 def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
-    """A table in one line; a notebook that shows it must not fail because it is gone."""
+    """Return a table in one line; never fails, so that a notebook can show a missing table."""
     try:
         snapshot = snapshot_of()
     except (TrinityMergeError, OSError) as error:
@@ -300,7 +293,7 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
 
 
 def keys_in_words(keys: TableDefinition) -> list[str]:
-    """The columns that have a role, by role."""
+    """Return the key columns by role, as text."""
     return [f"{role} {', '.join(names)}" for role, names in keys.roles.items()]
 
 
@@ -308,29 +301,29 @@ def keys_in_words(keys: TableDefinition) -> list[str]:
 
 
 def parquet_files(spark: SparkSession, path: str) -> DataFrame:
-    """The rows of a directory of Parquet files, by the columns of the files.
+    """Return the rows of a directory of Parquet files.
 
     Raises:
-        StorageError: there are none, or they cannot be read.
+        StorageError: the directory has no readable Parquet files.
     """
     try:
         rows = reader_of(spark, "parquet").load(escape_glob(path))
-        rows.schema  # noqa: B018 - Spark Connect looks at the files now
+        rows.schema  # noqa: B018 - Spark Connect reads the schema now
     except Exception as error:
         if not is_spark_error(error):
             raise
-        raise StorageError(f"There are no Parquet files to read at {path}: {clean_message(error)}", path=path) from None
+        raise StorageError(f"No readable Parquet files at {path}: {clean_message(error)}", path=path) from None
     return rows
 
 
 def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
-    """The source of a merge, once it is known to be a DataFrame that this session can use.
+    """Return the source of a merge if it is a DataFrame that the session can use.
 
     Raises:
-        InvalidMergeError: naming what it is, and how to make a DataFrame of it.
+        InvalidMergeError: names the type of the source, and how to convert it.
     """
     if not is_dataframe(source):
-        # One of the calls that take no tables: of events, or of an extract, the live rows need not be what is meant.
+        # A call for events or extracts, where the live rows may not be the intended source.
         hint = " Give its live rows: table.toDF()." if hasattr(type(source), "toDF") else how_to_convert(source)
         raise InvalidMergeError(
             f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{hint}"
@@ -340,12 +333,11 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
         kinds = ("a classic Spark session", "Spark Connect")
         raise InvalidMergeError(
             f"The source is a DataFrame of {kinds[theirs]} ({kind_of(source)}), and the table was opened in {kinds[ours]}. "
-            "Make the source in the session the table was opened in, or open the table in the source's: "
-            "TrinityTable.forPath(source.sparkSession, path)."
+            "Open the table in the session of the source: TrinityTable.forPath(source.sparkSession, path)."
         )
     if not can_join(source.sparkSession, spark):
         raise InvalidMergeError(
-            f"The source belongs to another Spark Connect session than the table ({path}), and a server keeps sessions "
-            "apart. Open the table in the source's: TrinityTable.forPath(source.sparkSession, path)."
+            f"The source belongs to another Spark Connect session than the table ({path}), and a server isolates its sessions. "
+            "Open the table in the session of the source: TrinityTable.forPath(source.sparkSession, path)."
         )
     return source

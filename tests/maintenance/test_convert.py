@@ -163,7 +163,7 @@ def test_S7b_what_is_no_source_is_refused(spark, tmp_path):
     table = new_table(spark, tmp_path)
     with pytest.raises(InvalidMergeError, match=r"is a table of this library.*clone\(path\)"):
         TrinityTable.convert(spark, table.path, str(tmp_path / "t"), "id")
-    with pytest.raises(StorageError, match=r"no Parquet files to read at .*nowhere"):
+    with pytest.raises(StorageError, match=r"No readable Parquet files at .*nowhere"):
         TrinityTable.convert(spark, str(tmp_path / "nowhere"), str(tmp_path / "t"), "id")
     with pytest.raises(InvalidMergeError, match="must be a DataFrame"):
         TrinityTable.convert(spark, [(1, 2)], str(tmp_path / "t"), "id")

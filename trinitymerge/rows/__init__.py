@@ -1,1 +1,1 @@
-"""What a stored row means: keys, watermarks, tombstones, ties."""
+"""The meaning of stored rows: keys, watermarks, tombstones and ties."""

@@ -1,4 +1,4 @@
-"""The range of a batch's keys, and which batches a lookup can skip (S18, S31)."""
+"""The key range of a batch, and the batches that a lookup can skip (S18, S31)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 _RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
 _NARROW = 2
-"""Ranges of less than the table's rows by this are worth a filter."""
+"""Ranges of fewer keys than the table's rows divided by this are worth a filter."""
 _LISTED = 10
-"""Spark's ``spark.sql.parquet.pushdown.inFilterThreshold``, unless it is set otherwise."""
+"""Spark's default of ``spark.sql.parquet.pushdown.inFilterThreshold``."""
 _EXACT_CHARACTERS = 100
 _CHARACTERS = 32
-"""Longer bounds are cut, the upper one rounded up: keys may be long, and what comes after says little."""
+"""Longer bounds are truncated, the upper one rounded up."""
 
 
 @attrs.frozen
 class KeyRange:
-    """The smallest and largest value of each primary-key column, each column by itself.
+    """The smallest and largest value of each primary key column.
 
     Attributes:
-        low: by the column's first name in files, which no other column ever has (S43), in the form of
-            :mod:`trinitymerge.rows.watermarks`; nothing where unknown.
-        high: likewise.
-        is_empty: there is no key.
-        first: the smallest key as a whole, exact, in the same form; None where unknown, or too long to be kept.
+        low: the smallest values in the JSON form of :mod:`trinitymerge.rows.watermarks`, by ``Field.first_stored_as``; columns with
+            unknown bounds are left out.
+        high: the largest values, in the same form.
+        is_empty: there are no keys.
+        first: the exact smallest key, in the same form; None if unknown or too long.
     """
 
     low: Mapping[str, Any]
@@ -46,7 +46,7 @@ class KeyRange:
 
     @classmethod
     def of(cls, observed: Mapping[str, Any], definition: TableDefinition) -> KeyRange:
-        """What :func:`metrics` have found."""
+        """Return the range in collected :func:`metrics`."""
         known: dict[str, tuple[Any, Any]] = {}
         for i, name in enumerate(definition.primaryKey):
             if _name("min", i) not in observed:
@@ -54,7 +54,7 @@ class KeyRange:
             least, most = (observed[_name(which, i)] for which in ("min", "max"))
             field = definition.field(name)
             kind = physical_type(field)
-            if least is None:  # a key with a null in it equals none
+            if least is None:  # a key with a null matches none
                 return cls({}, {}, is_empty=True)
             ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
             if all(end is not None and ordered(end, kind) is not None for end in (least, most, *ends)):
@@ -63,64 +63,61 @@ class KeyRange:
         return cls(low, high, first=_first_of(observed, definition))
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """Return the JSON form."""
         return {"low": dict(self.low), "high": dict(self.high), "first": self.first}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KeyRange:
-        """The range that :meth:`to_json` has given; one without keys is as good as unknown.
+        """Read the form of :meth:`to_json`; a range without keys becomes unknown.
 
         Raises:
-            ValueError: this is something else.
+            ValueError: the data has another form.
         """
         low, high = data.get("low"), data.get("high")
         if not isinstance(low, dict) or not isinstance(high, dict) or set(low) != set(high):
-            raise ValueError("no range of keys")
+            raise ValueError("not a key range")
         first = data.get("first")
         return cls(low, high, first=tuple(first) if isinstance(first, (list, tuple)) else None)
 
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
-        """True if no key is in both: some column of one ends before that of the other begins."""
+        """True if no key is in both ranges: in some column, one ends before the other begins."""
         fields = (definition.field(k) for k in definition.primaryKey)
         known = ((f.first_stored_as, physical_type(f)) for f in fields)
-        differs = (self._differs(other, name, kind) for name, kind in known if name in self.low and name in other.low)
-        return self.is_empty or other.is_empty or any(differs)
-
-    def _differs(self, other: KeyRange, name: str, kind: DataType) -> bool:
-        return self._ends_before(other, name, kind) or other._ends_before(self, name, kind)
+        shared = [(name, kind) for name, kind in known if name in self.low and name in other.low]
+        differs = any(self._ends_before(other, *each) or other._ends_before(self, *each) for each in shared)
+        return self.is_empty or other.is_empty or differs
 
     def _ends_before(self, other: KeyRange, name: str, kind: DataType) -> bool:
         end, start = ordered(self.high[name], kind), ordered(other.low[name], kind)
         return end is not None and start is not None and bool(end < start)
 
     def filter(self, definition: TableDefinition, rows: int) -> str | None:
-        """What is true of every stored row that has one of the keys, as SQL; None if nothing useful is known.
+        """SQL: true of every stored row with a key in the range; None if the filter would not pay.
 
         Args:
             definition: of the table.
-            rows: of the table. A range that is wide beside that is no use.
+            rows: of the table.
         """
         conditions = []
         for name in definition.primaryKey:
             kind, known_as = physical_type(definition.field(name)), definition.field(name).first_stored_as
             ends = self.low.get(known_as), self.high.get(known_as)
             if known_as not in self.low or not _is_narrow(*ends, kind, rows):
-                break  # files are sorted by the leading columns first: what comes after a wide one is spread over all of them
+                break  # files are sorted by the leading columns: after a wide range, no filter skips files
             for op, value in zip((">=", "<="), ends, strict=True):
-                bound = (
-                    f"{int(str(value))}L" if isinstance(kind, IntegralType) else from_json_sql(value, kind)
-                )  # of any width
+                is_integral = isinstance(kind, IntegralType)  # of any width
+                bound = f"{int(str(value))}L" if is_integral else from_json_sql(value, kind)
                 conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
 
 
 def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]]) -> dict[str, str]:
-    """Aggregates over keys, for :meth:`KeyRange.of`.
+    """Return aggregates over keys, for :meth:`KeyRange.of`.
 
     Args:
         definition: of the table.
-        keys: by primary-key column, what is sought, as SQL over the rows observed, and its type. What is not of the key's own
-            type is left out, for no comparison may cast; integers compare as they are, whatever their width.
+        keys: by primary key column: SQL over the observed rows, and its type. Types other than the column's are skipped, because
+            comparisons must not cast; integral types compare without a cast.
     """
     found: dict[str, str] = {}
     for i, name in enumerate(definition.primaryKey):
@@ -136,13 +133,13 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
 
 
 def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
-    """The same over stored rows, of those for which some SQL is true."""
+    """Return :func:`metrics` over the stored rows for which ``where`` is true."""
     kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
     return metrics(definition, {k: (Sql(f"CASE WHEN {where} THEN {quote(k)} END"), kind) for k, kind in kinds.items()})
 
 
 def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
-    """Besides, the smallest key as a whole, for keys of several columns."""
+    """Return aggregates for the smallest key of several columns."""
     if len(definition.primaryKey) == 1 or not has_order(definition):
         return {}
     parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(definition.primaryKey))
@@ -153,7 +150,7 @@ def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def has_order(definition: TableDefinition) -> bool:
-    """True if the order of whole keys can be told from kept values: here as in Spark, and as SQL."""
+    """True if Python and SQL can order keys by their JSON form, as Spark does."""
     fields = [definition.field(k) for k in definition.primaryKey]
     return all(isinstance(physical_type(f), _RANGED) and not declared_length(f) for f in fields)
 
@@ -172,26 +169,25 @@ def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple
 
 
 def ends_of_leading(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, Any]:
-    """The smallest and largest value of the leading key column, exact, as Python can compare them; None where unknown."""
+    """Return the exact smallest and largest value of the first key column, comparable in Python; None if unknown."""
     kind = physical_type(definition.field(definition.primaryKey[0]))
     return ordered(observed.get(_name("min", 0)), kind), ordered(observed.get(_name("max", 0)), kind)
 
 
 def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
-    """True unless some of these ranges of one column are known to overlap by more than a value that both have."""
+    """True unless ranges of one column are known to overlap in more than one shared value."""
     known = sorted(both for both in ends if None not in both)
     return all(one[1] <= other[0] for one, other in pairwise(known))
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
-    """What is true of every stored row that has one of a few keys, as SQL; None if no column can be filtered by.
+    """SQL: true of every stored row with one of a few keys; None if no column can be filtered by. One small Spark job.
 
-    A range says little of keys that lie far apart. Parquet skips pages by equality: Spark hands it short lists of values as
-    such, of a longer one only the ends.
+    Keys may lie far apart, so ranges do not help. Spark pushes only short lists of values down to Parquet.
 
     Args:
         definition: of the table.
-        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`. They are evaluated, in one small job.
+        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`.
     """
     asked: dict[str, tuple[str, DataType]] = {}
     for i, name in enumerate(definition.primaryKey):
@@ -211,23 +207,23 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
 
 
 def _one_of(name: Sql, values: set[Any], kind: DataType) -> Sql | None:
-    told = [from_json_sql(value, kind) for value in sorted(values - {None})]
-    if None in told:
+    literals = [from_json_sql(value, kind) for value in sorted(values - {None})]
+    if None in literals:
         return None
-    lists = [told[i : i + _LISTED] for i in range(0, len(told), _LISTED)]
-    return _either([Sql(f"{name} IN ({', '.join(map(str, some))})") for some in lists])
+    lists = [literals[i : i + _LISTED] for i in range(0, len(literals), _LISTED)]
+    return _any_of([Sql(f"{name} IN ({', '.join(map(str, some))})") for some in lists])
 
 
-def _either(conditions: list[Sql]) -> Sql:
-    """Any of the conditions, halved again and again: a long chain of them would nest as deep as it is long."""
+def _any_of(conditions: list[Sql]) -> Sql:
+    """Return the disjunction as a balanced tree: a long chain would nest too deep."""
     if len(conditions) <= 2:
         return any_of(conditions)
     half = len(conditions) // 2
-    return any_of([_either(conditions[:half]), _either(conditions[half:])])
+    return any_of([_any_of(conditions[:half]), _any_of(conditions[half:])])
 
 
 def _rounded_up(text: str) -> str | None:
-    """Text that is not smaller, and not much longer than a bound may be; None if there is none."""
+    """Return a bounded text that is not smaller; None if none exists."""
     if len(text) <= _CHARACTERS:
         return text
     kept = text[:_CHARACTERS].rstrip(chr(0x10FFFF))
@@ -238,9 +234,9 @@ def _rounded_up(text: str) -> str | None:
 
 
 def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
-    """True if a range may leave out much of a table of so many rows. Where it does not, filtering files costs something in vain.
+    """True if a filter by the range may skip much of a table.
 
-    As if keys were numbers counted up, or a second or a day apart; text only where it is one and the same.
+    Assumes consecutive numbers, days or seconds; for text, true only if both ends are equal.
     """
     if low == high:
         return True

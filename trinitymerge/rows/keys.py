@@ -1,4 +1,4 @@
-"""Primary keys as users give them, and joins by key."""
+"""Primary keys in calls, and joins by key."""
 
 from __future__ import annotations
 
@@ -37,44 +37,41 @@ from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 
 def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
-    """True if two keys are equal, as SQL.
+    """SQL: two keys are equal.
 
     Args:
-        keys: the columns of one.
-        others: those of the other, in the same order and of the same types.
-        kinds: their types.
+        keys: the columns of one key.
+        others: the columns of the other key, in the same order and of the same types.
+        kinds: the types.
     """
     if not _by_hash(kinds):
         return all_of(map(equals, keys, others))
-    # Of an equality Spark would make one more column to look up by.
-    return all_of(
-        [_same_hash(keys, others), *(Sql(f"{k} >= {o} AND {k} <= {o}") for k, o in zip(keys, others, strict=True))]
-    )
+    # An equality would add another column to the join key.
+    exact = (Sql(f"{k} >= {o} AND {k} <= {o}") for k, o in zip(keys, others, strict=True))
+    return all_of([may_be_same_key(keys, others, kinds), *exact])
 
 
 def may_be_same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
-    """True if two keys are equal; in very rare cases also if they are not. As :func:`same_key`, for who compares them again."""
-    return _same_hash(keys, others) if _by_hash(kinds) else all_of(map(equals, keys, others))
+    """SQL: two keys are equal, with rare false positives. The caller compares the keys again; see :func:`same_key`."""
+    if not _by_hash(kinds):
+        return all_of(map(equals, keys, others))
+    return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")
 
 
 def _by_hash(kinds: Sequence[DataType]) -> bool:
     return len(kinds) > 1 or not isinstance(kinds[0], IntegralType)
 
 
-def _same_hash(keys: Iterable[Sql], others: Iterable[Sql]) -> Sql:
-    return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")
-
-
 def keys_to_columns(
     spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any], call: str
 ) -> DataFrame:
-    """The keys as columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`; not evaluated.
+    """Return keys as columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`, lazily.
 
     Args:
         spark: the session.
         definition: of the table.
-        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows where the key has several columns).
-        call: what they were given to, for messages.
+        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows if the key has several columns).
+        call: the name of the call, for messages.
 
     Raises:
         SchemaMismatchError: a key column is missing, or a value is not of its type.
@@ -86,7 +83,7 @@ def keys_to_columns(
 
 @contextmanager
 def translate_cast_errors(call: str) -> Iterator[None]:
-    """While keys are evaluated: a value that cannot be cast is an error that says so.
+    """Translate Spark's cast errors of keys.
 
     Raises:
         SchemaMismatchError: a value is not of the key's type.
@@ -98,10 +95,10 @@ def translate_cast_errors(call: str) -> Iterator[None]:
 
 
 def require_non_null_keys(found: DataFrame, call: str) -> None:
-    """Evaluates keys to see that none has a null.
+    """Raise if a key has a null; one Spark job.
 
     Raises:
-        NullKeyError: saying how many have.
+        NullKeyError: reports how many keys have a null.
     """
     nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
     if nulls:

@@ -1,4 +1,4 @@
-"""The salted hashes by which purged keys are recognized (S39a)."""
+"""The salted hashes that identify purged keys (S39a)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trinitymerge.spark.expressions import physical_type, quote
 
 
 def hash_of_key(definition: TableDefinition, salt: str) -> str:
-    """The marker of a row's primary key, as SQL over stored columns: whatever Spark's version and settings, the same."""
+    """SQL: the hash of a row's primary key, independent of Spark's version and settings."""
     parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
     return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
 
@@ -27,19 +27,19 @@ def _text_of(definition: TableDefinition, key: str) -> str:
 
 
 def _plain(value: str, text: str, scale: int) -> str:
-    """The text of a decimal without exponent: where ANSI mode is off Spark writes small ones as ``1E-9``."""
+    """SQL: the text of a decimal without exponent; without ANSI mode Spark writes small ones as ``1E-9``."""
     digits = f"lpad(translate(substring_index({text}, 'E', 1), '-.', ''), {scale}, '0')"
     return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
 
 
 def mark_purged(rows: DataFrame, definition: TableDefinition, purged: PurgedKeys, marker: str) -> DataFrame:
-    """Adds a column that is true on rows whose key was purged, and null on others.
+    """Add a column that is true on rows with a purged key, and null on others.
 
     Args:
         rows: stored columns, and any others.
         definition: of the table.
-        purged: the table's markers.
-        marker: name of the column.
+        purged: the hashes of the table's purged keys.
+        marker: the name of the column.
     """
     listed = rows.sparkSession.range(1).selectExpr(
         f"explode(split('{','.join(purged.hashes)}', ',')) AS {marker}_hash", f"true AS {marker}"

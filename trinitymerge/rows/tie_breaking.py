@@ -1,4 +1,4 @@
-"""Rows of other writers: ties that no commit version decides, and null keys (S15)."""
+"""Rows of other writers: ties without a commit version, and null keys (S15)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import is_tombstone, quote, text_literal
 
-# Otherwise JSON cuts times to milliseconds, and which text is the larger would depend on the session's zone.
+# By default, JSON truncates times to milliseconds, and depends on the session's time zone.
 _EXACTLY = (
     "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', "
     "'timeZone', 'UTC')"
 )
 
 _EQUAL_AND_DIFFERENT = re.compile(r"\b(float|double)\b|collate", re.IGNORECASE)
-"""In the name of a type: values that compare as equal may differ: -0.0 and 0.0, or text in upper and lower case."""
+"""Types whose equal values may differ: -0.0 and 0.0, or text in upper and lower case."""
 
 
 def ties(rows: DataFrame, definition: TableDefinition) -> list[str]:
-    """What decides between rows of a key with equal watermarks (S15), as items of an ``ORDER BY``: the first row is taken."""
+    """Return ``ORDER BY`` items for rows of a key with equal watermarks (S15); the first row wins."""
     return [f"{weight} DESC NULLS LAST" for weight in weights(rows, definition)]
 
 
 def weights(rows: DataFrame, definition: TableDefinition) -> list[str]:
-    """The same, as SQL over a row: the largest is taken, where null is the smallest.
+    """Return SQL over a row that breaks ties: the largest value wins, and null is the smallest.
 
-    Values may compare as equal and differ all the same. The text of such columns comes last, so that nothing is left to the
-    order of the rows; where that is equal, too, the rows are.
+    Equal values of some types may differ. The text of such columns comes last, so that only equal rows tie.
     """
     found: list[str] = [is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
     keys, fields = {*definition.primaryKey, *definition.watermarkKey}, rows.schema.fields
@@ -39,24 +38,23 @@ def weights(rows: DataFrame, definition: TableDefinition) -> list[str]:
 
 
 def with_keys(rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """The same rows; to read one with a null in its primary key is an error (S2), for it could be anything's version."""
+    """Return the rows; Spark raises an error when it reads one with a null in its primary key (S2)."""
     nullable = [f.name for f in rows.schema.fields if f.name in definition.primaryKey and f.nullable]
     if not nullable:
         return rows
-    cases = (f"WHEN {quote(name)} IS NULL THEN CAST(raise_error({_refusal(name)}) AS BOOLEAN)" for name in nullable)
+    cases = (f"WHEN {quote(n)} IS NULL THEN CAST(raise_error({_null_key_message(n)}) AS BOOLEAN)" for n in nullable)
     return rows.filter(f"CASE {' '.join(cases)} ELSE true END")
 
 
-def _refusal(name: str) -> str:
-    said = (
-        f"A row has a null in '{name}', which is part of the primary key: nobody can say what it is a version of (S2). Leave such "
-        f'rows out of the source, df.filter("{quote(name)} IS NOT NULL"), or take another key.'
+def _null_key_message(name: str) -> str:
+    return text_literal(
+        f"A row has a null in '{name}', which is part of the primary key (S2). Filter such rows from the source with "
+        f'df.filter("{quote(name)} IS NOT NULL"), or use another key.'
     )
-    return text_literal(said)
 
 
 def comparable(name: str, kind: DataType) -> str:
-    """A column as something Spark can order: maps, variants and what holds them by their JSON text (S15)."""
+    """SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
     return quote(name) if _is_orderable(kind) else _text(quote(name))
 
 

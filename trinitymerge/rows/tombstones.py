@@ -1,19 +1,10 @@
-"""What a tombstone is stored as (S4, S9)."""
+"""The stored form of tombstones (S4, S9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DayTimeIntervalType,
-    DecimalType,
-    MapType,
-    NumericType,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
@@ -25,11 +16,11 @@ from trinitymerge.spark.expressions import (
     any_of,
     case,
     cast,
-    cast_or_fail,
     is_not_null,
     is_tombstone,
     null_of,
     number,
+    pad_or_truncate,
     physical_type,
     quote,
     text_literal,
@@ -39,35 +30,35 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def non_key_fields(definition: TableDefinition) -> list[Field]:
-    """The stored columns that a tombstone says nothing with."""
+    """Return the stored columns that are not key, watermark or tombstone column."""
     own = {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
     return [f for f in definition.stored_fields if f.name not in own]
 
 
 def null_value(field: Field) -> Sql:
-    """What a tombstone holds in a column of the payload, as SQL: null, or the zero value where null is not allowed."""
+    """SQL: the value of a payload column on a tombstone: null, or zero where null is not allowed."""
     return null_of(field) if field.nullable else zero(field)
 
 
 def tombstone_columns(definition: TableDefinition, names: Iterable[str]) -> list[str]:
-    """Columns of stored rows, as SQL, with the payload of tombstones blanked.
+    """Return SQL for columns of stored rows, without the payload of tombstones.
 
     Args:
         definition: of the table.
-        names: the columns to select, all stored ones among them; others are passed on.
+        names: the columns to select; at least all stored ones.
     """
-    blanks = masked(definition)
-    return [f"{blanks[n]} AS {quote(n)}" if n in blanks else quote(n) for n in names]
+    payload = masked(definition)
+    return [f"{payload[n]} AS {quote(n)}" if n in payload else quote(n) for n in names]
 
 
 def masked(definition: TableDefinition) -> dict[str, Sql]:
-    """The columns of the payload, as SQL that is blank on tombstones."""
+    """Return SQL for each payload column that is null, or zero, on tombstones."""
     is_dead = is_tombstone(definition)
     return {f.name: case([(is_dead, null_value(f))], quote(f.name)) for f in non_key_fields(definition)}
 
 
 def has_payload(definition: TableDefinition) -> Sql:
-    """SQL that is true if a stored row is a tombstone with a payload, as those of older versions may be. Never null."""
+    """SQL: a stored row is a tombstone with a payload, as tombstones of older versions may be. Never null."""
     filled = [
         is_not_null(quote(f.name))
         if f.nullable
@@ -78,9 +69,9 @@ def has_payload(definition: TableDefinition) -> Sql:
 
 
 def zero(field: Field) -> Sql:
-    """The zero value of a column's type as SQL, for columns of tombstones that cannot be null (S9)."""
+    """SQL: the zero value of a column's type, for tombstones where null is not allowed (S9)."""
     kind = physical_type(field)
-    return cast(text_literal(cast_or_fail("", field)) if field.is_string else _zero(kind), kind)
+    return cast(text_literal(pad_or_truncate("", field)) if field.is_string else _zero(kind), kind)
 
 
 _ZEROS = {
@@ -95,22 +86,22 @@ _ZEROS = {
 }
 
 
-def _zero(kind: DataType) -> Sql:
-    if isinstance(kind, StructType):
+def _zero(kind: T.DataType) -> Sql:
+    if isinstance(kind, T.StructType):
         return Sql(f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})")
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return Sql("array()")
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return Sql("map()")
-    if isinstance(kind, YearMonthIntervalType):
-        return Sql("make_ym_interval()")  # a literal could mean a calendar interval
-    if isinstance(kind, DayTimeIntervalType):
+    if isinstance(kind, T.YearMonthIntervalType):
+        return Sql("make_ym_interval()")  # a literal may be a calendar interval
+    if isinstance(kind, T.DayTimeIntervalType):
         return Sql("make_dt_interval()")
-    return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, NumericType) else NULL))
+    return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, T.NumericType) else NULL))
 
 
 def live_marker(definition: TableDefinition) -> Sql:
-    """The tombstone column's value on a live row that nobody assigns, as SQL: false, else null (S4)."""
+    """SQL: the default value of the tombstone column on a live row: false or null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return FALSE
     field = definition.field(definition.tombstone_column)
@@ -118,7 +109,7 @@ def live_marker(definition: TableDefinition) -> Sql:
 
 
 def tombstone_marker(definition: TableDefinition) -> Sql:
-    """The tombstone column's value on a deleted row, as SQL (S9)."""
+    """SQL: the value of the tombstone column on a deleted row (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return TRUE
     field = definition.field(definition.tombstone_column)
@@ -128,7 +119,7 @@ def tombstone_marker(definition: TableDefinition) -> Sql:
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return cast(Sql("now()"), kind)  # current_timestamp may be a reserved word
     if field.is_string:
-        return text_literal(cast_or_fail("true", field))
-    if isinstance(kind, NumericType):
-        return cast(number(int(not isinstance(kind, DecimalType) or kind.precision > kind.scale)), kind)
+        return text_literal(pad_or_truncate("true", field))
+    if isinstance(kind, T.NumericType):
+        return cast(number(int(not isinstance(kind, T.DecimalType) or kind.precision > kind.scale)), kind)
     return zero(field)

@@ -1,4 +1,4 @@
-"""Watermarks as batch statistics keep and compare them (S3, S6, S13)."""
+"""Watermarks in batch statistics (S3, S6, S13)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    IntegralType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import is_older, physical_type, quote, sql_type, text_literal
@@ -28,17 +18,17 @@ _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(E[+-]?[0-9]{1,2})?")
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 Watermark = tuple[Any, ...]
-"""One value per watermark column, in the form :func:`to_json_sql` gives."""
+"""One JSON value per watermark column, as :func:`to_json_sql` encodes it."""
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
 
 
 def _microseconds(text: str) -> str:
-    """A ``timestamp_ntz`` as microseconds since 1970 by the wall clock, as SQL.
+    """SQL: a ``timestamp_ntz`` as microseconds since 1970.
 
-    Spark's functions for that cast it to a timestamp first, in the session's time zone: two times become one where clocks
-    are put forward. The parts of a date and time do not. A decimal holds the ends of the type's range, too.
+    Spark's functions cast it to a timestamp in the session's time zone first, where two times become one when clocks go forward.
+    A decimal holds the whole range of the type.
     """
     seconds = f"hour({text}) * 3600 + minute({text}) * 60 + extract(SECOND FROM {text})"
     day = f"CAST(unix_date(CAST({text} AS DATE)) AS DECIMAL(20, 0))"
@@ -47,47 +37,44 @@ def _microseconds(text: str) -> str:
 
 @attrs.frozen
 class _Form:
-    """How values of a type are kept, and how rows compare with what is kept.
+    """The JSON form of the values of a type, and its comparison with rows.
 
-    In the templates ``{0}`` stands for the value, as SQL, and ``{kind}`` for its type.
+    In the templates ``{0}`` is the value, as SQL, and ``{kind}`` its type.
 
     Attributes:
-        encoded: what JSON holds.
-        compared_as: the type in which a row and a kept value compare: ``BIGINT``, ``STRING`` or a decimal.
-        row: a row's value in that type; by default as JSON holds it.
-        decoded: a kept value in its own type; empty for types that are not worth it.
-        told: likewise, where it is worth it only if there is no other way.
-        says_which: whether a kept value says which value it was.
+        encoded: the JSON value.
+        compared_as: the type of the comparison: ``BIGINT``, ``STRING`` or a decimal.
+        row: a row's value in that type; by default ``encoded``.
+        decoded: the value as a literal that files can be filtered by; empty if filters do not pay.
+        literal_of: the value as any literal; by default ``decoded``.
+        is_lossless: whether a JSON value identifies the value.
     """
 
     encoded: str
     compared_as: str
     row: str = attrs.field(default=attrs.Factory(lambda form: form.encoded, takes_self=True))
     decoded: str = ""
-    told: str = attrs.field(default=attrs.Factory(lambda form: form.decoded, takes_self=True))
-    says_which: Callable[[Any], bool] = lambda _: True
+    literal_of: str = attrs.field(default=attrs.Factory(lambda form: form.decoded, takes_self=True))
+    is_lossless: Callable[[Any], bool] = lambda _: True
 
-    def is_told(self, value: Any) -> bool:
-        """True if a kept value, which a log or a file brings, is of this form and says which value it was."""
+    def is_exact(self, value: Any) -> bool:
+        """True if a value from a log or a file has this form and identifies a value."""
         if self.compared_as == "BIGINT":
             return type(value) is int and -(2**63) <= value < 2**63
-        return (
-            isinstance(value, str)
-            and (not self.is_decimal or bool(_NUMBER.fullmatch(value)))
-            and self.says_which(value)
-        )
+        is_text = isinstance(value, str) and (not self.is_decimal or bool(_NUMBER.fullmatch(value)))
+        return is_text and self.is_lossless(value)
 
     @property
     def is_decimal(self) -> bool:
-        """True if kept values are text that stands for numbers."""
+        """True if JSON values are the text of numbers."""
         return self.compared_as not in ("BIGINT", "STRING")
 
     def literal(self, value: Any) -> str:
-        """A kept value as SQL; nothing read from a log can be anything but a literal."""
+        """SQL: a JSON value as a literal, which log content cannot break out of."""
         return str(int(value)) if self.compared_as == "BIGINT" else text_literal(str(value))
 
-    def bound(self, value: Any, kind: DataType) -> str:
-        """A kept value, or null, in the type in which it compares."""
+    def bound(self, value: Any, kind: T.DataType) -> str:
+        """SQL: a JSON value, or null, in the type of the comparison."""
         compared_as = self.compared_as.format(kind=sql_type(kind))
         if value is None:
             return f"CAST(NULL AS {compared_as})"
@@ -97,33 +84,33 @@ class _Form:
         return f"{literal}L" if compared_as == "BIGINT" else literal
 
 
-_FORMS: tuple[tuple[type[DataType], _Form], ...] = (
-    (IntegralType, _Form("CAST({0} AS BIGINT)", "BIGINT", decoded="CAST({0}L AS {kind})")),
-    (BooleanType, _Form("CAST({0} AS INT)", "BIGINT", told="CAST({0} AS BOOLEAN)")),
-    (DateType, _Form("unix_date({0})", "BIGINT", decoded="date_from_unix_date({0})")),
-    (TimestampType, _Form("unix_micros({0})", "BIGINT", decoded="timestamp_micros({0}L)")),
+_FORMS: tuple[tuple[type[T.DataType], _Form], ...] = (
+    (T.IntegralType, _Form("CAST({0} AS BIGINT)", "BIGINT", decoded="CAST({0}L AS {kind})")),
+    (T.BooleanType, _Form("CAST({0} AS INT)", "BIGINT", literal_of="CAST({0} AS BOOLEAN)")),
+    (T.DateType, _Form("unix_date({0})", "BIGINT", decoded="date_from_unix_date({0})")),
+    (T.TimestampType, _Form("unix_micros({0})", "BIGINT", decoded="timestamp_micros({0}L)")),
     (
-        TimestampNTZType,
+        T.TimestampNTZType,
         _Form(
             f"CAST({_microseconds('{0}')} AS STRING)",
             "DECIMAL(20, 0)",
             row=_microseconds("{0}"),
-            told="CAST('1970-01-01' AS TIMESTAMP_NTZ) + make_dt_interval(0, 0, 0, CAST({0} AS DECIMAL(20, 0)) / 1000000)",
+            literal_of="CAST('1970-01-01' AS TIMESTAMP_NTZ) + make_dt_interval(0, 0, 0, CAST({0} AS DECIMAL(20, 0)) / 1000000)",
         ),
     ),
-    (DecimalType, _Form("CAST({0} AS STRING)", "{kind}", row="{0}", decoded="CAST({0} AS {kind})")),
-    (BinaryType, _Form("hex({0})", "STRING", told="unhex({0})")),
-    (StringType, _Form("{0}", "STRING", decoded="{0}", says_which=lambda value: _UNREADABLE not in str(value))),
+    (T.DecimalType, _Form("CAST({0} AS STRING)", "{kind}", row="{0}", decoded="CAST({0} AS {kind})")),
+    (T.BinaryType, _Form("hex({0})", "STRING", literal_of="unhex({0})")),
+    (T.StringType, _Form("{0}", "STRING", decoded="{0}", is_lossless=lambda value: _UNREADABLE not in str(value))),
 )
 
 
-def _form_of(kind: DataType) -> _Form | None:
-    """The form of a type; None for types of which no statistics are kept."""
+def _form_of(kind: T.DataType) -> _Form | None:
+    """Return the form of a type; None for types without statistics."""
     return next((form for known, form in _FORMS if isinstance(kind, known)), None)
 
 
-def to_json_sql(text: str, kind: DataType) -> str | None:
-    """A watermark value as JSON can hold it and Python can order it as Spark does; None for types without such a form.
+def to_json_sql(text: str, kind: T.DataType) -> str | None:
+    """SQL: a watermark value in a JSON form that Python orders as Spark does; None for types without one.
 
     Args:
         text: the value as SQL.
@@ -133,53 +120,46 @@ def to_json_sql(text: str, kind: DataType) -> str | None:
     return None if form is None else form.encoded.format(text)
 
 
-def from_json_sql(value: Any, kind: DataType) -> str | None:
-    """An encoded value as SQL of its own type, folded to a literal that files can be filtered by.
-
-    None for null, for what the value does not tell, and for types that are not worth it.
-    """
+def from_json_sql(value: Any, kind: T.DataType) -> str | None:
+    """SQL: a JSON value as a literal that files can be filtered by; None if null or not exact, or if filters do not pay."""
     form = _form_of(kind)
-    if value is None or form is None or not form.decoded or not form.is_told(value):
-        return None
-    return form.decoded.format(form.literal(value), kind=sql_type(kind))
+    return None if form is None or not form.decoded else literal_sql(value, kind)
 
 
-def literal_sql(value: Any, kind: DataType) -> str | None:
-    """An encoded value as SQL of its own type, of whatever type; None for null, and for what the value does not tell."""
+def literal_sql(value: Any, kind: T.DataType) -> str | None:
+    """SQL: a JSON value as a literal of its type; None if null or not exact."""
     form = _form_of(kind)
-    if value is None or form is None or not form.is_told(value):
+    if value is None or form is None or not form.is_exact(value):
         return None
-    return form.told.format(form.literal(value), kind=sql_type(kind))
+    return form.literal_of.format(form.literal(value), kind=sql_type(kind))
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
-def _forms(definition: TableDefinition) -> list[tuple[DataType, _Form | None]]:
+def _forms(definition: TableDefinition) -> list[tuple[T.DataType, _Form | None]]:
     kinds = [physical_type(definition.field(n)) for n in definition.watermarkKey]
     return [(kind, _form_of(kind)) for kind in kinds]
 
 
 def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "watermark") -> dict[str, str]:
-    """Aggregates for the smallest and largest declared watermark of some rows.
+    """Return aggregates for the smallest and largest declared watermark of some rows.
 
     Args:
         definition: of the table.
-        where: SQL that says which rows.
-        prefix: begins the names of the metrics.
+        where: SQL that selects the rows.
+        prefix: of the names of the metrics.
     """
-    metrics: dict[str, str] = {}
-    for i, (_, form) in enumerate(_forms(definition)):
-        if form is not None:
-            metrics |= {
-                f"{prefix}_{which}_{i}": form.encoded.format(_extreme(definition, where, which, i))
-                for which in ("min", "max")
-            }
-    return metrics
+    return {
+        f"{prefix}_{which}_{i}": form.encoded.format(_extreme(definition, where, which, i))
+        for i, (_, form) in enumerate(_forms(definition))
+        if form is not None
+        for which in ("min", "max")
+    }
 
 
 def _extreme(definition: TableDefinition, where: str, which: str, i: int) -> str:
-    """One column of the smallest or largest watermark. Of a single column no struct is made for each row: that takes far longer."""
+    """SQL: one column of the smallest or largest watermark; without a struct for single columns, which is much faster."""
     names = [quote(n) for n in definition.watermarkKey]
     if len(names) > 1:
         parts = ", ".join(f"'w{place}', {name}" for place, name in enumerate(names))
@@ -191,13 +171,13 @@ def _extreme(definition: TableDefinition, where: str, which: str, i: int) -> str
 def watermark_of(
     values: Mapping[str, Any], which: str, definition: TableDefinition, prefix: str = "watermark"
 ) -> Watermark | None:
-    """The smallest (``min``) or largest (``max``) watermark among gathered metrics; None when unknown."""
+    """Return the smallest (``min``) or largest (``max``) watermark of collected metrics; None if unknown."""
     names = [f"{prefix}_{which}_{i}" for i in range(len(definition.watermarkKey))]
     return tuple(values[n] for n in names) if names and all(n in values for n in names) else None
 
 
 def sort_key(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[bool, Any], ...] | None:
-    """A watermark as Python can compare it, in S3's order; None where it does not say which one it was."""
+    """Return a sort key in S3's order; None if the watermark is not exact."""
     forms = _forms(definition)
     if len(watermark) != len(forms):
         return None
@@ -206,22 +186,22 @@ def sort_key(watermark: Watermark, definition: TableDefinition) -> tuple[tuple[b
 
 
 def _in_order(value: Any, form: _Form | None) -> tuple[bool, Any] | None:
-    """Null is smallest; decimals are numbers, and so are times without a zone."""
+    """Null is smallest; decimals and times without a zone compare as numbers."""
     if value is None:
         return (False, 0)
-    if form is None or not form.is_told(value):
+    if form is None or not form.is_exact(value):
         return None
     return (True, decimal.Decimal(value) if form.is_decimal else value)
 
 
-def ordered(value: Any, kind: DataType) -> Any:
-    """An encoded value as Python can compare it; None for null, and where it does not say which one it was."""
+def ordered(value: Any, kind: T.DataType) -> Any:
+    """Return a JSON value in a form that Python compares; None if null or not exact."""
     part = None if value is None else _in_order(value, _form_of(kind))
     return None if part is None else part[1]
 
 
 def is_at_least(left: Watermark | None, right: Watermark | None, definition: TableDefinition) -> bool:
-    """True if a watermark is known not to be smaller than another one."""
+    """True if the left watermark is known not to be smaller than the right one."""
     if left is None or right is None:
         return False
     mine, other = sort_key(left, definition), sort_key(right, definition)
@@ -229,7 +209,7 @@ def is_at_least(left: Watermark | None, right: Watermark | None, definition: Tab
 
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
-    """SQL that is true if a row's declared watermark is smaller than a recorded one; None when that cannot be told."""
+    """SQL: a row's declared watermark is smaller than a recorded one; None if unknown."""
     if sort_key(bound, definition) is None:
         return None
     rows, bounds = [], []
@@ -242,11 +222,11 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:
-    """True if no row of a batch is older than a horizon, by the batch's statistics (S38).
+    """True if no row of a batch is older than the horizon, by the batch's statistics (S38).
 
     Args:
         definition: of the table.
-        lowest: the batch's smallest watermark; None when unknown.
-        horizon: the largest watermark of forgotten tombstones; empty when unknown.
+        lowest: the batch's smallest watermark; None if unknown.
+        horizon: the largest watermark of removed tombstones; empty if unknown.
     """
     return bool(horizon) and is_at_least(lowest, horizon, definition)

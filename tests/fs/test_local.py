@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
-from trinitymerge.fs import faults, local, resolve
-from trinitymerge.fs.base import FileSystem, escape_glob
+from trinitymerge.fs import faults, local
+from trinitymerge.fs.base import FAULT_POINTS, FileSystem, escape_glob
 from trinitymerge.fs.hadoop import HadoopFileSystem
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
@@ -208,7 +208,7 @@ getattr(LocalFileSystem(), sys.argv[2])(sys.argv[1] + "/log/entry", b"x" * 100_0
 """
 
 
-@pytest.mark.parametrize("point", resolve.FAULT_POINTS)
+@pytest.mark.parametrize("point", FAULT_POINTS)
 def test_s33_a_killed_writer_leaves_all_or_nothing(tmp_path: Path, point: str) -> None:
     writer = run(WRITER, tmp_path, "replace" if point.startswith("replace") else "create_exclusive", fault=point)
     writer.communicate()
@@ -395,7 +395,8 @@ def test_a_unicode_path_needs_a_jvm_that_can_write_it(tmp_path: Path) -> None:
 
 
 def test_fault_points_do_nothing_unless_asked() -> None:
-    assert faults.fault is faults._nothing
+    for point in FAULT_POINTS:
+        faults.fault(point)
 
 
 def test_a_fault_point_may_wait_for_its_nth_visit(monkeypatch: pytest.MonkeyPatch) -> None:

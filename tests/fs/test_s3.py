@@ -266,10 +266,10 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 STORES = {
     "overwrites": (s3server.without_condition, "has overwritten an object.*If-None-Match"),
-    "refuses": (s3server.not_implemented, "says so .NotImplemented.*If-None-Match"),
+    "refuses": (s3server.not_implemented, "does not support it .NotImplemented.*If-None-Match"),
     "is confused": (
         lambda request: request.refuse("412 Precondition Failed", "PreconditionFailed"),
-        "says of a new object that it exists",
+        "reports that a new object exists",
     ),
 }
 
@@ -412,10 +412,10 @@ def test_keys_are_taken_literally(root: S3Path, fs: S3FileSystem) -> None:
     ("path", "message"),
     [
         ("s3a://lake/../x", "leads out of its bucket"),
-        ("s3a:/lake/x", "names no place"),
-        ("s3a:///x", "names no place"),
-        ("/lake/x", "names no place"),
-        ("gs://lake/x", "names no place"),
+        ("s3a:/lake/x", "is not a path on S3"),
+        ("s3a:///x", "is not a path on S3"),
+        ("/lake/x", "is not a path on S3"),
+        ("gs://lake/x", "is not a path on S3"),
         ("s3a://KEY:SECRET@lake/x", "credentials"),
     ],
 )

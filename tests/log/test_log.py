@@ -21,8 +21,8 @@ import opening
 import pytest
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
-from trinitymerge.fs import faults, resolve
-from trinitymerge.fs.base import FileSystem, Infos
+from trinitymerge.fs import faults
+from trinitymerge.fs.base import FAULT_POINTS, FileSystem, Infos
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import log
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
@@ -302,7 +302,8 @@ def test_timestamps_never_go_back(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from trinitymerge.fs.resolve import LocalFileSystem, S3FileSystem
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.fs.s3 import S3FileSystem
 from trinitymerge.log.model import Batch
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.commit import VersionConflict
@@ -354,7 +355,7 @@ def leftover_names(table: CommitLog) -> list[str]:
 
 
 POINTS = [
-    *resolve.FAULT_POINTS,
+    *FAULT_POINTS,
     *log.FAULT_POINTS,
     "create.written:2",
     "create.published:2",
@@ -387,7 +388,7 @@ test_log.create(test_log.place_of(sys.argv[1]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [*resolve.FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
+@pytest.mark.parametrize("point", [*FAULT_POINTS, "commit.before", "commit.done", "hint.done"])
 def test_s33_a_creation_killed_anywhere_is_there_or_not(tmp_path: Path, point: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), faults.VARIABLE: point}
     command = [sys.executable, "-c", CREATOR, str(tmp_path), str(ROOT / "tests"), str(ROOT / "tests" / "log")]

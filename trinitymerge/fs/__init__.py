@@ -1,1 +1,1 @@
-"""File systems: what the commit log and the listing of batches need of storage. Imports no Spark."""
+"""File systems: exclusive creation, listings and deletes for the log and the batches. Imports no Spark."""

@@ -1,4 +1,4 @@
-"""The interface of a file system, its errors, and paths: create exclusively, replace, list, delete (S33)."""
+"""The interface of a file system, its errors, and paths (S33)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import contextlib
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
-from trinitymerge.errors import CorruptTableError
+from trinitymerge.errors import CorruptTableError, UnsupportedStorageError
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Ends the names of what a dead writer may leave behind; a dot begins them, so that Spark ignores them."""
+"""Ends the names of files that a dead writer may leave; a dot begins them, so that Spark ignores them."""
 
 FAULT_POINTS = ("create.written", "create.published", "create.synced", "replace.written")
-"""Where filesystems may be killed, see ``fs/faults.py``."""
+"""The fault points of file systems; see ``fs/faults.py``."""
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
 _GLOB = re.compile(r"([\\{}\[\]*?])")
@@ -28,10 +28,10 @@ class FileInfo:
 
     Attributes:
         name: the last part of the path.
-        path: qualified, as Spark takes it.
+        path: qualified, for Spark.
         size_bytes: 0 for directories.
-        is_dir: a directory (a symbolic link to one counts as a file).
-        modified_ms: last modification, milliseconds since the epoch.
+        is_dir: a directory; a symbolic link to one is a file.
+        modified_ms: the last modification, in milliseconds since the epoch.
         is_link: a symbolic link.
     """
 
@@ -44,157 +44,157 @@ class FileInfo:
 
 
 class NoRegularFileError(OSError):
-    """A path that was to be read names something else than a file."""
+    """A path to be read is not a regular file."""
 
 
 Infos = list[FileInfo]
-"""Has a name because inside the classes below ``list`` is a method."""
+"""``list`` is a method of the classes below."""
 
 
 class FileSystem(ABC):
-    """What storage must be able to do. Paths are absolute or qualified; parents of new files are created.
+    """A file system. Paths are absolute or qualified; parents of new files are created.
 
-    Every method may also raise ``PermissionError`` and, for what the storage itself reports (disk full,
-    connection lost), another ``OSError`` that names the path.
+    Every method may also raise ``PermissionError``, and another ``OSError`` that names the path for errors of the storage (disk
+    full, connection lost).
     """
 
     is_local: bool = False
-    """True if these are files of this machine, reachable without Spark."""
+    """True if the files are on this machine, and Python can open them."""
 
     @abstractmethod
     def qualify(self, path: str) -> str:
-        """The absolute path with its scheme: the same directory to Spark and to this class."""
+        """Return the absolute path with its scheme: the same directory for Spark."""
 
     @abstractmethod
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """Creates a file that did not exist: its whole content or nothing, with one winner among all writers.
+        """Create a file atomically, if it does not exist: exactly one of all writers succeeds.
 
-        When it returns, the file survives a power cut as far as the storage promises that. Whenever the power goes, it is never
-        there without the files that were seen in its directory before it was created.
+        Afterwards the file survives a power cut, as far as the storage guarantees this. At any time, a power cut that keeps the
+        file also keeps the files that were visible in its directory before.
 
         Raises:
-            FileExistsError: somebody else has created it, now or long ago; nothing was changed.
-            NotADirectoryError: a file is where its directory should be.
-            UnsupportedStorageError: the storage cannot promise exclusiveness; the message names a remedy.
-            OSError: the outcome may be unknown (a reply that got lost): read the file to find out.
+            FileExistsError: the file exists; nothing was changed.
+            NotADirectoryError: a file has the path of its directory.
+            UnsupportedStorageError: the storage cannot create exclusively; the message names a remedy.
+            OSError: the outcome may be unknown (a lost reply): read the file to find out.
         """
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
-        """Writes a file, over an existing one if there is one. Best effort: for hints only, last writer wins.
+        """Write or overwrite a file; the last writer wins. For hints only.
 
         Raises:
-            OSError: the file is the old one, the new one, or (on storage without atomic replace) gone.
+            OSError: the file is old, new, or (on storage without atomic replace) missing.
         """
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The whole content of a file.
+        """Return the content of a file.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            NoRegularFileError: the path names a directory, a symbolic link, a pipe or a device.
+            FileNotFoundError: the file does not exist.
+            NoRegularFileError: the path is a directory, a symbolic link, a pipe or a device.
         """
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """True if there is a file or directory."""
+        """True if a file or directory exists."""
 
     @abstractmethod
     def list(self, path: str) -> Infos:
-        """What a directory holds, by name; hidden files included.
+        """Return the entries of a directory, sorted by name, with hidden files.
 
         Raises:
-            FileNotFoundError: there is no such directory.
-            NotADirectoryError: it is a file.
+            FileNotFoundError: the directory does not exist.
+            NotADirectoryError: the path is a file.
         """
 
     def walk(self, path: str) -> Iterator[FileInfo]:
-        """All files below a directory; symbolic links are named, not followed.
+        """Yield all files below a directory; symbolic links are listed, not followed.
 
         Raises:
-            FileNotFoundError: there is no such directory.
+            FileNotFoundError: the directory does not exist.
         """
         for info in self.list(path):
             if info.is_dir:
-                with contextlib.suppress(FileNotFoundError):  # removed by somebody else meanwhile
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     yield from self.walk(info.path)
             else:
                 yield info
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Removes a file, or a directory with all it holds; one that is gone already is no error."""
+        """Delete a file, or a directory recursively, if it exists."""
 
     @abstractmethod
     def move(self, path: str, target: str) -> None:
-        """Gives a file another path, in a directory that exists. Object stores copy it. Not durable before it is synced.
+        """Move a file into an existing directory; object stores copy it. Durable after a sync.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
         """
 
     @abstractmethod
     def copy(self, path: str, target: str) -> None:
-        """Copies a file, into a directory that exists. Not durable before it is synced.
+        """Copy a file into an existing directory. Durable after a sync.
 
-        One of the two is on this filesystem. The other may be elsewhere, unless both sides are local ones.
+        Source or target is on this file system. The other one may be on another, unless this one is local.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
         """
 
     @abstractmethod
     def remove_empty(self, path: str) -> None:
-        """Removes a directory that holds nothing; any other stays, and one that is gone already is no error."""
+        """Delete a directory if it exists and is empty."""
 
     @abstractmethod
     def mkdirs(self, path: str) -> None:
-        """Makes a directory and its parents; one that exists is no error.
+        """Create a directory and its parents, if they do not exist.
 
         Raises:
-            NotADirectoryError: a file is in the way.
+            NotADirectoryError: one of the paths is a file.
         """
 
     @abstractmethod
     def sync_dir(self, path: str) -> None:
-        """Makes a directory that was just written survive a power cut, where the storage has that notion.
+        """Make a directory and all files in it durable, if the storage has a sync.
 
         Raises:
-            FileNotFoundError: there is no such directory.
+            FileNotFoundError: the directory does not exist.
         """
 
     def resolved(self, path: str) -> str:
-        """A qualified path without symbolic links on its way."""
+        """Return a qualified path with symbolic links resolved."""
         return path
 
     def link_below(self, root: str, path: str) -> str | None:
-        """The first symbolic link on the way from a directory to a path below it; None if there is none.
+        """Return the first symbolic link between a directory and a path below it; None if none.
 
         Args:
-            root: the directory, which may itself be a link.
-            path: relative to it.
+            root: the directory; may itself be a link.
+            path: relative to ``root``.
         """
         return None
 
 
 def require_no_link(files: FileSystem, root: str, path: str) -> None:
-    """Refuses a symbolic link between a table's directory and what the library keeps there: calls would read and delete beyond it.
+    """Raise if a symbolic link is between a table's directory and its files: calls would read and delete outside of the table.
 
     Raises:
-        CorruptTableError: naming the link.
+        CorruptTableError: names the link.
     """
     link = files.link_below(root, path)
     if link is not None:
         raise CorruptTableError(
-            f"'{link}' is a symbolic link, and a table keeps its files in its own directory. Nothing was changed. Move what the "
-            "link points to here, or link to the table's directory as a whole.",
+            f"'{link}' is a symbolic link, and a table keeps its files in its own directory. Replace the link with its target, "
+            "or link to the whole table. Nothing was changed.",
             path=link,
         )
 
 
 def split_scheme(path: str) -> tuple[str | None, str]:
-    """The scheme of a path and the rest, the way Hadoop's ``Path`` reads text: nothing is percent-decoded.
+    """Split the scheme from a path, as Hadoop's ``Path`` does: nothing is percent-decoded.
 
     Example:
         >>> split_scheme("s3a://bucket/a%20b"), split_scheme("/data/12:30")
@@ -205,7 +205,7 @@ def split_scheme(path: str) -> tuple[str | None, str]:
 
 
 def escape_glob(path: str) -> str:
-    r"""A path for Spark's *readers*, which would take ``[``, ``{``, ``*`` or ``?`` in it for a pattern.
+    r"""Escape a path for Spark's *readers*, which expand ``[``, ``{``, ``*`` and ``?``.
 
     Example:
         >>> escape_glob("file:/data/sales[2024]")
@@ -215,6 +215,49 @@ def escape_glob(path: str) -> str:
 
 
 def temporary_beside(path: str) -> str:
-    """An unguessable name beside ``path``, hidden from Spark."""
+    """Return an unguessable name in the directory of ``path``, hidden from Spark."""
     parent, slash, name = path.rpartition("/")
     return f"{parent}{slash}.{name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+
+
+def require_exclusive_creates(
+    path: str,
+    create: Callable[[str, bytes], None],
+    files: FileSystem,
+    check: Callable[[str], None] = lambda probe: None,
+) -> None:
+    """Create a probe twice, and raise unless the storage refuses the second time: some stores ignore the condition.
+
+    Args:
+        path: of a file that is about to be created.
+        create: creates a file if it does not exist.
+        files: the file system.
+        check: another check of the probe.
+
+    Raises:
+        UnsupportedStorageError: the storage ignores the condition, or ``check`` failed.
+        OSError: the outcome is unknown.
+    """
+    probe = temporary_beside(path)  # vacuum() removes it if this process dies
+    try:
+        try:
+            create(probe, b"first")
+        except FileExistsError:
+            raise no_exclusive_create(path, "reports that a new object exists") from None
+        with contextlib.suppress(FileExistsError):
+            create(probe, b"second")
+            raise no_exclusive_create(path, "has overwritten an object in spite of the condition")
+        if files.read(probe) != b"first":
+            raise no_exclusive_create(path, "has overwritten an object and reported that it exists")
+        check(probe)
+    finally:
+        with contextlib.suppress(OSError):
+            files.delete(probe)
+
+
+def no_exclusive_create(path: str, why: str) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        f"'{path}' cannot be created exclusively: the store {why}, so two writers could commit the same version. Use a store that "
+        "supports 'If-None-Match: *' for PUT, as S3 does. Nothing was committed.",
+        path=path,
+    )

@@ -7,15 +7,11 @@ import signal
 from collections.abc import Callable
 
 VARIABLE = "TRINITYMERGE_FAULT"
-"""The environment variable, read once, when this module is imported."""
-
-
-def _nothing(name: str) -> None:
-    """A fault point in production."""
+"""The environment variable, read once at import."""
 
 
 def killer(wish: str) -> Callable[[str], None]:
-    """A hook that kills this process at the point ``name``, or on its n-th visit for ``name:n``."""
+    """Return a hook that kills this process at the point ``name``, or on its n-th visit for ``name:n``."""
     point, _, visit = wish.partition(":")
     left = int(visit or 1)
 
@@ -29,5 +25,4 @@ def killer(wish: str) -> Callable[[str], None]:
     return kill_at
 
 
-_wish = os.environ.get(VARIABLE)
-fault: Callable[[str], None] = killer(_wish) if _wish else _nothing
+fault: Callable[[str], None] = killer(os.environ.get(VARIABLE, ""))

@@ -1,4 +1,4 @@
-"""File systems through Hadoop: HDFS, ABFS, GCS, S3A and others, each with its way to create exclusively (S33)."""
+"""File systems behind Hadoop: HDFS, ABFS, GCS and S3A, and how each creates exclusively (S33)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from typing import Any
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem, Infos, split_scheme, temporary_beside
+from trinitymerge.fs.base import FileInfo, FileSystem, Infos, require_exclusive_creates, split_scheme, temporary_beside
 
 CONDITIONAL_CREATE = "fs.option.create.conditional.overwrite"
-"""Hadoop's name, since 3.4.2, for creating an object when it is closed, and only if there is none."""
+"""Hadoop's capability, since 3.4.2, to create an object on close, only if it does not exist."""
 
 _ACLS = "fs.capability.paths.acls"
-"""What ABFS has on accounts with a hierarchical namespace only."""
+"""ABFS has this capability only on accounts with a hierarchical namespace."""
 
-_BOTO3 = "boto3 (pip install 'trinitymerge[s3]'), with which the log goes through S3's own API"
+_BOTO3 = "boto3 (pip install 'trinitymerge[s3]'), with which the log uses S3's own API"
 
 _REMEDIES = {
-    "s3": f"Use 's3a://' with Hadoop 3.4.2 or newer, or {_BOTO3}.",
-    "s3n": f"Use 's3a://' with Hadoop 3.4.2 or newer, or {_BOTO3}.",
-    "wasb": "Use 'abfss://' on an account with a hierarchical namespace.",
-    "wasbs": "Use 'abfss://' on an account with a hierarchical namespace.",
+    **dict.fromkeys(("s3", "s3n"), f"Use 's3a://' with Hadoop 3.4.2 or newer, or {_BOTO3}."),
+    **dict.fromkeys(("wasb", "wasbs"), "Use 'abfss://' on an account with a hierarchical namespace."),
 }
 
 _trusted: set[str] = set()
-"""Buckets whose store was found to keep conditions."""
+"""Buckets whose store passed :func:`require_exclusive_creates`."""
 
 _MEANINGS: dict[str, type[Exception]] = {
     "java.io.FileNotFoundException": FileNotFoundError,
@@ -47,31 +45,28 @@ _MEANINGS: dict[str, type[Exception]] = {
 class HadoopFileSystem(FileSystem):
     """Files behind Hadoop's ``FileSystem``, through the JVM gateway of a classic Spark session.
 
-    How a file is created exclusively depends on what the storage promises:
+    Exclusive creation depends on the guarantees of the storage:
 
-    * ``hdfs``, ``webhdfs``, ``swebhdfs`` (and ``viewfs`` over them), ``abfs``, ``abfss``: a temporary file,
-    then
-      ``FileContext.rename`` without overwriting, which their servers decide. ``abfs`` needs a hierarchical
-      namespace.
-    * ``s3a``: Hadoop's conditional create, where the running Hadoop and its settings have it.
-    * ``gs``: ``create`` without overwriting, which the connector sends with a precondition on the object's
-    generation.
+    * ``hdfs``, ``webhdfs``, ``swebhdfs`` (and ``viewfs`` over them), ``abfs``, ``abfss``: a temporary file, then
+      ``FileContext.rename`` without overwriting. ``abfs`` needs a hierarchical namespace.
+    * ``s3a``: Hadoop's conditional create, if the running Hadoop and its settings support it.
+    * ``gs``: ``create`` without overwriting, for which the connector sends a precondition.
 
     Args:
         spark: a classic session.
-        path: any path of the filesystem.
-        create: one of :data:`CREATORS`; by default what the scheme says.
+        path: any path of the file system.
+        create: a key of :data:`CREATORS`; by default that of the scheme.
 
     Raises:
-        UnsupportedStorageError: the session is not a classic one; or a scheme that is unknown, or cannot create
-            exclusively; the message names a remedy.
+        UnsupportedStorageError: the session is a Connect session, or the scheme is unknown or cannot create exclusively; the
+            message names a remedy.
     """
 
     def __init__(self, spark: Any, path: str, create: str | None = None) -> None:
         if getattr(spark, "_jvm", None) is None:
             raise UnsupportedStorageError(
-                f"'{path}' can only be reached through Spark's JVM, which a Spark Connect session does not "
-                "have. Use a classic session, or a local path that the server sees under the same name.",
+                f"'{path}' can only be reached through Spark's JVM, and a Spark Connect session has none. Use a classic session, "
+                "or a local path that the server sees under the same name.",
                 path=path,
                 scheme=split_scheme(path)[0],
             )
@@ -94,12 +89,10 @@ class HadoopFileSystem(FileSystem):
         self._create = CREATORS[create or _BY_SCHEME[scheme]]
 
     def qualify(self, path: str) -> str:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             return str(self._fs.makeQualified(self._path(path)).toString())
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`; how, depends on the scheme."""
         try:
             with self._errors(path):
                 self._create(self, path, data)
@@ -110,12 +103,12 @@ class HadoopFileSystem(FileSystem):
         faults.fault("create.synced")
 
     def has_conditional_create(self, path: str) -> bool:
-        """True if the running Hadoop can create an object there on the condition that there is none."""
+        """True if the running Hadoop can create an object only if it does not exist."""
         with self._errors(path):
             return bool(self._fs.hasPathCapability(self._path(path), CONDITIONAL_CREATE))
 
     def replace(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`: by rename, or where objects appear when they are closed, by ``create``."""
+        # Object stores publish a file on close, and need no rename.
         with self._errors(path):
             if self._create is not CREATORS["rename"]:
                 self._write(self._fs.create(self._path(path), True), data)
@@ -126,7 +119,6 @@ class HadoopFileSystem(FileSystem):
             self._rename(temporary, path, [self._rename_options.OVERWRITE])
 
     def read(self, path: str) -> bytes:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             stream = self._fs.open(self._path(path))
             try:
@@ -135,32 +127,27 @@ class HadoopFileSystem(FileSystem):
                 stream.close()
 
     def exists(self, path: str) -> bool:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             return bool(self._fs.exists(self._path(path)))
 
     def list(self, path: str) -> Infos:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             if not self._fs.getFileStatus(self._path(path)).isDirectory():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             return sorted(map(_hadoop_info, self._fs.listStatus(self._path(path))), key=lambda info: info.name)
 
     def delete(self, path: str) -> None:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             self._fs.delete(self._path(path), True)
 
     def move(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`."""
         with self._errors(path):
             if not self._fs.rename(self._path(path), self._path(target)):
                 missing = not self._fs.exists(self._path(path))
                 number = errno.ENOENT if missing else errno.EIO
-                raise OSError(number, os.strerror(number), path)  # Python makes it a FileNotFoundError, or leaves it
+                raise OSError(number, os.strerror(number), path)  # Python raises the subclass of the number
 
     def copy(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`: through the JVM, whatever filesystems the two are on."""
         with self._errors(path):
             source, copied = self._path(path), self._path(target)
             util = hadoop_class(self._gateway.jvm, "FileUtil")
@@ -169,12 +156,10 @@ class HadoopFileSystem(FileSystem):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), target)
 
     def remove_empty(self, path: str) -> None:
-        """See :class:`FileSystem`."""
         with contextlib.suppress(OSError), self._errors(path):
             self._fs.delete(self._path(path), False)
 
     def mkdirs(self, path: str) -> None:
-        """See :class:`FileSystem`."""
         try:
             with self._errors(path):
                 self._fs.mkdirs(self._path(path))
@@ -182,15 +167,15 @@ class HadoopFileSystem(FileSystem):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
     def sync_dir(self, path: str) -> None:
-        """Does nothing: these storages keep a file once it is closed, as far as they are set up to."""
+        """Do nothing: these storages keep closed files."""
 
-    # How files come to be -----------------------------------------------------------------------------------
+    # Creating exclusively ---------------------------------------------------------------------------------------
 
     def _create_by_rename(self, path: str, data: bytes) -> None:
         if self._scheme in ("abfs", "abfss") and not self._fs.hasPathCapability(self._path(path), _ACLS):
             raise UnsupportedStorageError(
-                f"'{path}' cannot be created exclusively: its storage account has no hierarchical namespace, so a rename is a copy "
-                "that may overwrite. Use an account with a hierarchical namespace (Azure can upgrade an account to it).",
+                f"'{path}' cannot be created exclusively: its storage account has no hierarchical namespace, so a rename may "
+                "overwrite. Use an account with a hierarchical namespace (Azure can upgrade an account).",
                 path=path,
             )
         temporary = temporary_beside(path)
@@ -201,43 +186,23 @@ class HadoopFileSystem(FileSystem):
                 self._rename(temporary, path, [])
             faults.fault("create.published")
         finally:
-            with contextlib.suppress(OSError), self._errors(path):  # what has become of the file does not depend on it
+            with contextlib.suppress(OSError), self._errors(path):  # the outcome for the file does not depend on it
                 self._fs.delete(self._path(temporary), False)
 
     def _create_by_condition(self, path: str, data: bytes) -> None:
         if not self.has_conditional_create(path):
             raise UnsupportedStorageError(
-                f"'{path}' cannot be created exclusively: the running Hadoop has no conditional create for it. Use "
-                "hadoop-aws 3.4.2 or newer (Spark 4.1 or newer brings a Hadoop that fits), leave "
-                "'fs.s3a.create.conditional.enabled' on, and use a store that knows 'If-None-Match'. "
-                f"Or install {_BOTO3}.",
+                f"'{path}' cannot be created exclusively: the running Hadoop has no conditional create for it. Use hadoop-aws "
+                "3.4.2 or newer (Spark 4.1 or newer has it) with 'fs.s3a.create.conditional.enabled' and a store that supports "
+                f"'If-None-Match', or install {_BOTO3}.",
                 path=path,
             )
-        self._require_condition(path)
+        bucket = path.rpartition("://")[2].partition("/")[0]
+        if bucket not in _trusted:  # the capability is only that Hadoop sends the condition
+            require_exclusive_creates(path, self._create_if_absent, self)
+            _trusted.add(bucket)
         self._create_if_absent(path, data)
         faults.fault("create.published")
-
-    def _require_condition(self, path: str) -> None:
-        """Tries, once for each bucket, whether its store refuses to create an object again: Hadoop only says that it asks."""
-        bucket = path.rpartition("://")[2].partition("/")[0]
-        if bucket in _trusted:
-            return
-        probe = temporary_beside(path)
-        try:
-            self._create_if_absent(probe, b"first")
-            with contextlib.suppress(FileExistsError):
-                self._create_if_absent(probe, b"second")
-            if self.read(probe) != b"first":
-                raise UnsupportedStorageError(
-                    f"'{path}' cannot be created exclusively: the store has overwritten an object that was to be created only if "
-                    "there is none, so two writers could commit the same version. Nothing was committed. Use a store that keeps "
-                    "'If-None-Match: *' for PUT, as S3 does.",
-                    path=path,
-                )
-        finally:
-            with contextlib.suppress(OSError), self._errors(probe):
-                self._fs.delete(self._path(probe), False)
-        _trusted.add(bucket)
 
     def _create_if_absent(self, path: str, data: bytes) -> None:
         with self._settling(path, data):
@@ -251,10 +216,10 @@ class HadoopFileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _settling(self, path: str, data: bytes, temporary: str | None = None) -> Iterator[None]:
-        """Finds out who won when the storage only says that something went wrong.
+        """Find out which writer succeeded after the storage reported an error.
 
-        Connectors report a lost race in their own ways, and repeat requests whose answers got lost, so that a
-        writer can be told that the file it has just created exists already.
+        Connectors report a lost race in different ways, and retry requests whose reply was lost, so that a writer may get an error
+        for the file that it has just created.
         """
         try:
             yield
@@ -263,8 +228,8 @@ class HadoopFileSystem(FileSystem):
                 raise
             try:
                 is_own = self._is_own(path, data, temporary)
-            except OSError as second:  # neither of a kind that would say that nothing was created
-                why = f"{_said(error)}; whether it was created could not be found out ({second})"
+            except OSError as second:  # not a subclass that would mean that nothing was created
+                why = f"{_first_line(error)}; whether it was created could not be found out ({second})"
                 raise OSError(errno.EIO, why, path) from None
             if is_own is None:
                 raise
@@ -272,14 +237,14 @@ class HadoopFileSystem(FileSystem):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
 
     def _is_own(self, path: str, data: bytes, temporary: str | None) -> bool | None:
-        """True if a file is what this writer has just written; None if there is none."""
+        """True if this writer has written the file; None if it does not exist."""
         if not self.exists(path):
             return None
         is_waiting = temporary is not None and self.exists(temporary)
         return not is_waiting and self.read(path) == data
 
     def _write(self, stream: Any, data: bytes) -> None:
-        stream.write(data)  # a stream that failed is not closed: closing could publish half of it
+        stream.write(data)  # a failed stream is not closed: closing could publish a part of the file
         if stream.hasCapability("hsync"):
             stream.hsync()
         stream.close()
@@ -295,7 +260,7 @@ class HadoopFileSystem(FileSystem):
         return self._path_class(path)
 
     def _existing(self, path: str) -> Any:
-        """The path, or the nearest directory above it that exists."""
+        """Return the path, or its nearest parent that exists."""
         java_path = self._path(path)
         while java_path.getParent() is not None and not self._fs.exists(java_path):
             java_path = java_path.getParent()
@@ -303,14 +268,14 @@ class HadoopFileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Turns Java's exceptions into Python's."""
+        """Translate Java's exceptions into Python's."""
         try:
             yield
         except Exception as error:
             java = _java_exception(error)
             if java is None:
                 raise
-            raise _as_python(java, path) from None  # the JVM's stack trace tells a user nothing
+            raise _as_python(java, path) from None  # without the JVM's stack trace
 
 
 CREATORS: dict[str, Callable[[HadoopFileSystem, str, bytes], None]] = {
@@ -337,20 +302,20 @@ def _hadoop_info(status: Any) -> FileInfo:
 def unsupported_scheme(path: str, scheme: str) -> UnsupportedStorageError:
     known = ", ".join(sorted(("file", "viewfs", *_BY_SCHEME)))
     return UnsupportedStorageError(
-        f"'{path}': nothing is known of storage '{scheme}' that would let only one of two writers commit a "
-        "version. " + _REMEDIES.get(scheme, f"Use one of: {known}."),
+        f"'{path}': storage '{scheme}' is not known to let only one of two writers commit a version. "
+        + _REMEDIES.get(scheme, f"Use one of: {known}."),
         path=path,
         scheme=scheme,
     )
 
 
 def _java_exception(error: Exception) -> Any:
-    """The Java exception behind an error of py4j, or of PySpark; None behind any other."""
+    """Return the Java exception behind an error of py4j or PySpark; None for other errors."""
     return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
 
 
 def _as_python(java: Any, path: str) -> Exception:
-    """Python's exception for a Java one, its superclasses and its causes tried in turn."""
+    """Return Python's exception for a Java one, by its class, superclasses and causes."""
     text = f"{path}: {str(java.toString()).splitlines()[0]}"
     cause = java
     while cause is not None:
@@ -358,7 +323,7 @@ def _as_python(java: Any, path: str) -> Exception:
         while kind is not None:
             meaning = _MEANINGS.get(str(kind.getName()))
             if meaning is UnsupportedStorageError:
-                remedy = "Add the storage's Hadoop connector to the session (for example 'spark.jars.packages')."
+                remedy = "Add the storage's Hadoop connector to the session, for example with 'spark.jars.packages'."
                 return UnsupportedStorageError(f"{text}. {remedy}", path=path)
             if meaning is not None:
                 return meaning(text)
@@ -367,11 +332,11 @@ def _as_python(java: Any, path: str) -> Exception:
     return OSError(text)
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     java = _java_exception(error)
     return str(error) if java is None else str(java.toString()).splitlines()[0]
 
 
 def hadoop_class(jvm: Any, name: str) -> Any:
-    """A class by its full name: py4j asks the JVM for every part of one with dots, and packages are looked for in every jar."""
+    """Return a class by its full name; py4j would look up every part of a dotted name in every jar."""
     return getattr(jvm, f"org.apache.hadoop.fs.{name}")

@@ -29,24 +29,23 @@ _NO_HARD_LINKS = {
 
 @attrs.frozen
 class LocalFileSystem(FileSystem):
-    """Files of this machine, or of a mounted one that keeps POSIX's promises.
+    """Files of this machine, or of a POSIX mount.
 
     Attributes:
-        working_directory: where relative paths start; Spark's, when there is one, else Python's.
+        working_directory: the base of relative paths: Spark's, or Python's without Spark.
     """
 
     working_directory: str = attrs.field(factory=os.getcwd)
     is_local = True
 
     def qualify(self, path: str) -> str:
-        """``file:`` and the absolute path."""
         return "file:" + self.os_path(path)
 
     def os_path(self, path: str) -> str:
-        """The path as Python's ``os`` takes it.
+        """Return the path for Python's ``os``.
 
         Raises:
-            UnsupportedStorageError: another scheme, or a host name in a ``file:`` URI.
+            UnsupportedStorageError: the path has another scheme, or a host name in a ``file:`` URI.
         """
         scheme, rest = split_scheme(path)
         if scheme not in (None, "file"):
@@ -59,13 +58,13 @@ class LocalFileSystem(FileSystem):
                     path=path,
                 )
             rest = slash + tail if scheme else rest
-        # Hadoop resolves "." and ".." by name and collapses slashes. So does normpath, but for a double start.
+        # Like Hadoop, normpath resolves "." and ".." by name and collapses slashes, except two at the start.
         return os.path.normpath("/" + os.path.join(self.working_directory, rest).lstrip("/"))
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`: a synced temporary file, published by a hard link; then the directory."""
+        # A synced temporary file, published by a hard link; then the directory is synced.
         target = self.os_path(path)
-        if os.path.lexists(target):  # spares the loser of an old race the write; decides nothing otherwise
+        if os.path.lexists(target):  # saves the write; the link below decides
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         _make_directories(os.path.dirname(target))
         temporary = temporary_beside(target)
@@ -73,11 +72,11 @@ class LocalFileSystem(FileSystem):
             with _naming(target):
                 _write_synced(temporary, data)
             faults.fault("create.written")
-            # What is there already may be another writer's, not synced yet: after a power cut this must not be without that.
+            # Another writer may not have synced its file yet: a power cut must not keep this file and lose that one.
             _sync_directory(os.path.dirname(target))
             try:
                 _publish(temporary, target)
-            except FileNotFoundError:  # a vacuum with a short retention has taken it for one that is left over
+            except FileNotFoundError:  # a vacuum with a short retention has removed it
                 _write_synced(temporary, data)
                 _publish(temporary, target)
             faults.fault("create.published")
@@ -88,7 +87,6 @@ class LocalFileSystem(FileSystem):
         faults.fault("create.synced")
 
     def replace(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`: ``os.replace``, not synced, because a hint may be lost."""
         target = self.os_path(path)
         _make_directories(os.path.dirname(target))
         temporary = temporary_beside(target)
@@ -96,13 +94,12 @@ class LocalFileSystem(FileSystem):
             with _naming(target), open(temporary, "xb") as file:
                 file.write(data)
             faults.fault("replace.written")
-            os.replace(temporary, target)
+            os.replace(temporary, target)  # not synced: a hint may be lost
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
 
     def read(self, path: str) -> bytes:
-        """See :class:`FileSystem`: a link is not followed, and a pipe without a writer is not waited for."""
         target = self.os_path(path)
         try:
             descriptor = os.open(target, os.O_RDONLY | _READING)
@@ -112,12 +109,11 @@ class LocalFileSystem(FileSystem):
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise NoRegularFileError(errno.EINVAL, "It is no regular file", target)
+            raise NoRegularFileError(errno.EINVAL, "It is not a regular file", target)
         with open(descriptor, "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        """See :class:`FileSystem`."""
         try:
             os.lstat(self.os_path(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -125,12 +121,10 @@ class LocalFileSystem(FileSystem):
         return True
 
     def list(self, path: str) -> Infos:
-        """See :class:`FileSystem`."""
         with os.scandir(self.os_path(path)) as entries:
             return sorted(filter(None, map(_local_info, entries)), key=lambda info: info.name)
 
     def delete(self, path: str) -> None:
-        """See :class:`FileSystem`; a symbolic link is removed, not what it points to."""
         target = self.os_path(path)
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISDIR(os.lstat(target).st_mode):
@@ -139,25 +133,21 @@ class LocalFileSystem(FileSystem):
                 os.unlink(target)
 
     def move(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`."""
         os.rename(self.os_path(path), self.os_path(target))
 
     def copy(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`; never a link: a file that another table shares would change or go with it."""
+        # Never a link: the other table may change or delete its file.
         with _naming(self.os_path(target)):
             shutil.copyfile(self.os_path(path), self.os_path(target))
 
     def remove_empty(self, path: str) -> None:
-        """See :class:`FileSystem`."""
         with contextlib.suppress(OSError):
             os.rmdir(self.os_path(path))
 
     def mkdirs(self, path: str) -> None:
-        """See :class:`FileSystem`."""
         _make_directories(self.os_path(path))
 
     def sync_dir(self, path: str) -> None:
-        """See :class:`FileSystem`: syncs all files and directories below, the directory and its entry."""
         root = self.os_path(path)
         for directory, _, names in os.walk(root, topdown=False, onerror=_raise):
             for name in names:
@@ -166,11 +156,9 @@ class LocalFileSystem(FileSystem):
         _sync_directory(os.path.dirname(root))
 
     def resolved(self, path: str) -> str:
-        """See :class:`FileSystem`."""
         return "file:" + os.path.realpath(self.os_path(path))
 
     def link_below(self, root: str, path: str) -> str | None:
-        """See :class:`FileSystem`."""
         found = self.os_path(root)
         for part in path.split("/"):
             found = os.path.join(found, part)
@@ -197,21 +185,21 @@ def _local_info(entry: os.DirEntry[str]) -> FileInfo | None:
 def _remove_tree(target: str) -> None:
     def ignore_gone(_function: object, _path: object, info: Any) -> None:
         error = info[1] if isinstance(info, tuple) else info
-        if not isinstance(error, FileNotFoundError):  # somebody else removes it too
+        if not isinstance(error, FileNotFoundError):  # another process removes it too
             raise error
 
     hook: dict[str, Any] = {"onexc" if sys.version_info >= (3, 12) else "onerror": ignore_gone}
     for tries_left in reversed(range(10)):
         try:
-            shutil.rmtree(target, **hook)  # Python 3.12 renamed it, and warns of the old name
+            shutil.rmtree(target, **hook)  # Python 3.12 deprecates the old name
             return
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY or not tries_left:  # a writer puts files there at the same time
+            if error.errno != errno.ENOTEMPTY or not tries_left:  # a writer adds files concurrently
                 raise
 
 
 def _make_directories(path: str) -> None:
-    """Like ``os.makedirs``, but syncs each new entry, or a power cut could take the files with it."""
+    """Like ``os.makedirs``, but syncs each new entry: a power cut could lose the files with it."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -227,7 +215,7 @@ def _make_directories(path: str) -> None:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Names the file in errors of writing it: a full disk is reported without one, or for the temporary file."""
+    """Name the file in errors of a write: a full disk is reported without a path, or for the temporary file."""
     try:
         yield
     except OSError as error:
@@ -255,16 +243,16 @@ def _sync_directory(path: str) -> None:
     try:
         _sync_file(path)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some mounts have no notion of it
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some mounts cannot sync directories
             raise
 
 
 def _publish(temporary: str, target: str) -> None:
-    """Gives a written file its name, unless that is taken: never a check followed by a rename."""
+    """Publish a written file under its name, atomically, unless the name exists."""
     try:
         os.link(temporary, target)
     except FileExistsError:
-        # NFS may repeat a request whose reply got lost, and then report our own link as somebody else's.
+        # NFS may retry a request whose reply was lost, and then report this writer's own link.
         if os.stat(temporary).st_nlink != 2 or not os.path.samefile(temporary, target):
             raise
     except OSError as error:
@@ -274,14 +262,14 @@ def _publish(temporary: str, target: str) -> None:
 
 
 def rename_exclusive(temporary: str, target: str) -> None:
-    """Renames without overwriting, for filesystems without hard links (FAT, some network mounts).
+    """Rename without overwriting, on file systems without hard links (FAT, some network mounts).
 
     Raises:
         FileExistsError: the target exists.
-        UnsupportedStorageError: neither hard links nor such a rename exist here.
+        UnsupportedStorageError: the file system has no such rename.
     """
     if os.name == "nt":
-        os.rename(temporary, target)  # refuses to overwrite, by definition of Windows
+        os.rename(temporary, target)  # never overwrites on Windows
         return
     rename = _native_rename()
     code = ctypes.get_errno() if rename and rename(os.fsencode(temporary), os.fsencode(target)) else 0
@@ -289,9 +277,8 @@ def rename_exclusive(temporary: str, target: str) -> None:
         raise FileExistsError(code, os.strerror(code), target)
     if rename is None or code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
         raise UnsupportedStorageError(
-            f"The filesystem of '{target}' has neither hard links nor renames that refuse to overwrite, so "
-            "two writers could commit the same version. Put the table on another filesystem (ext4, XFS, "
-            "APFS, NTFS, NFS, ...).",
+            f"The filesystem of '{target}' has neither hard links nor renames that never overwrite, so two "
+            "writers could commit the same version. Put the table on another filesystem (ext4, XFS, APFS, NTFS, NFS, ...).",
             path=target,
         )
     if code:
@@ -299,7 +286,7 @@ def rename_exclusive(temporary: str, target: str) -> None:
 
 
 def _native_rename() -> Callable[[bytes, bytes], int] | None:
-    """A ``rename`` that refuses to overwrite, as this system's C library has it; None if it does not."""
+    """Return the C library's ``rename`` that never overwrites; None if it has none."""
     library = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "darwin" and hasattr(library, "renamex_np"):
         return lambda old, new: int(library.renamex_np(old, new, 4))  # RENAME_EXCL

@@ -1,4 +1,4 @@
-"""Which file system a path is on."""
+"""Choose the file system of a path."""
 
 from __future__ import annotations
 
@@ -7,44 +7,28 @@ from typing import Any
 
 from trinitymerge._plugins import registered
 from trinitymerge.errors import MissingPackageError, UnsupportedStorageError
-from trinitymerge.fs.base import FAULT_POINTS, TEMPORARY_SUFFIX, FileInfo, FileSystem, Infos, escape_glob, split_scheme
-from trinitymerge.fs.hadoop import CREATORS, HadoopFileSystem, hadoop_class, unsupported_scheme
+from trinitymerge.fs.base import FileSystem, split_scheme
+from trinitymerge.fs.hadoop import HadoopFileSystem, hadoop_class, unsupported_scheme
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.s3 import SCHEMES, S3FileSystem
 
-__all__ = [
-    "CREATORS",
-    "FAULT_POINTS",
-    "TEMPORARY_SUFFIX",
-    "FileInfo",
-    "FileSystem",
-    "HadoopFileSystem",
-    "Infos",
-    "LocalFileSystem",
-    "S3FileSystem",
-    "escape_glob",
-    "filesystem_for",
-    "split_scheme",
-]
-
 
 def filesystem_for(spark: Any, path: str) -> FileSystem:
-    """Return the file system of a path, as Spark would choose it.
+    """Return the file system of a path, as Spark chooses it.
 
     Args:
         spark: a session, classic or Connect; None for local paths without Spark.
         path: with or without a scheme.
 
     Raises:
-        UnsupportedStorageError: the storage cannot create exclusively, or cannot be reached from a Connect
-            session.
+        UnsupportedStorageError: the storage cannot create exclusively, or a Connect session cannot reach it.
     """
     scheme = split_scheme(path)[0] or _default_scheme(spark, path)
     return registered("trinitymerge.filesystems", FILE_SYSTEMS, scheme, HadoopFileSystem)(spark, path)
 
 
 def _default_scheme(spark: Any, path: str) -> str:
-    """Return the scheme of paths without one, as the session is set."""
+    """Return the session's scheme of paths without one."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None:
         conf = spark._jsparkSession.sessionState().newHadoopConf()
@@ -53,9 +37,8 @@ def _default_scheme(spark: Any, path: str) -> str:
     scheme = split_scheme(default)[0]
     if scheme not in (None, "file"):
         raise UnsupportedStorageError(
-            f"'{path}' is on '{default}' by the session's 'spark.hadoop.fs.defaultFS', which can only be reached through "
-            "Spark's JVM, and a Spark Connect session has none. Use a classic session, or write 'file:' before a path that "
-            "this machine and the server see under the same name.",
+            f"'{path}' is on '{default}' by 'spark.hadoop.fs.defaultFS', which can only be reached through Spark's JVM, and a "
+            "Spark Connect session has none. Use a classic session, or a 'file:' path that the server sees under the same name.",
             path=path,
             scheme=scheme,
         )
@@ -66,24 +49,21 @@ def _local(spark: Any, path: str) -> FileSystem:
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return LocalFileSystem()
-    if not path.isascii() and not _has_unicode_paths(jvm):
+    encoding = "" if path.isascii() else str(getattr(jvm, "java.lang.System").getProperty("sun.jnu.encoding"))
+    if not path.isascii() and "utf" not in encoding.lower():
         raise UnsupportedStorageError(
-            f"'{path}' cannot be written by Spark's JVM, which was started in a locale without Unicode. Set "
-            "LC_ALL=C.UTF-8 in the environment before Spark starts, or use a path of plain letters.",
+            f"'{path}' cannot be written by Spark's JVM, which runs in a locale without Unicode. Set LC_ALL=C.UTF-8 in the "
+            "environment before Spark starts, or use an ASCII path.",
             path=path,
         )
     local = hadoop_class(jvm, "FileSystem").getLocal(spark._jsparkSession.sessionState().newHadoopConf())
     return LocalFileSystem(split_scheme(str(local.getWorkingDirectory().toString()))[1])
 
 
-def _has_unicode_paths(jvm: Any) -> bool:
-    return "utf" in str(getattr(jvm, "java.lang.System").getProperty("sun.jnu.encoding")).lower()
-
-
 def _on_s3(spark: Any, path: str) -> FileSystem:
-    """Return Hadoop's conditional create where there is one, else S3's own API: both are the same condition to the store.
+    """Return Hadoop's conditional create if it has one, else S3's own API, with the same condition.
 
-    Either way Spark writes the data, so Hadoop must know the scheme. Without boto3, a table can be read and is not written.
+    Spark always writes the data, so Hadoop must know the scheme. Without boto3, a table can only be read.
     """
     scheme = str(split_scheme(path)[0] or _default_scheme(spark, path))
     try:

@@ -1,4 +1,4 @@
-"""S3 through its API (boto3): conditional writes, retries and lost answers (S33)."""
+"""S3 through boto3: conditional writes, retries and lost replies (S33)."""
 
 from __future__ import annotations
 
@@ -17,47 +17,54 @@ import attrs
 
 from trinitymerge.errors import MissingPackageError, StorageError, UnsupportedStorageError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem, Infos, split_scheme, temporary_beside
+from trinitymerge.fs.base import (
+    FileInfo,
+    FileSystem,
+    Infos,
+    no_exclusive_create,
+    require_exclusive_creates,
+    split_scheme,
+)
 from trinitymerge.fs.local import LocalFileSystem
 
 SCHEMES = ("s3", "s3a")
-"""Of paths that are taken; ``s3`` is how EMR calls it."""
+"""``s3`` is the scheme of EMR."""
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _connecting = threading.Lock()
 
 EMR_DIRECTORY = "_$folder$"
-"""Ends the names of the empty objects by which EMR's filesystem remembers directories."""
+"""Ends the names of EMR's empty directory objects."""
 
 
 def connect() -> Any:
-    """boto3's client for S3, of its default session.
+    """Return an S3 client of boto3's default session.
 
     Raises:
-        MissingPackageError: boto3 is not installed, or does not know conditional writes yet.
-        StorageError: boto3's settings cannot be read.
+        MissingPackageError: boto3 is not installed, or too old for conditional writes.
+        StorageError: boto3's settings are invalid.
     """
     try:
         boto3, exceptions = import_module("boto3"), import_module("botocore.exceptions")
     except ImportError:
         raise MissingPackageError(
-            "The log of a table on S3 goes through boto3, which is not installed: pip install 'trinitymerge[s3]'."
+            "The log of a table on S3 needs boto3, which is not installed: pip install 'trinitymerge[s3]'."
         ) from None
     try:
-        with _connecting:  # sessions are not made for several threads, clients are
+        with _connecting:  # clients are thread-safe, sessions are not
             client = boto3.client("s3")
     except (exceptions.BotoCoreError, ValueError) as error:
         raise StorageError(f"boto3 cannot connect to S3: {error}. Check AWS_PROFILE and the other settings.") from error
     if "IfNoneMatch" not in client.meta.service_model.operation_model("PutObject").input_shape.members:
         raise MissingPackageError(
-            f"boto3 {boto3.__version__} cannot create objects exclusively: pip install 'trinitymerge[s3]' brings a newer one."
+            f"boto3 {boto3.__version__} cannot create objects exclusively. Install a newer one: pip install 'trinitymerge[s3]'."
         )
     return client
 
 
 @attrs.frozen
 class Place:
-    """An object, or what lies below a prefix; keys are taken literally, as Hadoop takes paths."""
+    """An object, or the objects below a prefix; keys are literal, as Hadoop's paths are."""
 
     scheme: str
     bucket: str
@@ -69,11 +76,9 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """With which all keys below begin."""
         return f"{self.key}/" if self.key else ""
 
     def of(self, key: str) -> str:
-        """The path of another key of this bucket."""
         return f"{self.scheme}://{self.bucket}/{key}".rstrip("/")
 
 
@@ -82,13 +87,13 @@ def place_of(path: str) -> Place:
     bucket, _, key = rest.removeprefix("//").partition("/")
     if "@" in bucket:
         raise UnsupportedStorageError(
-            f"A path on S3 holds credentials or a user ('{scheme}://...@{bucket.rpartition('@')[2]}'), which would end up in logs. "
-            "Leave them out; boto3 and Spark have settings for them.",
+            f"A path on S3 holds credentials or a user ('{scheme}://...@{bucket.rpartition('@')[2]}'), which logs would show. "
+            "Configure them in boto3 and Spark instead.",
             scheme=scheme,
         )
     if scheme not in SCHEMES or not rest.startswith("//") or not _BUCKET.fullmatch(bucket):
         raise UnsupportedStorageError(
-            f"'{path}' names no place on S3. Write 's3a://bucket/path', or on EMR 's3://bucket/path'.",
+            f"'{path}' is not a path on S3. Write 's3a://bucket/path', or on EMR 's3://bucket/path'.",
             path=path,
             scheme=scheme,
         )
@@ -107,7 +112,7 @@ def place_of(path: str) -> Place:
 
 
 def files_of(place: Place, page: dict[str, Any]) -> Infos:
-    """The files of a page of a listing, without what stands for directories, and what no path can name."""
+    """Return the files of a page of a listing, without directory objects and keys that no path can name."""
     found = []
     for each in page.get("Contents", ()):
         key, size_bytes = str(each["Key"]), int(each["Size"])
@@ -122,26 +127,24 @@ def can_be_named(part: str) -> bool:
     return part not in ("", ".", "..")
 
 
-# Answers ------------------------------------------------------------------------------------------------------------
-
+# Replies --------------------------------------------------------------------------------------------------------------
 
 _WITHOUT_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 
 
 def meaning_of(error: Exception, place: Place, endpoint: str) -> Exception:
-    """Python's exception for one of boto3, as the contract of :class:`~trinitymerge.fs.base.FileSystem` has it."""
+    """Return Python's exception for one of boto3, by the contract of :class:`~trinitymerge.fs.base.FileSystem`."""
     status, path = status_of(error), place.path
     if code_of(error) == "NoSuchBucket":
         return StorageError(
-            f"'{path}': there is no bucket '{place.bucket}' at {endpoint}. Create it, or check its name and boto3's endpoint "
-            "(AWS_ENDPOINT_URL).",
+            f"'{path}': there is no bucket '{place.bucket}' at {endpoint}. Create it, or check the name and AWS_ENDPOINT_URL.",
             path=path,
             bucket=place.bucket,
         )
     if status == 404:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if status in (401, 403):
-        hint = "S3 also says so of what does not exist, unless s3:ListBucket is granted"
+        hint = "without s3:ListBucket, S3 reports the same for missing objects"
         return PermissionError(errno.EACCES, f"S3: {text_of(error)} ({hint})", path)
     if {kind.__name__ for kind in type(error).__mro__} & _WITHOUT_CREDENTIALS:
         hint = "Set AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
@@ -154,12 +157,12 @@ def _response(error: Exception) -> dict[str, Any]:
 
 
 def metadata_of(error: Exception) -> dict[str, Any]:
-    """What boto3 says of the exchange: the answer's status, and how often it has asked again."""
+    """Return boto3's metadata of a reply: its status, and the number of retries."""
     return dict(_response(error).get("ResponseMetadata", {}))
 
 
 def status_of(error: Exception) -> int | None:
-    """S3's answer; None if there was none."""
+    """Return the HTTP status; None without a reply."""
     status = metadata_of(error).get("HTTPStatusCode")
     return None if status is None else int(status)
 
@@ -173,31 +176,22 @@ def text_of(error: Exception) -> str:
     return f"{said.get('Code')}: {said.get('Message')}" if said else str(error)
 
 
-def unconditional(place: Place, what: str) -> UnsupportedStorageError:
-    return UnsupportedStorageError(
-        f"'{place.path}' cannot be created exclusively: the store {what}, so two writers could commit the same version. Nothing "
-        "was committed. Use a store that keeps 'If-None-Match: *' for PUT, as S3 does.",
-        path=place.path,
-        bucket=place.bucket,
-    )
-
-
 LARGEST_COPY_BYTES = 5 * 1024**3
-"""What S3 copies with one request; above, in parts."""
+"""The limit of S3 for one copy request; larger objects are copied in parts."""
 
 _WAITS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Between attempts to create where another request for the same object was being carried out (409)."""
+"""Between attempts to create an object while another request for it is running (409)."""
 
 _trusted: set[tuple[str, str]] = set()
-"""Endpoints and buckets that were found to keep conditions."""
+"""Endpoints and buckets that passed :func:`require_exclusive_creates`."""
 
 
 class S3FileSystem(FileSystem):
     """Objects behind S3's API.
 
     Args:
-        spark_side: the same storage as Spark's Hadoop sees it, for what only that can say; without it, paths have a scheme.
-        client: of boto3; by default, :func:`connect`.
+        spark_side: the same storage through Spark's Hadoop; without it, paths need a scheme.
+        client: of boto3; by default from :func:`connect`.
     """
 
     def __init__(self, spark_side: FileSystem | None = None, client: Any = None) -> None:
@@ -214,40 +208,42 @@ class S3FileSystem(FileSystem):
         self._directories: set[tuple[str, str]] = set()
 
     def qualify(self, path: str) -> str:
-        """See :class:`FileSystem`; the scheme stays as it was written."""
         return place_of(self._spark_side.qualify(path) if self._spark_side else path).path
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`: a ``PUT`` on the condition that there is no such object."""
         place = place_of(path)
         self._require_directories(place)
-        self._require_conditions(place)
+        known = (self._endpoint, place.bucket)
+        if known not in _trusted:
+            require_exclusive_creates(
+                place.path,
+                lambda probe, first: self._put_if_absent(place_of(probe), first),
+                self,
+                self._require_spark_sees,
+            )
+            _trusted.add(known)
         faults.fault("create.written")
         self._put_if_absent(place, data)
         faults.fault("create.published")
         faults.fault("create.synced")
 
     def replace(self, path: str, data: bytes) -> None:
-        """See :class:`FileSystem`: a ``PUT``, which S3 carries out whole or not at all."""
         place = place_of(path)
         faults.fault("replace.written")
         with self._errors(place):
             self._client.put_object(Bucket=place.bucket, Key=place.key, Body=data)
 
     def read(self, path: str) -> bytes:
-        """See :class:`FileSystem`."""
         place = place_of(path)
         with self._errors(place):
             return bytes(self._client.get_object(Bucket=place.bucket, Key=place.key)["Body"].read())
 
     def exists(self, path: str) -> bool:
-        """See :class:`FileSystem`."""
         place = place_of(path)
         with self._errors(place):
             return self._is_file(place, place.key) or bool(self._first_below(place, 1)) or not place.key
 
     def list(self, path: str) -> Infos:
-        """See :class:`FileSystem`: directories are the common prefixes of keys."""
         place, found, is_there = place_of(path), [], False
         start = len(place.prefix)
         with self._errors(place):
@@ -259,38 +255,35 @@ class S3FileSystem(FileSystem):
                 found += files_of(place, page)
             if not is_there and place.key:
                 number = errno.ENOTDIR if self._is_file(place, place.key) else errno.ENOENT
-                raise OSError(number, os.strerror(number), place.path)  # Python makes it the class for that number
+                raise OSError(number, os.strerror(number), place.path)  # Python raises the subclass of the number
         return sorted(found, key=lambda info: info.name)
 
     def walk(self, path: str) -> Iterator[FileInfo]:
-        """See :class:`FileSystem`; a request for every thousand files, whatever the directories."""
         place, is_there = place_of(path), False
         with self._errors(place):
             for page in self._pages(place):
                 is_there = is_there or bool(page.get("Contents"))
                 yield from files_of(place, page)
         if not is_there:
-            yield from self.list(path)  # there is none, or it is a file, or a bucket that holds nothing
+            yield from self.list(path)  # a missing path, a file, or an empty bucket
 
     def delete(self, path: str) -> None:
-        """See :class:`FileSystem`; the objects below go in batches, one after the other."""
         place = place_of(path)
         if not place.key:
-            raise PermissionError(errno.EPERM, "A whole bucket is not deleted", place.path)
+            raise PermissionError(errno.EPERM, "Refusing to delete a whole bucket", place.path)
         with self._errors(place):
             for page in self._pages(place):
                 self._remove(place, [str(each["Key"]) for each in page.get("Contents", ())])
             self._remove(place, [place.key, place.key + EMR_DIRECTORY])
 
     def move(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`: a copy, and the original goes."""
         self.copy(path, target)
         place = place_of(path)
         with self._errors(place):
             self._client.delete_object(Bucket=place.bucket, Key=place.key)
 
     def copy(self, path: str, target: str) -> None:
-        """See :class:`FileSystem`: on S3's side, or by this process where one of the two is a local file."""
+        # On the server, or by this process if one of the two is a local file.
         schemes = [split_scheme(p)[0] for p in (path, target)]
         if all(scheme in SCHEMES for scheme in schemes):
             self._copy_object(place_of(path), place_of(target))
@@ -306,28 +299,27 @@ class S3FileSystem(FileSystem):
             self._spark_side.copy(path, target)
         else:
             raise UnsupportedStorageError(
-                f"'{path}' cannot be copied to '{target}' without Spark. Copy it to a local path first, and from there.",
+                f"'{path}' cannot be copied to '{target}' without Spark. Copy it to a local path first, then to S3.",
                 path=target,
             )
 
     def remove_empty(self, path: str) -> None:
-        """See :class:`FileSystem`: what may be left of a directory that holds nothing is an object that ends in a slash."""
+        # An empty directory may have an object that ends in a slash.
         place = place_of(path)
         with contextlib.suppress(OSError), self._errors(place):
             if place.key and self._first_below(place, 2) == [place.prefix]:
                 self._client.delete_object(Bucket=place.bucket, Key=place.prefix)
 
     def mkdirs(self, path: str) -> None:
-        """Looks that no file is in the way; S3 has no directories."""
+        """Check that no parent is a file; S3 has no directories."""
         self._require_directories(place_of(f"{path}/file"))
 
     def sync_dir(self, path: str) -> None:
-        """Does nothing: an object that S3 has acknowledged is there to stay."""
+        """Do nothing: S3 keeps every object that it has acknowledged."""
 
     # Creating exclusively -------------------------------------------------------------------------------------
 
     def _put_if_absent(self, place: Place, data: bytes) -> None:
-        """Creates an object; what it raises is that of :meth:`create_exclusive`."""
         asked = {"Bucket": place.bucket, "Key": place.key, "Body": data, "IfNoneMatch": "*"}
         is_repeated = False
         for wait_seconds in (*_WAITS_SECONDS, None):
@@ -346,70 +338,39 @@ class S3FileSystem(FileSystem):
                 time.sleep(wait_seconds * random.uniform(0.5, 1.5))
 
     def _require_own(self, place: Place, data: bytes, is_repeated: bool) -> None:
-        """Accepts an object that exists already only if an earlier attempt of ours may have made it, and it is what we wrote."""
+        """Accept an existing object if an earlier attempt may have created it, and its content is the same."""
         try:
             if is_repeated and self.read(place.path) == data:
                 return
-        except OSError as error:  # whatever it is: that of a refused read would say that nothing was created
+        except OSError as error:  # a PermissionError would mean that nothing was created
             raise OSError(
-                errno.EIO, f"It exists, and whether we have created it is unknown: {error}", place.path
+                errno.EIO, f"It exists, and whether this writer created it is unknown: {error}", place.path
             ) from error
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place.path)
 
     def _create_error(self, error: Exception, place: Place, is_repeated: bool) -> Exception:
-        """Python's exception for a create that failed. A missing permission means that nothing was created, so it must be sure."""
+        """Return Python's exception for a failed create; a PermissionError means that certainly nothing was created."""
         if status_of(error) == 501 or code_of(error) == "NotImplemented":
-            return unconditional(place, f"says so ({text_of(error)})")
+            return no_exclusive_create(place.path, f"does not support it ({text_of(error)})")
         meaning = meaning_of(error, place, self._endpoint)
         if isinstance(meaning, PermissionError) and (is_repeated or status_of(error) is None):
-            return OSError(
-                errno.EIO, f"S3: {text_of(error)}, after a request that may have been carried out", place.path
-            )
+            return OSError(errno.EIO, f"S3: {text_of(error)}, after a request that may have succeeded", place.path)
         return meaning
 
-    def _require_conditions(self, place: Place) -> None:
-        """Tries, once for each bucket and endpoint, whether a second create of the same object is refused.
-
-        And whether Spark sees what was created: boto3 and Hadoop have settings of their own, which may lead to different stores.
-
-        Raises:
-            UnsupportedStorageError: it is not, or Spark does not.
-            OSError: it could not be found out.
-        """
-        known = (self._endpoint, place.bucket)
-        if known in _trusted:
-            return
-        probe = place_of(temporary_beside(place.path))  # should this process die, a vacuum removes it
-        try:
-            self._require_condition(probe)
-            if self._spark_side is not None and not self._spark_side.exists(probe.path):
-                raise UnsupportedStorageError(
-                    f"Spark does not see what boto3 writes to '{place.path}' at {self._endpoint}: they are set up for different "
-                    "stores. Nothing was committed. Compare boto3's settings (AWS_ENDPOINT_URL, AWS_PROFILE, ...) with Hadoop's "
-                    "(fs.s3a.endpoint, ...).",
-                    path=place.path,
-                )
-        finally:
-            with contextlib.suppress(OSError), self._errors(probe):
-                self._client.delete_object(Bucket=probe.bucket, Key=probe.key)
-        _trusted.add(known)
-
-    def _require_condition(self, probe: Place) -> None:
-        try:
-            self._put_if_absent(probe, b"first")
-        except FileExistsError:
-            raise unconditional(probe, "says of a new object that it exists") from None
-        try:
-            self._put_if_absent(probe, b"second")
-        except FileExistsError:
-            if self.read(probe.path) == b"first":
-                return
-        raise unconditional(probe, "has overwritten an object that was to be created only if there is none")
+    def _require_spark_sees(self, probe: str) -> None:
+        """Raise if Spark does not see an object: boto3 and Hadoop have separate settings."""
+        if self._spark_side is not None and not self._spark_side.exists(probe):
+            raise UnsupportedStorageError(
+                f"Spark does not see the object that boto3 wrote to '{probe}' at {self._endpoint}: their settings name different "
+                "stores. Compare boto3's (AWS_ENDPOINT_URL, AWS_PROFILE, ...) with Hadoop's (fs.s3a.endpoint, ...). Nothing was "
+                "committed.",
+                path=probe,
+            )
 
     # Helpers ----------------------------------------------------------------------------------------------------
 
     def _require_directories(self, place: Place) -> None:
-        """Looks, once for each directory, that no file is where it should be. What cannot be seen is in nobody's way."""
+        """Check once for each parent that it is not a file; parents without permission pass."""
         parents = [place.key[:end] for end, character in enumerate(place.key) if character == "/"]
         for key in parents:
             if (place.bucket, key) in self._directories:
@@ -459,7 +420,7 @@ class S3FileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _errors(self, place: Place) -> Iterator[None]:
-        """Turns boto3's exceptions into Python's."""
+        """Translate boto3's exceptions into Python's."""
         try:
             yield
         except self._failures as error:

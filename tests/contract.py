@@ -26,8 +26,9 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
+from trinitymerge.log.actions import AddBatch, Batch, InitialSnapshot, SetDefinition
 from trinitymerge.log.commit import NoConcurrentCommits, VersionConflict, publish
-from trinitymerge.log.model import Batch, Commit, InitialSnapshot, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -58,7 +59,7 @@ def stage(store: TableStore, *rows: tuple[int, int, str]) -> Staged:
 
 def commit_of(store: TableStore, base: Snapshot, staged: Staged, rows: int) -> Commit:
     batch = Batch(id=staged.id, rows=rows, tombstones=0, files=staged.files, bytes=staged.size_bytes)
-    return base.next_commit("TEST", added=(batch,))
+    return base.next_commit("TEST", [AddBatch(batch)])
 
 
 def rows_of(store: TableStore, snapshot: Snapshot) -> list[tuple[object, ...]]:
@@ -200,8 +201,7 @@ def check_a_table_begins_with_batches_or_not_at_all(store: ManagedStore) -> None
                 version=0,
                 timestamp_ms=before.timestamp_ms,
                 operation="T",
-                definition=before.definition,
-                initial_snapshot=begins,
+                actions=[SetDefinition(before.definition), begins],
             )
         )
     other.require_free()

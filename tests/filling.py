@@ -20,8 +20,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from trinitymerge import TrinityTable
+from trinitymerge.log.actions import AddBatch, Batch
 from trinitymerge.log.commit import publish
-from trinitymerge.log.model import Batch, Snapshot, current_user
+from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -85,7 +86,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
         "metrics": _metrics(own, rows),
         "user": current_user(),
     }
-    commit = before.next_commit("UPSERT", added=(batch,), **how)
+    commit = before.next_commit("UPSERT", [AddBatch(batch)], **how)
     publish(store, commit, before, ())
 
 

@@ -8,18 +8,25 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import attrs
-
-from trinitymerge.log.model import (
+from trinitymerge.log.actions import (
+    MAJOR,
+    MINOR,
     RESOLVED,
     UNRESOLVED,
+    AddBatch,
+    AddExtract,
+    AddOutboxEntry,
     Batch,
-    Commit,
-    InitialSnapshot,
     OutboxEntry,
-    PurgedKeys,
-    Snapshot,
+    PurgeKeys,
+    RemoveOutboxEntry,
+    RestoreVersion,
+    SetDefinition,
+    SetHorizon,
+    SetPendingDeletes,
+    SetTransaction,
 )
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -95,34 +102,35 @@ def batch(name: str, **fields: Any) -> Batch:
     return Batch(**{"id": name, **known, **fields})
 
 
-def redo(name: str = "owed") -> OutboxEntry:
+def outbox_entry(name: str = "owed") -> OutboxEntry:
     counts = {"rows": 1, "files": 1, "bytes": 1}
     return OutboxEntry(
         id=name, **counts, path="/x", fields=definition().fields, keys=["id"], watermarks=["ts"], since_ms=1
     )
 
 
-def commit_on(base: Snapshot, **fields: Any) -> Commit:
+def commit_on(base: Snapshot, own: TableDefinition | None = None, **fields: Any) -> Commit:
     """A commit that uses everything a commit can hold."""
     return base.next_commit(
         "MERGE",
         **{
             "parameters": {"a": [1]},
-            "definition": definition(),
-            "added": [
-                batch("x", version=0, tiling="t", tombstones_since=5, layout_version=1, merges=2, unique_keys=True),
-                batch("y", archive=RESOLVED),
-                batch("z", archive=UNRESOLVED, base=True),
+            "actions": [
+                SetDefinition(own or definition()),
+                AddBatch(
+                    batch("x", version=0, tiling="t", tombstones_since=5, layout_version=1, merges=2, unique_keys=True)
+                ),
+                AddBatch(batch("y", archive=RESOLVED), MAJOR),
+                AddBatch(batch("z", archive=UNRESOLVED, base=True), MINOR),
+                SetTransaction("app", 1, "s"),
+                RestoreVersion(0, None, [(1,), (None, "a")]),
+                SetHorizon((1, "a")),
+                PurgeKeys("ab", ["cd"]),
+                SetPendingDeletes(["g"]),
+                AddExtract((2,)),
+                AddOutboxEntry(outbox_entry()),
+                RemoveOutboxEntry("other"),
             ],
-            "transaction": ("app", 1),
-            "stream": "s",
-            "horizon": (1, "a"),
-            "purged": PurgedKeys("ab", ["cd"]),
-            "pending_deletes": ["g"],
-            "extract": (1,),
-            "extracts": [(1,), (None, "a")],
-            "redo": [redo()],
-            "delivered": ["other"],
             "metrics": {"rows": 1},
             "user": "me",
             "duration_ms": 5,
@@ -133,16 +141,11 @@ def commit_on(base: Snapshot, **fields: Any) -> Commit:
 
 def beginning_on(base: Snapshot, after: Snapshot) -> Commit:
     """A first commit that brings rows, as a clone's does."""
-    begins = InitialSnapshot(snapshot=after, commit_times={1: 5})
-    return attrs.evolve(
-        Commit(
-            version=0,
-            timestamp_ms=base.timestamp_ms,
-            operation="CLONE",
-            definition=base.definition,
-            initial_snapshot=begins,
-        ),
-        reader_protocol=begins.first.reader_protocol,
+    return Commit(
+        version=0,
+        timestamp_ms=base.timestamp_ms,
+        operation="CLONE",
+        actions=[SetDefinition(base.definition), after.as_initial({1: 5})],
     )
 
 

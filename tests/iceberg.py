@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge import TrinityTable
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.log.model import Batch, Commit, Snapshot, now_ms
+from trinitymerge.log.actions import AddBatch, Batch
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import physical_schema
@@ -103,7 +104,7 @@ def write(
     except InvalidDefinitionError as error:
         pytest.skip(f"Iceberg cannot keep it: {error}"[:150])
     for batch, _ in batches:
-        now = now.apply(now.next_commit("TEST", added=(batch,)))
+        now = now.apply(now.next_commit("TEST", [AddBatch(batch)]))
     return _made(spark, now, frame.coalesce(1), store)
 
 

@@ -27,8 +27,8 @@ from tables import batch_directories, copy_of, directory_of
 
 from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.errors import TrinityMergeError
+from trinitymerge.log.actions import AddBatch, Batch
 from trinitymerge.log.files import LOG_DIRECTORY
-from trinitymerge.log.model import Batch
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import PATHS, MergeStrategy
 from trinitymerge.merge.model.clauses import (
@@ -282,7 +282,7 @@ def write_table(
             files=len(files),
             bytes=sum(file.size_bytes for file in files),
         )
-        table._backend.commit(base.next_commit("TEST", added=(written,)), base)
+        table._backend.commit(base.next_commit("TEST", [AddBatch(written)]), base)
         if n in compacted:
             table.compact()
         if n in folded:

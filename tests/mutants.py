@@ -244,8 +244,8 @@ MUTANTS = (
     Mutant(
         "a restore leaves the horizon of what was forgotten since (S38, S40)",
         "maintenance/vacuum.py",
-        "resets_horizon=old.horizon is None and latest.horizon is not None",
-        "resets_horizon=False",
+        "RestoreVersion(old.version, old.horizon, old.extracts)",
+        "RestoreVersion(old.version, latest.horizon, old.extracts)",
         ["maintenance/test_maintenance.py::test_s38_s40_restore_brings_the_old_horizon_back"],
     ),
     Mutant(
@@ -478,8 +478,8 @@ MUTANTS = (
     Mutant(
         "a merge that reads the target is evaluated again for every fold (S38a)",
         "merge/execute/conflicts.py",
-        "if commit.operation not in DATA_PRESERVING_OPERATIONS:",
-        "if commit.operation not in DATA_PRESERVING_OPERATIONS[:1]:",
+        "if commit.changes_data:\n            return False",
+        "if commit.changes_data or commit.is_minor_compaction:\n            return False",
         ["maintenance/test_minor_compaction.py::test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold"],
     ),
     Mutant(
@@ -568,8 +568,8 @@ MUTANTS = (
     Mutant(
         "a compaction counts as a commit that changed rows (S41)",
         "history/changes.py",
-        "c.operation not in DATA_PRESERVING_OPERATIONS and (c.added or c.removed)",
-        "c.added or c.removed",
+        "if c.changes_data",
+        "if c.added or c.removed",
         [
             "history/test_changes.py::test_S41_of_a_delete_whose_tombstone_is_gone_no_commit_is_known_unless_there_was_one_only"
         ],
@@ -700,8 +700,8 @@ MUTANTS = (
     Mutant(
         "an extract that writes nothing is no change to others (H11, S35)",
         "merge/execute/conflicts.py",
-        "told = commit.added or commit.removed or commit.extract is not None or commit.extracts is not None",
-        "told = commit.added or commit.removed",
+        "if commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion):",
+        "if commit.changes_data or commit.last(RestoreVersion):",
         [f"{_RACES}::test_H11_S35_a_moment_that_is_taken_meanwhile_counts_though_nothing_was_written"],
     ),
     Mutant(
@@ -763,8 +763,8 @@ MUTANTS = (
     Mutant(
         "a merge that appends nothing adds columns (S44)",
         "merge/execute/executor.py",
-        "if self.plan.columns_added and batches else None",
-        "if self.plan.columns_added else None",
+        "if self.plan.columns_added and batches:",
+        "if self.plan.columns_added:",
         ["schema/test_evolution.py::test_S44_a_merge_that_is_refused_or_does_nothing_alters_nothing"],
     ),
     Mutant(
@@ -823,8 +823,8 @@ MUTANTS = (
     Mutant(
         "a clone of a past version forgets which keys were purged since (S40a)",
         "maintenance/clone.py",
-        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), pending_deletes=())",
-        "attrs.evolve(snapshot, batches=batches, redo=(), pending_deletes=())",
+        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, outbox=(), pending_deletes=())",
+        "attrs.evolve(snapshot, batches=batches, outbox=(), pending_deletes=())",
         ["maintenance/test_clone.py::test_S40a_a_clone_of_a_past_version_is_that_version_and_can_be_written"],
     ),
     Mutant(
@@ -976,7 +976,7 @@ MUTANTS = (
     Mutant(
         "rows for another table are merged without their marker (S27)",
         "maintenance/deliver_outbox.py",
-        "    merge.withTransaction(redo.marker, redo.since_ms).execute()",
+        "    merge.withTransaction(entry.marker, entry.since_ms).execute()",
         "    merge.execute()",
         ["merge/test_outbox.py::test_S36_two_that_finish_at_once_write_the_rows_once[validate.done]"],
     ),
@@ -990,8 +990,8 @@ MUTANTS = (
     Mutant(
         "rows for another table are forgotten with their merge's process (S27)",
         "maintenance/deliver_outbox.py",
-        "    if not snapshot.redo:\n        return snapshot",
-        "    if snapshot.redo:\n        return snapshot",
+        "    if not snapshot.outbox:\n        return snapshot",
+        "    if snapshot.outbox:\n        return snapshot",
         ["merge/test_outbox.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left[merge]"],
     ),
 )

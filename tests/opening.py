@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.actions import MAJOR, AddBatch, Batch, SetDefinition, remove_all
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -37,7 +38,7 @@ def measure(sizes: Iterable[int], directory: Path, compacted: bool = True) -> li
     fs = LocalFileSystem()
     log = CommitLog(fs, str(directory / f"table-{compacted}"))
     definition = TableDefinition.of([Field("id", "long"), Field("ts", "long")], "id", "ts")
-    snapshot = log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    snapshot = log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
     found = []
     for size in sizes:
         while snapshot.version < size:
@@ -60,8 +61,8 @@ def _next(snapshot: Snapshot, compacted: bool) -> Commit:
         watermark_max=(version,),
     )
     if compacted and version % COMPACTED_EVERY == 0:
-        return snapshot.next_commit("COMPACT", added=[batch], removed=[b.id for b in snapshot.batches])
-    return snapshot.next_commit("MERGE", added=[batch])
+        return snapshot.next_commit("COMPACT", [*remove_all(snapshot.batches, MAJOR), AddBatch(batch, MAJOR)])
+    return snapshot.next_commit("MERGE", [AddBatch(batch)])
 
 
 def _median_ms(action: object, times: int = 15) -> float:

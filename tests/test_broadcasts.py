@@ -11,7 +11,7 @@ from tables import fill, frame, live_rows, new_table
 from trinitymerge import reader
 from trinitymerge import reader as reader_module
 from trinitymerge.history import versions
-from trinitymerge.log.model import Batch
+from trinitymerge.log.actions import Batch
 from trinitymerge.maintenance import archives
 from trinitymerge.reader import ReadPlan
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES

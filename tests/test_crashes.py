@@ -176,9 +176,9 @@ STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "remember": [
         *[*STAGE, "replace.written", "validate.before", "validate.done"],
-        *[*STAGE, "owed.staged", *COMMIT, "redo.before"],
-        *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "redo.written"],
-        *[*COMMIT, "redo.committed", "redo.removed"],
+        *[*STAGE, "owed.staged", *COMMIT, "outbox.before"],
+        *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "outbox.written"],
+        *[*COMMIT, "outbox.committed", "outbox.removed"],
     ],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
     "split": [
@@ -218,8 +218,8 @@ STEPS["purge_where"] = ["purge.found", *STEPS["purge"], "purge.found"]
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
     "remember": {
-        *["stage.written:2", "owed.staged", "create.published", "redo.before"],
-        *["create.written:3", "create.published:3", "redo.written", "create.published:5", "redo.committed"],
+        *["stage.written:2", "owed.staged", "create.published", "outbox.before"],
+        *["create.written:3", "create.published:3", "outbox.written", "create.published:5", "outbox.committed"],
     },
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},

@@ -146,7 +146,7 @@ def test_links_that_lead_nowhere_are_found():
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (":class:`Batch`, :mod:`trinitymerge.log.log`, :func:`now_ms` and :data:`RESTORE`", 0),
+        (":class:`Commit`, :mod:`trinitymerge.log.log`, :func:`now_ms` and :data:`FORMAT`", 0),
         ("class Batch:\n    ':meth:`to_json`, :attr:`Batch.rows` and :attr:`rows`'", 0),
         ("':meth:`to_json`'", 1),
         ("':class:`Bunch`, :class:`now_ms`, :mod:`trinitymerge.storage.lock`, :data:`Batch`'", 4),

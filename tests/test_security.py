@@ -34,9 +34,10 @@ from trinitymerge import (
 )
 from trinitymerge._arguments import _history_row
 from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.actions import AddBatch, PurgeKeys, RemoveBatch, SetDefinition, SetHorizon, SetTransaction
 from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Commit, PurgedKeys, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
@@ -260,7 +261,7 @@ def test_s33_a_forged_batch_cannot_point_outside(spark, tmp_path, name):
     precious.mkdir()
     (precious / "part-0.parquet").write_bytes(b"x")
     table = fill(new_table(spark, tmp_path, "id INT"), spark, [(1,)])
-    forge(table, {"added": [{**batch("x").to_json(), "id": name, "rows": 1}]})
+    forge(table, {"actions": [{"type": "addBatch", "batch": {**batch("x").to_json(), "id": name, "rows": 1}}]})
     calls = [
         lambda: TrinityTable.forPath(spark, table.path).toDF().collect(),
         table.compact,
@@ -319,8 +320,8 @@ def test_a_forged_type_runs_no_code(tmp_path, monkeypatch, place):
         "a map": {"type": "map", "keyType": "string", "valueType": evil, "valueContainsNull": True},
     }
     log, snapshot = create(tmp_path)
-    data = snapshot.next_commit("CHANGE", definition=snapshot.definition, previous=snapshot.checksum).to_json()
-    data["definition"]["fields"].append(Field("evil", kinds[place]).to_json())
+    data = snapshot.next_commit("CHANGE", [SetDefinition(snapshot.definition)], previous=snapshot.checksum).to_json()
+    data["actions"][0]["definition"]["fields"].append(Field("evil", kinds[place]).to_json())
     file_of(log, 1).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*'evil'.*is of a type that a table cannot store"):
         log.newest()
@@ -337,11 +338,13 @@ def test_s33_whatever_stands_in_an_entry_is_data_or_refused(tmp_path, checkpoint
     log, base = create(tmp_path, interval=1)
     commit = base.next_commit(
         "MERGE",
-        definition=base.definition,
-        added=[batch("x", watermark_min=(1,), version=1)],
-        transaction=("app", 1),
-        horizon=(1,),
-        purged=PurgedKeys("ab", ["cd"]),
+        [
+            SetDefinition(base.definition),
+            AddBatch(batch("x", watermark_min=(1,), version=1)),
+            SetTransaction("app", 1),
+            SetHorizon((1,)),
+            PurgeKeys("ab", ["cd"]),
+        ],
         metrics={"rows": 1},
     )
     log.commit(commit, base)
@@ -363,7 +366,7 @@ def refusal(log: CommitLog) -> str:
         opened = log.newest()
     except (CorruptTableError, UnsupportedStorageError) as error:
         return str(error)
-    opened.apply(opened.next_commit("NEXT", transaction=("app", 5)))
+    opened.apply(opened.next_commit("NEXT", [SetTransaction("app", 5)]))
     assert len(opened.definition.schema.names) == len(opened.definition.fields)
     assert all(b.id.replace("_", "").isalnum() for b in opened.batches)
     return ""
@@ -394,9 +397,11 @@ def test_s33_random_changes_of_logs_are_data_or_refused(tmp_path, seed, caplog):
     log = CommitLog(LocalFileSystem(), str(tmp_path / "t"))
     begin = {"timestamp_ms": 1_700_000_000_000, "operation": "CREATE"}
     base = log.create(
-        Commit(version=0, definition=hostile.definition(**{"trinitymerge.checkpointInterval": "1"}), **begin)
+        Commit(
+            version=0, **begin, actions=[SetDefinition(hostile.definition(**{"trinitymerge.checkpointInterval": "1"}))]
+        )
     )
-    after = log.commit(hostile.commit_on(base, definition=base.definition), base)
+    after = log.commit(hostile.commit_on(base, base.definition), base)
     directory, chance, opened = file_of(log, 1).parent, random.Random(seed), 0
     good = {path.name: path.read_bytes() for path in directory.iterdir()}
     entry, checkpoint = file_of(log, 1), file_of(log, 1, checkpoint=True)
@@ -431,15 +436,15 @@ def use(log: CommitLog, snapshot: Snapshot) -> None:
     assert len(definition.schema.names) == len(str(definition).split("\n\n")[0].splitlines()) - 1
     in_files(definition.stored_fields, 0)
     version_of_batch(snapshot.batches)
-    for redo in snapshot.redo:
-        physical_schema(redo.fields)
+    for entry in snapshot.outbox:
+        physical_schema(entry.fields)
     for batch_of in snapshot.batches:
         for mark in (batch_of.watermark_min, batch_of.watermark_max, snapshot.horizon):
             if mark is not None:
                 is_below(definition, mark)
                 is_above(definition, mark, mark)
     encode_with_checksum(snapshot.to_json())
-    following = snapshot.next_commit("X", transaction=("app", 9))
+    following = snapshot.next_commit("X", [SetTransaction("app", 9)])
     snapshot.apply(following)
     encode_with_checksum(following.to_json())
     tombstone_retention_hours(snapshot.properties)
@@ -457,9 +462,10 @@ def test_a_forged_type_runs_no_code_wherever_it_stands(tmp_path, monkeypatch, pl
     log, snapshot = create(tmp_path)
     data = hostile.commit_on(snapshot, previous=snapshot.checksum).to_json()
     if place == "an earlier form":
-        data["definition"]["fields"][2]["earlier"][0]["type"] = hostile.UDT
+        data["actions"][0]["definition"]["fields"][2]["previous"][0]["type"] = hostile.UDT
     else:
-        data["redo"][0]["fields"][0]["type"] = hostile.UDT
+        (added,) = (a for a in data["actions"] if a["type"] == "addOutboxEntry")
+        added["entry"]["fields"][0]["type"] = hostile.UDT
     file_of(log, 1).write_bytes(sealed(data))
     with pytest.raises(CorruptTableError, match=r"0001\.json.*is of a type that a table cannot store"):
         use(log, log.newest())
@@ -481,7 +487,7 @@ def test_S45_S46_rules_that_no_call_would_make_are_not_computed(spark, tmp_path,
         definition = attrs.evolve(definition, checks=[Check("evil", f"v <> {text}", ["v"])])
     else:
         definition = attrs.evolve(definition, fields=[definition.fields[0], Field("v", "string", default=text)])
-    forge(table, {"definition": definition.to_json()})
+    forge(table, {"actions": [SetDefinition(definition).to_json()]})
     calls = [
         lambda: merge_into(table, spark, [(1, "a")]),
         lambda: table.upsert(frame(spark, "id INT", (1,))).execute(),
@@ -536,7 +542,9 @@ def test_s33_a_batch_that_is_a_link_is_not_read_or_copied(spark, tmp_path, what)
         file.symlink_to(theirs)
         (added,) = table._snapshot().batches
         size = file.lstat().st_size
-        forge(table, {"removed": [added.id], "added": [{**added.to_json(), "bytes": size}]})
+        forge(
+            table, {"actions": [RemoveBatch(added.id).to_json(), AddBatch(attrs.evolve(added, bytes=size)).to_json()]}
+        )
     else:
         file.with_name("part-9.parquet" if what == "a file beside" else "_secret").symlink_to(theirs)
     before = contents(directory_of(secret))
@@ -585,8 +593,8 @@ def test_S3_a_forged_watermark_says_nothing(mark):
 def test_S7_a_forged_setting_is_named(tmp_path, name):
     """Not first after a merge has been committed, or when others are faster."""
     log, snapshot = create(tmp_path)
-    data = snapshot.next_commit("SET", definition=snapshot.definition, previous=snapshot.checksum).to_json()
-    data["definition"]["properties"][name] = "1e300"
+    data = snapshot.next_commit("SET", [SetDefinition(snapshot.definition)], previous=snapshot.checksum).to_json()
+    data["actions"][0]["definition"]["properties"][name] = "1e300"
     file_of(log, 1).write_bytes(sealed(data))
     with pytest.raises(CorruptTableError, match=rf"0001\.json.*'{name}' takes a number"):
         log.newest()

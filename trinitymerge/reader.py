@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trinitymerge.log.model import Batch
+from trinitymerge.log.actions import Batch
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.keys import may_be_same_key, same_key

@@ -20,7 +20,7 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import SchemaMismatchError
-from trinitymerge.log.model import RESOLVED, UNRESOLVED
+from trinitymerge.log.actions import RESOLVED, UNRESOLVED
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.testing import ModelTable
 

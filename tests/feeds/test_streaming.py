@@ -20,6 +20,7 @@ from pyspark.errors import StreamingQueryException
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
+from trinitymerge.log.actions import SetTransaction
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TARGET_SEGMENT_BYTES
 from trinitymerge.spark.session import is_connect
@@ -86,7 +87,7 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
         assert table.version == version
     exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})
     operations = [c.operation for c in reversed(table._backend.history())]
-    assert operations == ["CREATE", *["MERGE"] * 5, "FOLD", "MERGE"], "no replay committed anything"
+    assert operations == ["CREATE", *["MERGE"] * 5, "MINOR COMPACT", "MERGE"], "no replay committed anything"
     assert table._backend.snapshot().transactions == {"feed": FILES - 1}
     check_exactly_once(spark, table, feed)
 
@@ -224,7 +225,7 @@ def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark
     del old["streams"]
     snapshot = Snapshot.from_json(old)
     assert snapshot.streams == {}
-    assert snapshot.apply(snapshot.next_commit("MERGE", transaction=("a", 1))).streams == {}
+    assert snapshot.apply(snapshot.next_commit("MERGE", [SetTransaction("a", 1)])).streams == {}
     with pytest.raises(ValueError, match="ids of streaming queries"):
         Snapshot.from_json({**old, "streams": {"a": 1}})
     with pytest.raises(ValueError, match="beside a transaction"):

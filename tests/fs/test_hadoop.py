@@ -8,6 +8,7 @@ from fakehadoop import Fate, JavaError, Storage, after_other, answer_lost, comes
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import hadoop
 from trinitymerge.fs.hadoop import HadoopFileSystem
+from trinitymerge.log.actions import SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
@@ -115,7 +116,7 @@ def test_s33_a_temporary_file_that_stays_changes_nothing(kind: str) -> None:
 def table(storage: Storage) -> tuple[CommitLog, Snapshot]:
     log = CommitLog(storage.filesystem(ROOTS[storage.kind]), f"{ROOTS[storage.kind]}/t")
     definition = TableDefinition.of([Field("id", "long")], "id")
-    return log, log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    return log, log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
 
 
 def first_entry(log: CommitLog, storage: Storage, fate: Fate) -> None:

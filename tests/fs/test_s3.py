@@ -30,6 +30,7 @@ from trinitymerge.fs.hadoop import HadoopFileSystem
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.fs.s3 import S3FileSystem, place_of
+from trinitymerge.log.actions import SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
@@ -130,7 +131,7 @@ def test_s33_one_winner_among_processes(root: S3Path, fs: S3FileSystem) -> None:
 def table(root: S3Path, fs: S3FileSystem) -> tuple[CommitLog, Snapshot]:
     log = CommitLog(fs, str(root))
     definition = TableDefinition.of([Field("id", "long")], "id")
-    return log, log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    return log, log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
 
 
 RECOVERED = {

@@ -16,7 +16,7 @@ from test_maintenance import age
 
 from trinitymerge import InvalidDefinitionError, TableNotFoundError, TrinityTable
 from trinitymerge.history import changes as module
-from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS
+from trinitymerge.log.actions import AddBatch
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -369,7 +369,7 @@ def states_of(table: TrinityTable, batches: Iterable[list[dict[str, Any]]]) -> l
     """The interpreter's table at each version: appended as the batches say, restored as the log says."""
     found, waiting = [State(ModelTable(table.definition), ())], iter(batches)
     for commit in table._backend.commits(1, table.version):
-        if commit.operation in DATA_PRESERVING_OPERATIONS:
+        if not commit.changes_data:
             found.append(found[-1])
         elif commit.operation == "RESTORE":
             found.append(found[commit.parameters["version"]])
@@ -404,7 +404,7 @@ def merge_into_directly(table: TrinityTable, rows: list[dict[str, Any]]) -> None
         directory / table.path.rpartition("/")[2] / "data" / f"_tm_batch={batch.id}"
     )
     base = table._snapshot()
-    table._backend.commit(base.next_commit("TEST", added=(attrs.evolve(batch, version=None, base=False),)), base)
+    table._backend.commit(base.next_commit("TEST", [AddBatch(attrs.evolve(batch, version=None, base=False))]), base)
 
 
 def table_home(table: TrinityTable) -> Any:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tables import as_they_are
 
 from trinitymerge import TrinityTable
+from trinitymerge.log.actions import AddBatch
 from trinitymerge.maintenance import segments
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema import properties
@@ -113,7 +114,7 @@ class Life:
         files = store.data_files(id)
         batch = batch_as_written(self.definition, id, rows, not before.batches)
         batch = attrs.evolve(batch, files=len(files), bytes=sum(file.size_bytes for file in files))
-        store.commit(before.next_commit("MERGE", added=(batch,) if rows else ()), before)
+        store.commit(before.next_commit("MERGE", [*map(AddBatch, (batch,) if rows else ())]), before)
         self._note(tuple(rows))
 
     def fold(self) -> None:

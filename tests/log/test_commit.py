@@ -302,7 +302,7 @@ def test_s35_S38a_writers_in_several_processes_fold_each_others_batches(spark, t
     """There is a fold for certain: if there was none before, the last merge finds all batches and no other commit."""
     table = fill(new_table(spark, tmp_path, COUNTERS, properties=MANY), spark, [(0, 0, "shared")])
     finish_writers(table, spark, 2, 2)
-    assert "FOLD" in [c.operation for c in table._backend.history()]
+    assert "MINOR COMPACT" in [c.operation for c in table._backend.history()]
     check_nothing_is_lost(table, 2, 2)
 
 

@@ -1,88 +1,96 @@
-"""Tables that earlier versions of the library have written open and work as they are.
-
-`tests/data/table-0.1` was written before batches kept the range of their keys: 20 rows and a first set of changes, compacted; a
-delete and a change; key 5 purged; a mistake, restored; and late, fresh and purged rows under the marker of a transaction.
-"""
+"""S33: tables that the first library with a format has written open and work as they are, for ever; see `format_1.py`."""
 
 from __future__ import annotations
 
-import datetime
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from format_1 import rows_of, versions_of
 from tables import directory_of
 
-from trinitymerge import TrinityTable
+from trinitymerge import ConstraintError, TrinityTable
 
-WRITTEN = Path(__file__).parents[1] / "data" / "table-0.1"
-FIRST = {0, *range(8, 20)}
-VISIBLE = {
-    **{i: f"first {i}" for i in (*FIRST, 6)},
-    1: "second",
-    4: "third",
-    7: "fourth",
-    30: "new",
-}
-ROW = "id INT, day DATE, ts TIMESTAMP, v STRING, deleted BOOLEAN"
+WRITTEN = Path(__file__).parents[1] / "data" / "format-1"
+EXPECTED = json.loads((WRITTEN / "expected.json").read_text())
+ROW = "id INT, ts TIMESTAMP, status STRING, cents BIGINT, deleted BOOLEAN"
 
 
 @pytest.fixture
-def table(spark, tmp_path):
-    shutil.copytree(WRITTEN, tmp_path / "table")
-    return TrinityTable.forPath(spark, str(tmp_path / "table"))
+def opened(spark, tmp_path):
+    """Opens a copy of one of the tables."""
+
+    def opening(name: str) -> TrinityTable:
+        shutil.copytree(WRITTEN / name, tmp_path / name)
+        return TrinityTable.forPath(spark, str(tmp_path / name))
+
+    return opening
 
 
-def visible(table):
-    return {row.id: row.v for row in table.toDF().collect()}
+def changes(spark, *rows):
+    frame = spark.createDataFrame(list(rows), "id INT, day INT, status STRING, cents BIGINT, deleted BOOLEAN")
+    return frame.selectExpr("id", "timestamp_seconds(1700000000 + 86400 * day) AS ts", "status", "cents", "deleted")
 
 
-def rows(spark, *some):
-    """Rows of an id, the day of its watermark and its value; None deletes."""
-    day = datetime.date(2024, 1, 1)
-    made = [(i, day, datetime.datetime(2024, 2, d), v, v is None) for i, d, v in some]
-    return spark.createDataFrame(made, ROW)
+@pytest.mark.parametrize("name", ["orders", "customers", "copy"])
+def test_S33_every_version_reads_as_it_did(spark, opened, name):
+    table = opened(name)
+    assert len(EXPECTED[name]) > (0 if name == "copy" else 5)
+    assert table.version == max(map(int, EXPECTED[name]))
+    for version, rows in EXPECTED[name].items():
+        assert rows_of(TrinityTable.forPath(spark, table.path, versionAsOf=int(version))) == rows, version
 
 
-def test_an_old_table_reads_the_same_now_and_then(table, spark):
-    assert visible(table) == VISIBLE
-    assert table.version == 8
-    mistaken = TrinityTable.forPath(spark, table.path, versionAsOf=6)
-    assert visible(mistaken) == {**VISIBLE, 6: "mistake", 7: "first 7"}
+def test_H5_versions_read_as_they_did(opened):
+    assert versions_of(opened("customers")) == EXPECTED["versions"]
 
 
-def test_an_old_table_is_merged_into_on_every_kind_of_lookup(table, spark):
-    source = rows(spark, (1, 5, "fifth"), (3, 5, "back"), (40, 5, "newer"))
-    keyed = table.alias("A").merge(source.alias("B"), "A.id = B.id AND A.day = B.day")
-    keyed.whenMatched().updateExpr({"v": "concat(A.v, ', ', B.v)", "ts": "B.ts"}).execute()
-    assert visible(table) == {**VISIBLE, 1: "second, fifth"}
-    partly = table.alias("A").merge(source.alias("B"), "A.id = B.id AND A.deleted = false")
-    new = {"id": "B.id", "day": "DATE'2024-03-01'", "ts": "B.ts", "v": "B.v", "deleted": "false"}
-    result = (
-        partly.whenMatched()
-        .updateExpr({"v": "'closed'", "ts": "B.ts"})
-        .insertExpr(new)
-        .whenNotMatched()
-        .insertExpr(new)
+@pytest.mark.parametrize("name", ["orders", "copy"])
+def test_S33_what_the_log_remembers_still_counts(spark, opened, name):
+    """Purged keys, transaction markers, tombstones, constraints."""
+    table = opened(name)
+    columns = ["*"] if name == "orders" else ["*", "'n' AS note"]
+    before = rows_of(table)
+    assert (
+        table.upsert(changes(spark, (9, 99, "again", 1, False)).selectExpr(*columns))
+        .withTransaction("daily", 3)
         .execute()
+        .skipped
     )
-    assert (result.rowsInserted, result.rowsUpdated) == (3, 1)
-    assert sorted((r.id, r.day.month, r.v) for r in table.toDF().filter("id IN (1, 3, 40)").collect()) == [
-        (1, 1, "closed"),
-        (1, 3, "fifth"),
-        (3, 3, "back"),
-        (40, 3, "newer"),
-    ]
+    assert table.upsert(changes(spark, (7, 99, "back", 1, False)).selectExpr(*columns)).execute().rowsPurged == 1
+    table.upsert(changes(spark, (104, 3, "older than its tombstone", 1, False)).selectExpr(*columns)).execute()
+    assert rows_of(table) == before
+    with pytest.raises(ConstraintError, match="positive"):
+        table.upsert(changes(spark, (9, 99, "negative", -1, False)).selectExpr(*columns)).execute()
 
 
-def test_an_old_table_is_maintained_and_remembers_its_purge_and_its_transactions(table, spark):
-    assert table.upsert(rows(spark, (9, 9, "again"))).withTransaction("daily", 3).execute().skipped
-    assert table.upsert(rows(spark, (5, 9, "purged"))).execute().rowsPurged == 1
-    table.compact()
-    assert visible(table) == VISIBLE
-    table.purge(spark.createDataFrame([(8, datetime.date(2024, 1, 1))], "id INT, day DATE"))
+def test_S33_an_old_table_is_merged_into_and_maintained(spark, opened):
+    table = opened("orders")
+    source = changes(spark, (1, 50, "changed", 5, False), (600, 50, "inserted", 6, False))
+    merge = table.alias("A").merge(source.alias("B"), "A.id = B.id")
+    merge.whenMatched().updateExpr(
+        {"status": "concat(A.status, ' ', B.status)", "ts": "B.ts"}
+    ).whenNotMatched().insertAll().execute()
+    after = rows_of(table)
+    assert len(after) == len(EXPECTED["orders"][max(EXPECTED["orders"], key=int)]) + 1
+    assert any('"status":"day 1 changed"' in row for row in after)
+    table.compact(full=True)
     table.vacuum(retentionHours=0)
-    remaining = {i: v for i, v in VISIBLE.items() if i != 8}
-    assert visible(table) == remaining
-    assert visible(TrinityTable.forPath(spark, table.path)) == remaining
-    assert b"first 8" not in b"".join(f.read_bytes() for f in directory_of(table).rglob("*.parquet"))
+    assert rows_of(TrinityTable.forPath(spark, table.path)) == after
+    table.purge([9])
+    remaining = [row for row in after if json.loads(row)["id"] != 9]
+    assert rows_of(table) == remaining
+    assert b"late" not in b"".join(f.read_bytes() for f in directory_of(table).rglob("*.parquet"))
+
+
+def test_H1_an_old_table_with_history_goes_on(spark, opened):
+    table = opened("customers")
+    late = spark.createDataFrame(
+        [(1, 2, "Kyoto", False), (2, 9, "Brno", False)], "id INT, ts INT, city STRING, deleted BOOLEAN"
+    )
+    table.upsert(late).execute()
+    before = versions_of(table)
+    table.compact(full=True)
+    assert versions_of(table) == before
+    assert [json.loads(v)["city"] for v in before if json.loads(v)["id"] == 2] == ["Bern", "Brno"]

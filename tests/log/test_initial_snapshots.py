@@ -9,12 +9,22 @@ import attrs
 import pytest
 from test_log import START_MS, batch, create, file_of, grow, hint_of
 
-from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import files, log
+from trinitymerge.log.actions import (
+    AddBatch,
+    AddExtract,
+    InapplicableCommit,
+    PurgeKeys,
+    RemoveBatch,
+    SetDefinition,
+    SetHorizon,
+    SetTransaction,
+)
 from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Commit, InapplicableCommit, InitialSnapshot, PurgedKeys, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 
 TIMES = {v: START_MS + 1000 * v for v in range(7)}
 
@@ -24,13 +34,15 @@ def whole(directory: Path) -> Snapshot:
     table, snapshot = create(directory / "original")
     commit = grow(table, snapshot, 6).next_commit(
         "MERGE",
-        added=[batch("b7", archive="settled", version=3), batch("c7", tiling="t", base=True, extra={"colour": "red"})],
-        removed=["b2"],
-        transaction=("app", 12),
-        stream="query",
-        horizon=(5, None),
-        purged=PurgedKeys("5a17", ["ab", "cd"]),
-        extract=(3,),
+        [
+            RemoveBatch("b2"),
+            AddBatch(batch("b7", archive="resolved", version=3)),
+            AddBatch(batch("c7", tiling="t", base=True, extra={"colour": "red"})),
+            SetTransaction("app", 12, "query"),
+            SetHorizon((5, None)),
+            PurgeKeys("5a17", ["ab", "cd"]),
+            AddExtract((3,)),
+        ],
     )
     return table.commit(attrs.evolve(commit, timestamp_ms=START_MS + 7000))
 
@@ -38,14 +50,11 @@ def whole(directory: Path) -> Snapshot:
 def begun(directory: Path, snapshot: Snapshot, times: dict[int, int] = TIMES) -> tuple[CommitLog, Snapshot]:
     """A log that begins with a snapshot."""
     table = CommitLog(LocalFileSystem(), str(directory / "table"))
-    begins = InitialSnapshot(snapshot=snapshot, commit_times=times)
     commit = Commit(
         version=0,
         timestamp_ms=snapshot.timestamp_ms,
         operation="CLONE",
-        definition=snapshot.definition,
-        initial_snapshot=begins,
-        reader_protocol=begins.first.reader_protocol,
+        actions=[SetDefinition(snapshot.definition), snapshot.as_initial(times)],
     )
     return table, table.create(commit)
 
@@ -62,7 +71,7 @@ def copy(tmp_path: Path) -> tuple[CommitLog, Snapshot]:
 def test_S40a_a_log_begins_with_all_that_a_snapshot_holds_in_one_file(tmp_path):
     original = whole(tmp_path)
     table, first = begun(tmp_path, original)
-    told = {"first_version": 7, "reader_protocol": 4, "checksum": first.checksum}
+    told = {"first_version": 7, "checksum": first.checksum}
     assert first == attrs.evolve(original, **told)
     assert again(table).newest() == first
     assert [b.extra for b in again(table).newest().batches if b.id == "c7"] == [{"colour": "red"}]
@@ -71,15 +80,9 @@ def test_S40a_a_log_begins_with_all_that_a_snapshot_holds_in_one_file(tmp_path):
 
 def test_a_commit_with_a_beginning_survives_json(tmp_path):
     snapshot = whole(tmp_path)
-    commit = Commit(
-        version=0,
-        timestamp_ms=1,
-        operation="X",
-        initial_snapshot=InitialSnapshot(snapshot=snapshot, commit_times=TIMES),
-    )
+    commit = Commit(version=0, timestamp_ms=1, operation="X", actions=[snapshot.as_initial(TIMES)])
     read = Commit.from_json(json.loads(json.dumps(commit.to_json())))
-    assert read.initial_snapshot is not None
-    assert read.initial_snapshot.first == commit.initial_snapshot.first
+    assert read == commit
     assert read.initial_snapshot.commit_times == TIMES
 
 
@@ -149,11 +152,7 @@ def test_S33_a_table_begins_once(copy, tmp_path):
     with pytest.raises(FileExistsError):
         begun(tmp_path, first)
     with pytest.raises(InapplicableCommit, match="version 7 exists already"):
-        first.apply(
-            Commit(
-                version=8, timestamp_ms=2 * START_MS, operation="X", initial_snapshot=InitialSnapshot(snapshot=first)
-            )
-        )
+        first.apply(Commit(version=8, timestamp_ms=2 * START_MS, operation="X", actions=[first.as_initial()]))
     assert again(table).newest() == first
 
 
@@ -164,34 +163,26 @@ def test_a_beginning_in_the_middle_of_a_log_is_damage(copy):
         timestamp_ms=2 * START_MS,
         operation="X",
         previous=first.checksum,
-        initial_snapshot=InitialSnapshot(snapshot=first),
+        actions=[first.as_initial()],
     )
     file_of(table, 8).write_bytes(encode_with_checksum(entry.to_json())[0])
     with pytest.raises(CorruptTableError, match=r"0008\.json' cannot be used: version 7 exists already"):
         again(table).newest()
 
 
-@pytest.mark.parametrize("damage", ["future batch", "batch of no version", "no snapshot", "times"])
+@pytest.mark.parametrize("damage", ["future batch", "batch of no version", "no version", "times"])
 def test_a_damaged_beginning_is_named(copy, damage):
     table, _ = copy
     data, _ = decode_with_checksum(file_of(table, 0).read_bytes())
-    snapshot = data["begins"]["snapshot"]
-    if damage == "no snapshot":
-        del data["begins"]["snapshot"]
+    begins = data["actions"][1]
+    if damage == "no version":
+        del begins["version"]
     elif damage == "times":
-        data["begins"]["commitTimes"]["3"] = "yesterday"
+        begins["commitTimes"]["3"] = "yesterday"
     else:
-        snapshot["batches"][0]["version"] = 8 if damage == "future batch" else None
+        begins["actions"][1]["batch"]["version"] = 8 if damage == "future batch" else None
     file_of(table, 0).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"00000\.json' cannot be used"):
-        again(table).newest()
-
-
-def test_an_older_library_is_told_to_be_upgraded(copy, monkeypatch):
-    table, first = copy
-    grow(table, first, 9)
-    monkeypatch.setattr(files, "PROTOCOL", 3)
-    with pytest.raises(UnsupportedStorageError, match="needs reader protocol 4"):
         again(table).newest()
 
 

@@ -25,10 +25,23 @@ from trinitymerge.fs import faults
 from trinitymerge.fs.base import FAULT_POINTS, FileSystem, Infos
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import log
+from trinitymerge.log.actions import (
+    ALL,
+    READERS,
+    AddBatch,
+    AddOutboxEntry,
+    Batch,
+    InapplicableCommit,
+    OutboxEntry,
+    RemoveBatch,
+    RemoveOutboxEntry,
+    SetDefinition,
+    SetTransaction,
+)
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import PROTOCOL, Batch, Commit, InapplicableCommit, OutboxEntry, Snapshot
+from trinitymerge.log.model import FORMAT, Commit, Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -88,7 +101,7 @@ def create(path: Path, interval: int = 50, fs: FileSystem | None = None) -> tupl
     table = CommitLog(fs or filesystem_of(path), str(path / "table"))
     properties = {"trinitymerge.checkpointInterval": str(interval)}
     return table, table.create(
-        Commit(version=0, timestamp_ms=START_MS, operation="CREATE", definition=definition(**properties))
+        Commit(version=0, timestamp_ms=START_MS, operation="CREATE", actions=[SetDefinition(definition(**properties))])
     )
 
 
@@ -97,7 +110,7 @@ def grow(table: CommitLog, snapshot: Snapshot, to: int) -> Snapshot:
     for version in range(snapshot.version + 1, to + 1):
         added = [batch(f"b{version}", watermark_min=(version, None), watermark_max=(version, "z"))]
         timestamp_ms = START_MS + 1000 * version
-        commit = Commit(version=version, timestamp_ms=timestamp_ms, operation="MERGE", added=added)
+        commit = Commit(version=version, timestamp_ms=timestamp_ms, operation="MERGE", actions=[*map(AddBatch, added)])
         snapshot = table.commit(commit, snapshot)
     return snapshot
 
@@ -157,26 +170,29 @@ def test_commits_survive_json() -> None:
         timestamp_ms=START_MS,
         operation="MERGE",
         parameters={"condition": "A.id = B.id"},
-        definition=definition(),
-        added=[batch("x", watermark_min=(1, None), base=True, version=3)],
-        removed=["y"],
-        transaction=("app", 12),
         metrics={"rowsInserted": 2},
         user="ü",
         duration_ms=1,
         previous="0" * 64,
+        actions=[
+            RemoveBatch("y"),
+            SetDefinition(definition()),
+            AddBatch(batch("x", watermark_min=(1, None), base=True, version=3)),
+            SetTransaction("app", 12),
+        ],
     )
     assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
 
 
 def test_unknown_fields_are_kept_and_never_acted_upon() -> None:
     strange = {"__class__": "os.system", "py/reduce": ["rm"]}
-    data = Commit(version=0, timestamp_ms=1, operation="X", added=[batch("a")]).to_json()
-    data["colour"] = strange
-    data["added"][0]["shape"] = "round"
+    data = Commit(version=0, timestamp_ms=1, operation="X", actions=[AddBatch(batch("a"))]).to_json()
+    data["colour"] = data["actions"][0]["reason"] = strange
+    data["actions"][0]["batch"]["shape"] = "round"
     read = Commit.from_json(data)
-    assert (read.extra, read.added[0].extra) == ({"colour": strange}, {"shape": "round"})
-    assert read.to_json() == data
+    assert read.added[0].extra == {"shape": "round"}
+    assert read.to_json()["actions"][0]["batch"] == data["actions"][0]["batch"]
+    assert read == attrs.evolve(read, actions=[AddBatch(attrs.evolve(read.added[0], extra={"shape": "round"}))])
 
 
 @pytest.mark.parametrize("name", ["../other", "a/b", "", ".hidden", "_tm", "a\0b", "a=b", "x" * 300, 7, None])
@@ -187,8 +203,8 @@ def test_no_batch_id_can_leave_the_table(name: object) -> None:
 
 def test_s33_a_batch_that_points_outside_makes_the_entry_corrupt(tmp_path: Path) -> None:
     table, snapshot = create(tmp_path)
-    data = snapshot.next_commit("MERGE", added=[batch("x")], previous=snapshot.checksum).to_json()
-    data["added"][0]["id"] = "../../etc"
+    data = snapshot.next_commit("MERGE", [AddBatch(batch("x"))], previous=snapshot.checksum).to_json()
+    data["actions"][0]["batch"]["id"] = "../../etc"
     file_of(table, 1).write_bytes(encode_with_checksum(data)[0])
     with pytest.raises(CorruptTableError, match=r"0001\.json.*batch id"):
         table.newest()
@@ -196,10 +212,12 @@ def test_s33_a_batch_that_points_outside_makes_the_entry_corrupt(tmp_path: Path)
 
 def test_apply_is_pure_and_follows_removal_and_definition() -> None:
     first = Snapshot.created(
-        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition(), added=[batch("a")])
+        Commit(
+            version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition()), AddBatch(batch("a"))]
+        )
     )
-    second = first.apply(first.next_commit("MERGE", added=[batch("b"), batch("c")]))
-    third = second.apply(second.next_commit("ALTER", definition=definition(x="1"), removed=["b"]))
+    second = first.apply(first.next_commit("MERGE", [AddBatch(batch("b")), AddBatch(batch("c"))]))
+    third = second.apply(second.next_commit("ALTER", [RemoveBatch("b"), SetDefinition(definition(x="1"))]))
     assert [b.id for b in first.batches] == ["a"]
     assert [(b.id, b.version) for b in third.batches] == [("a", 0), ("c", 1)]
     assert (third.definition_version, third.properties) == (2, {"x": "1"})
@@ -207,18 +225,23 @@ def test_apply_is_pure_and_follows_removal_and_definition() -> None:
 
 def test_s6_a_batch_may_count_as_of_the_version_that_was_read() -> None:
     """A compaction that read version 1 must not win over version 2, which landed before it committed."""
-    snapshot = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition()))
+    snapshot = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition())])
+    )
     for name in ("a", "b"):
-        snapshot = snapshot.apply(snapshot.next_commit("MERGE", added=[batch(name)]))
+        snapshot = snapshot.apply(snapshot.next_commit("MERGE", [AddBatch(batch(name))]))
     base = batch("base", version=1, base=True)
-    compacted = snapshot.apply(snapshot.next_commit("COMPACT", added=[base], removed=["a"]))
+    compacted = snapshot.apply(snapshot.next_commit("COMPACT", [RemoveBatch("a"), AddBatch(base)]))
     assert [(b.id, b.version) for b in compacted.batches] == [("base", 1), ("b", 2)]
 
 
 def test_s36_the_latest_version_of_each_application_is_known() -> None:
-    snapshot = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition()))
+    snapshot = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition())])
+    )
     for transaction in (("a", 5), ("b", 1), None, ("a", 3), ("a", 6)):
-        snapshot = snapshot.apply(snapshot.next_commit("MERGE", transaction=transaction))
+        actions = [] if transaction is None else [SetTransaction(*transaction)]
+        snapshot = snapshot.apply(snapshot.next_commit("MERGE", actions))
     assert snapshot.transactions == {"a": 6, "b": 1}
 
 
@@ -227,15 +250,17 @@ def test_s36_the_latest_version_of_each_application_is_known() -> None:
     [
         ({"version": 3}, "expected version 1, found 3"),
         ({"timestamp_ms": 1}, "expected a timestamp after 1"),
-        ({"removed": ["gone"]}, "removes batch 'gone', which version 0 does not have"),
-        ({"added": [batch("a")]}, "adds batch 'a', which is part of the table already"),
-        ({"added": [batch("b"), batch("b")]}, "adds batch 'b'"),
-        ({"added": [batch("b", version=9)]}, "batch 'b' is from version 9"),
+        ({"actions": [RemoveBatch("gone")]}, "removes batch 'gone', which version 0 does not have"),
+        ({"actions": [AddBatch(batch("a"))]}, "adds batch 'a', which is part of the table already"),
+        ({"actions": [AddBatch(batch("b")), AddBatch(batch("b"))]}, "adds batch 'b'"),
+        ({"actions": [AddBatch(batch("b", version=9))]}, "batch 'b' is from version 9"),
     ],
 )
 def test_a_commit_checks_itself(change: dict[str, Any], message: str) -> None:
     snapshot = Snapshot.created(
-        Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition(), added=[batch("a")])
+        Commit(
+            version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition()), AddBatch(batch("a"))]
+        )
     )
     with pytest.raises(InapplicableCommit, match=message):
         snapshot.apply(attrs.evolve(snapshot.next_commit("MERGE"), **change))
@@ -244,7 +269,7 @@ def test_a_commit_checks_itself(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "commit",
     [
-        Commit(version=1, timestamp_ms=1, operation="CREATE", definition=definition()),
+        Commit(version=1, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition())]),
         Commit(version=0, timestamp_ms=1, operation="CREATE"),
     ],
 )
@@ -259,8 +284,8 @@ def test_the_first_commit_is_version_0_with_a_definition(tmp_path: Path, commit:
 
 def test_s33_a_version_is_committed_once(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    winner = table.commit(base.next_commit("MERGE", added=[batch("a")], user="w"), base)
-    loser = base.next_commit("MERGE", added=[batch("b")])
+    winner = table.commit(base.next_commit("MERGE", [AddBatch(batch("a"))], user="w"), base)
+    loser = base.next_commit("MERGE", [AddBatch(batch("b"))])
     with pytest.raises(VersionConflict, match="version 1 exists already: MERGE by w") as taken:
         table.commit(loser, base)
     assert taken.value.winner.added[0].id == "a"
@@ -304,7 +329,7 @@ WRITER = """
 import sys
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.s3 import S3FileSystem
-from trinitymerge.log.model import Batch
+from trinitymerge.log.actions import AddBatch, Batch, SetTransaction
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.commit import VersionConflict
 path, me, commits = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -312,7 +337,7 @@ table = CommitLog(S3FileSystem() if path.startswith("s3a:") else LocalFileSystem
 snapshot = table.newest()
 for n in range(commits):
     batch = Batch(id=f"{me}{n}", rows=1, tombstones=0, files=1, bytes=1)
-    commit = snapshot.next_commit("MERGE", added=[batch], transaction=(me, n))
+    commit = snapshot.next_commit("MERGE", [AddBatch(batch), SetTransaction(me, n)])
     while True:
         try:
             snapshot = table.commit(commit, snapshot)
@@ -450,7 +475,7 @@ def unreliable(path: Path, error: OSError, does_it: bool = True) -> FileSystem:
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), FileExistsError(errno.EEXIST, "ours", "x")])
 def test_s33_a_lost_answer_is_no_lost_commit(tmp_path: Path, error: OSError) -> None:
     table, base = create(tmp_path, fs=unreliable(tmp_path, error))
-    assert table.commit(base.next_commit("MERGE", added=[batch("a")]), base) == table.newest()
+    assert table.commit(base.next_commit("MERGE", [AddBatch(batch("a"))]), base) == table.newest()
 
 
 def test_s33_a_failure_that_may_have_succeeded_says_so(tmp_path: Path) -> None:
@@ -491,6 +516,11 @@ def flip(content: bytes, position: int) -> bytes:
     return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
 
 
+def with_action(entry: bytes, action: dict[str, Any]) -> bytes:
+    data, _ = decode_with_checksum(entry)
+    return encode_with_checksum({**data, "actions": [*data["actions"], action]})[0]
+
+
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda c: b"",
     "torn": lambda c: c[: len(c) // 2],
@@ -499,11 +529,11 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "zeroes": lambda c: bytes(len(c)),
     "not ours": lambda c: b'{"version": 3}',
     "not json": lambda c: encode_with_checksum({"x": 1})[0].replace(b"}", b""),
-    "sealed nonsense": lambda c: encode_with_checksum({"version": 3, "added": 7})[0],
+    "sealed nonsense": lambda c: encode_with_checksum({"format": 1, "version": 3, "actions": 7})[0],
     "another version": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "version": 4})[0],
     "another parent": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "previous": "0" * 64})[0],
-    "removes what is not there": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "removed": ["x"]})[0],
-    "a bad definition": lambda c: encode_with_checksum({**decode_with_checksum(c)[0], "definition": {"fields": []}})[0],
+    "removes what is not there": lambda c: with_action(c, {"type": "removeBatch", "id": "x"}),
+    "a bad definition": lambda c: with_action(c, {"type": "setDefinition", "definition": {"fields": []}}),
 }
 
 
@@ -685,26 +715,58 @@ def test_a_table_that_was_replaced_is_not_mistaken_for_the_old_one(tmp_path: Pat
         table.commit(old.next_commit("MERGE"), old)
 
 
-def sealed_protocol(table: CommitLog, snapshot: Snapshot, **protocol: int) -> None:
-    commit = snapshot.next_commit("MERGE", previous=snapshot.checksum, **protocol)
-    file_of(table, commit.version).write_bytes(
-        encode_with_checksum({**commit.to_json(), "added": "in a way yet unknown"})[0]
-    )
+def write_entry(table: CommitLog, snapshot: Snapshot, **changes: Any) -> None:
+    """Write the next entry with other values than this library would."""
+    commit = snapshot.next_commit("MERGE", previous=snapshot.checksum)
+    file_of(table, commit.version).write_bytes(encode_with_checksum({**commit.to_json(), **changes})[0])
 
 
-def test_a_newer_reader_protocol_is_refused(tmp_path: Path) -> None:
+def test_S33_a_newer_format_is_refused(tmp_path: Path) -> None:
     table, base = create(tmp_path)
-    sealed_protocol(table, base, reader_protocol=PROTOCOL + 1)
-    with pytest.raises(UnsupportedStorageError, match=rf"0001\.json' needs reader protocol {PROTOCOL + 1}.*Upgrade"):
+    write_entry(table, base, format=FORMAT + 1, actions="in a way yet unknown")
+    with pytest.raises(UnsupportedStorageError, match=rf"0001\.json'.*format {FORMAT + 1}.*knows {FORMAT}.*Upgrade"):
         table.newest()
 
 
-def test_a_newer_writer_protocol_can_be_read_but_not_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", [None, 0, "1", True])
+def test_S33_an_entry_without_a_format_is_damage(tmp_path: Path, found: object) -> None:
     table, base = create(tmp_path)
-    newer = table.commit(base.next_commit("MERGE", writer_protocol=PROTOCOL + 1), base)
-    assert table.newest() == newer
-    with pytest.raises(UnsupportedStorageError, match=rf"writer protocol {PROTOCOL + 1}.*Upgrade"):
-        table.commit(newer.next_commit("MERGE"), newer)
+    write_entry(table, base, format=found)
+    with pytest.raises(CorruptTableError, match=r"0001\.json' cannot be used: expected a format"):
+        table.newest()
+
+
+@pytest.mark.parametrize("in_checkpoint", [False, True])
+def test_S33_an_unknown_action_is_refused(tmp_path: Path, in_checkpoint: bool) -> None:
+    table, base = create(tmp_path, interval=1)
+    unknown = {"type": "rotateColumns", "by": 3}
+    if in_checkpoint:
+        newest = grow(table, base, to=1)
+        data = newest.to_json()
+        file_of(table, 1, checkpoint=True).write_bytes(
+            encode_with_checksum({**data, "actions": [*data["actions"], unknown]})[0]
+        )
+    else:
+        write_entry(table, base, actions=[unknown])
+    with pytest.raises(UnsupportedStorageError, match=r"0001.*newer trinitymerge.*'rotateColumns'.*Upgrade"):
+        reopened(table).newest()
+
+
+@pytest.mark.parametrize("by", [READERS, ALL])
+def test_S33_an_unknown_action_that_may_be_ignored_is_kept(tmp_path: Path, by: str) -> None:
+    table, base = create(tmp_path, interval=2)
+    unknown = {"type": "addIndex", "ignorableBy": by, "file": "x"}
+    write_entry(table, base, actions=[unknown])
+    found = reopened(table).newest()
+    assert [a.to_json() for a in found.unknown] == [unknown]
+    assert Snapshot.from_json(json.loads(json.dumps(found.to_json()))) == found
+    if by == READERS:
+        with pytest.raises(UnsupportedStorageError, match=r"'addIndex'.*reading only.*Upgrade.*Nothing was written"):
+            table.commit(found.next_commit("MERGE"), found)
+    else:
+        newest = grow(table, found, to=3)
+        assert reopened(table).newest() == newest
+        assert [a.to_json() for a in newest.unknown] == [unknown]
 
 
 def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None:
@@ -719,24 +781,25 @@ def test_S27_rows_are_owed_until_a_commit_says_otherwise(tmp_path: Path) -> None
         path="/other",
         fields=(Field("v", kind),),
     )
-    first = table.commit(base.next_commit("MERGE", redo=[owed, other]), base)
-    assert [attrs.evolve(r, since_ms=0) for r in first.redo] == [owed, other]
-    assert {r.since_ms for r in first.redo} == {first.timestamp_ms}
-    assert (first.writer_protocol, first.reader_protocol) == (4, 1)
+    first = table.commit(base.next_commit("MERGE", [AddOutboxEntry(owed), AddOutboxEntry(other)]), base)
+    assert [attrs.evolve(r, since_ms=0) for r in first.outbox] == [owed, other]
+    assert {r.since_ms for r in first.outbox} == {first.timestamp_ms}
     assert reopened(table).newest() == first
-    second = table.commit(first.next_commit("REDO", delivered=["b1", "of another time"]), first)
-    assert [r.id for r in reopened(table).newest().redo] == [r.id for r in second.redo] == ["b2"]
+    second = table.commit(
+        first.next_commit("DELIVER", [RemoveOutboxEntry("b1"), RemoveOutboxEntry("of-another-time")]), first
+    )
+    assert [r.id for r in reopened(table).newest().outbox] == [r.id for r in second.outbox] == ["b2"]
     assert Snapshot.from_json(second.to_json()) == second
 
 
 def test_markers_of_rows_that_were_owed_do_not_pile_up(tmp_path: Path) -> None:
     _, snapshot = create(tmp_path)
-    names = {f"trinity-redo-{n}": n for n in range(1200)} | {"a stream": 3}
+    names = {f"trinity-outbox-{n}": n for n in range(1200)} | {"a stream": 3}
     full = attrs.evolve(snapshot, transactions=names)
-    after = full.apply(full.next_commit("MERGE", transaction=("trinity-redo-newest", 5000)))
+    after = full.apply(full.next_commit("MERGE", [SetTransaction("trinity-outbox-newest", 5000)]))
     assert len(after.transactions) == 1001
-    assert {"a stream", "trinity-redo-newest", "trinity-redo-1199"} < set(after.transactions)
-    assert "trinity-redo-200" not in after.transactions
+    assert {"a stream", "trinity-outbox-newest", "trinity-outbox-1199"} < set(after.transactions)
+    assert "trinity-outbox-200" not in after.transactions
 
 
 def reopened(table: CommitLog) -> CommitLog:
@@ -823,8 +886,13 @@ def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
     table, snapshot = create(tmp_path)
     snapshot = grow(table, snapshot, to=3)
     base = batch("base", version=3, base=True)
-    snapshot = table.commit(snapshot.next_commit("COMPACT", added=[base], removed=["b1", "b2", "b3"]), snapshot)
+    snapshot = table.commit(
+        snapshot.next_commit("COMPACT", [RemoveBatch("b1"), RemoveBatch("b2"), RemoveBatch("b3"), AddBatch(base)]),
+        snapshot,
+    )
     assert [b.id for b in table.newest().batches] == ["base"]
     assert [i for c in table.commits() for i in c.removed] == ["b1", "b2", "b3"]
-    restored = table.commit(snapshot.next_commit("RESTORE", added=table.at(3).batches, removed=["base"]), snapshot)
+    restored = table.commit(
+        snapshot.next_commit("RESTORE", [RemoveBatch("base"), *map(AddBatch, table.at(3).batches)]), snapshot
+    )
     assert restored.batches == table.at(3).batches == table.newest().batches

@@ -70,7 +70,7 @@ def test_a_fold_is_a_line_beside_its_merge(spark, tmp_path, lines):
         merge_into(table, spark, [(i, 10, "a", False)])
     lines()
     merge_into(table, spark, [(2, 10, "a", False)])
-    assert [re.search(r"UPSERT|FOLD", line)[0] for line in lines()] == ["UPSERT", "FOLD"]
+    assert [re.search(r"UPSERT|MINOR COMPACT", line)[0] for line in lines()] == ["UPSERT", "MINOR COMPACT"]
 
 
 def test_what_is_slow_says_what_it_does(spark, tmp_path, lines, monkeypatch):

@@ -43,7 +43,7 @@ def one_clock(monkeypatch):
     monkeypatch.setattr(model, "now_ms", lambda: 0)
 
 
-OF_EACH = {"batches", "first_version", "reader_protocol", "checksum", "purged", "pending_deletes"}
+OF_EACH = {"batches", "first_version", "checksum", "purged", "pending_deletes"}
 """In what of a snapshot a table and its clone may differ."""
 
 

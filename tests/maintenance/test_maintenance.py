@@ -27,7 +27,8 @@ from trinitymerge import (
     reader,
 )
 from trinitymerge.errors import FilesVacuumedError
-from trinitymerge.log.model import Batch, Commit, PurgedKeys, Snapshot, now_ms
+from trinitymerge.log.actions import Batch, PurgedKeys, PurgeKeys, RestoreVersion, SetDefinition, SetHorizon
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.maintenance import compaction, rewrite, vacuum
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import BLIND, KEYED
@@ -892,35 +893,42 @@ def test_purge_refuses_what_is_no_key(spark, tmp_path, keys, error, match):
 # Log ------------------------------------------------------------------------------------------------------------------
 
 
-def test_s38_s40_a_reset_horizon_survives_json_and_checkpoints_and_older_libraries_keep_theirs():
+def test_s38_s40_a_restore_brings_the_horizon_of_its_version_back():
     definition = TableDefinition.of([Field("id", "long")], "id")
-    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
-    forgetful = empty.apply(Commit(version=1, timestamp_ms=5, operation="COMPACT", horizon=(7,)))
-    commit = Commit(version=2, timestamp_ms=6, operation="RESTORE", resets_horizon=True)
-    entry = json.loads(json.dumps(commit.to_json()))
-    assert Commit.from_json(entry) == commit
-    after = forgetful.apply(commit)
-    assert after.horizon is None
-    assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
-    as_older_libraries_read_it = Commit.from_json({k: v for k, v in entry.items() if k != "resetsHorizon"})
-    assert forgetful.apply(as_older_libraries_read_it).horizon == (7,)
-    for wrong in ({"resetsHorizon": 1}, {"resetsHorizon": None}, {"horizon": [7]}):
-        with pytest.raises(ValueError, match=r"resetsHorizon is|both reset and set to \[7\]"):
-            Commit.from_json(entry | wrong)
+    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
+    forgetful = empty.apply(Commit(version=1, timestamp_ms=5, operation="COMPACT", actions=[SetHorizon((7,))]))
+    for horizon, extracts in ((None, ()), ((3,), ((1,), (2, "a")))):
+        restored = RestoreVersion(0, horizon, extracts)
+        commit = Commit(version=2, timestamp_ms=6, operation="RESTORE", actions=[restored])
+        assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
+        after = forgetful.apply(commit)
+        assert (after.horizon, after.extracts) == (horizon, extracts)
+        assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
 
 
 def test_s33_what_maintenance_records_survives_json_and_checkpoints():
     purged = PurgedKeys("ab12", ["cd", "ef"])
-    commit = Commit(version=1, timestamp_ms=5, operation="PURGE", horizon=(1, None, "x"), purged=purged)
+    commit = Commit(
+        version=1,
+        timestamp_ms=5,
+        operation="PURGE",
+        actions=[SetHorizon((1, None, "x")), PurgeKeys("ab12", ["cd", "ef"])],
+    )
     assert Commit.from_json(json.loads(json.dumps(commit.to_json()))) == commit
     definition = TableDefinition.of([Field("id", "long")], "id")
-    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition))
+    empty = Snapshot.created(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
     after = empty.apply(commit)
     assert (after.horizon, after.purged) == ((1, None, "x"), purged)
     assert Snapshot.from_json(json.loads(json.dumps(after.to_json()))) == after
-    more = after.apply(Commit(version=2, timestamp_ms=6, operation="PURGE", purged=PurgedKeys("ab12", ["99", "cd"])))
+    more = after.apply(
+        Commit(
+            version=2,
+            timestamp_ms=6,
+            operation="PURGE",
+            actions=[PurgeKeys("ab12", ["99", "cd"])],
+        )
+    )
     assert (more.horizon, more.purged) == (after.horizon, PurgedKeys("ab12", ["99", "cd", "ef"]))
-    assert Snapshot.from_json({k: v for k, v in empty.to_json().items() if k not in ("horizon", "purged")}) == empty
 
 
 @pytest.mark.parametrize(

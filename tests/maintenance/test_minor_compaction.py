@@ -14,8 +14,18 @@ from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
 from trinitymerge.fs import faults
+from trinitymerge.log.actions import (
+    MAJOR,
+    MINOR,
+    RESOLVED,
+    UNRESOLVED,
+    AddBatch,
+    Batch,
+    add_all,
+    remove_all,
+)
 from trinitymerge.log.commit import AppendOnlySince, VersionConflict, publish
-from trinitymerge.log.model import COMPACT, FOLD, RESOLVED, UNRESOLVED, Batch, Commit, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.compaction import rebased
 from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
 from trinitymerge.reader import ReadPlan
@@ -148,7 +158,7 @@ def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_pa
     assert (result.version, table.version, result.batches) == (4, 5, 1)
     assert result.seconds["fold"] > 0
     assert result.hint == "folded 4 batches into version 5"
-    assert operations(table) == [*["UPSERT"] * 4, "FOLD"]
+    assert operations(table) == [*["UPSERT"] * 4, "MINOR COMPACT"]
     assert live_rows(table) == LIVE
 
 
@@ -265,7 +275,7 @@ def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tm
 
     monkeypatch.setattr(faults, "fault", hook)
     assert table.updateWhere("v = 'b'", {"v": "'c'", "ts": "40"}).execute().version == 6
-    assert operations(table)[-2:] == ["FOLD", "UPDATE"]
+    assert operations(table)[-2:] == ["MINOR COMPACT", "UPDATE"]
     assert visits.count("validate.done") == 1, "it was evaluated once"
     assert live_rows(table) == [(1, 40, "c", False), (3, 10, "tie", False)]
 
@@ -344,16 +354,16 @@ class Crowded:
 
     def rows_of(self, batch: str) -> list[str]:
         """The appended batches whose rows are in one."""
-        folds = {b.id: c.removed for c in self.log if c.operation == FOLD for b in c.added}
+        folds = {b.id: c.removed for c in self.log if c.operation == "MINOR COMPACT" for b in c.added}
         return [i for part in folds[batch] for i in self.rows_of(part)] if batch in folds else [batch]
 
     def append(self) -> Commit:
-        return self.now.next_commit("MERGE", added=[Batch(id=f"b{self.now.version + 1}", **ONE)])
+        return self.now.next_commit("MERGE", [AddBatch(Batch(id=f"b{self.now.version + 1}", **ONE))])
 
     def fold(self) -> Commit:
         run = self.now.batches[-self.chance.randint(1, len(self.now.batches)) :]
         folded = Batch(id=f"f{self.now.version}", version=run[-1].version, **ONE)
-        return self.now.next_commit(FOLD, added=[folded], removed=[b.id for b in run])
+        return self.now.next_commit("MINOR COMPACT", [*remove_all(run, MINOR), AddBatch(folded, MINOR)])
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -361,8 +371,8 @@ def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_e
     history = Crowded(seed)
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
-    commit = read.next_commit(COMPACT, added=[base], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
+    commit = read.next_commit("COMPACT", [*remove_all(read.batches, MAJOR), AddBatch(base, MAJOR)])
+    done = publish(history, commit, read, (AppendOnlySince(or_minor_compactions=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     assert done.batches[0].id == "new"
     assert [i for b in done.batches[1:] for i in history.rows_of(b.id)] == appended
@@ -374,7 +384,9 @@ class Owing(Crowded):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.now = self.now.apply(self.now.next_commit("MERGE", added=[Batch(id="read", archive=UNRESOLVED, **ONE)]))
+        self.now = self.now.apply(
+            self.now.next_commit("MERGE", [AddBatch(Batch(id="read", archive=UNRESOLVED, **ONE))])
+        )
         self.log.append(self.now.next_commit("MERGE"))
         self.held = {"read": frozenset()}
 
@@ -386,14 +398,16 @@ class Owing(Crowded):
         earlier = [b for b in self.now.archives(UNRESOLVED) if self.chance.random() < 0.4]
         folded = Batch(id=f"f{self.now.version}", version=run[-1].version, **ONE)
         archive = Batch(id=f"l{self.now.version}", archive=UNRESOLVED, version=run[-1].version, **ONE)
-        commit = self.now.next_commit(FOLD, added=[folded, archive], removed=[b.id for b in (*run, *earlier)])
+        commit = self.now.next_commit(
+            "MINOR COMPACT", [*remove_all([*run, *earlier], MINOR), *add_all([folded, archive], MINOR)]
+        )
         rows = frozenset(i for b in run for i in self.rows_of(b.id))
         self.held[archive.id] = rows.union(*(self.held[b.id] for b in earlier))
         return commit
 
     def rows_of(self, batch: str) -> list[str]:
         """The appended batches whose rows are in one; archives aside."""
-        folds = {c.added[0].id: c.removed for c in self.log if c.operation == FOLD}
+        folds = {c.added[0].id: c.removed for c in self.log if c.operation == "MINOR COMPACT"}
         parts = (part for part in folds.get(batch, ()) if part not in self.held)
         return [i for part in parts for i in self.rows_of(part)] if batch in folds else [batch]
 
@@ -404,8 +418,8 @@ def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_an
     read = history.snapshot()
     base = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     settled = Batch(id="settled", archive=RESOLVED, version=read.version, **ONE)
-    commit = read.next_commit(COMPACT, added=[base, settled], removed=[b.id for b in read.batches])
-    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
+    commit = read.next_commit("COMPACT", [*remove_all(read.batches, MAJOR), *add_all([base, settled], MAJOR)])
+    done = publish(history, commit, read, (AppendOnlySince(or_minor_compactions=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     present = {b.id: history.rows_of(b.id) for b in done.live_batches if b.id != "new"}
     assert [i for rows in present.values() for i in rows] == appended
@@ -431,7 +445,7 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     assert "folding batches after version 4 failed: disk full" in warning
     assert folded_or_not(table) == []
     result = table.upsert(frame(spark, ROWS, (5, 10, "a", False))).execute()
-    assert (operations(table)[-1], result.batches) == ("FOLD", 1)
+    assert (operations(table)[-1], result.batches) == ("MINOR COMPACT", 1)
     assert live_rows(table) == [*LIVE, (5, 10, "a", False)]
 
 

@@ -16,8 +16,8 @@ from test_conf import session
 from test_minor_compaction import ONE, Crowded, pending
 
 from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
+from trinitymerge.log.actions import MAJOR, AddBatch, Batch, remove_all
 from trinitymerge.log.commit import AppendOnlySince, publish
-from trinitymerge.log.model import COMPACT, Batch
 from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
 from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
@@ -528,8 +528,8 @@ def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
     read = history.snapshot()
     new = Batch(id="new", unique_keys=True, base=True, version=read.version, **ONE)
     kept = read.batches[0]
-    commit = read.next_commit(COMPACT, added=[new], removed=[b.id for b in read.batches[1:]])
-    done = publish(history, commit, read, (AppendOnlySince(and_folds=True),), partial(rebased, commit))
+    commit = read.next_commit("COMPACT", [*remove_all(read.batches[1:], MAJOR), AddBatch(new, MAJOR)])
+    done = publish(history, commit, read, (AppendOnlySince(or_minor_compactions=True),), partial(rebased, commit))
     appended = [b.id for c in history.log if c.operation == "MERGE" for b in c.added]
     found = [i for b in done.batches if b.id != "new" for i in history.rows_of(b.id)]
     assert found == [kept.id, *appended]

@@ -10,7 +10,7 @@ from helpers import executed_plan
 from tables import batch_directories, copy_of, directory_of, live_rows, new_table
 
 from trinitymerge import DuplicateKeyError, TrinityTable, reader
-from trinitymerge.log.model import Batch
+from trinitymerge.log.actions import Batch
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.strategies import FULL
 from trinitymerge.rows.key_ranges import KeyRange

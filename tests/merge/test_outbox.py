@@ -22,7 +22,6 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import TrinityMergeError
-from trinitymerge.log.model import ABANDON, REDO
 from trinitymerge.maintenance import deliver_outbox
 from trinitymerge.merge.compile.strategies import FULL, PATHS
 from trinitymerge.merge.model.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
@@ -86,7 +85,7 @@ def left_owing(table, changes, past, at_point):
     at_point("commit.done", interrupt)
     with pytest.raises(KeyboardInterrupt):
         remembering(table, changes, past).execute()
-    assert len(TrinityTable.forPath(table._backend.spark, table.path)._snapshot().redo) == 1
+    assert len(TrinityTable.forPath(table._backend.spark, table.path)._snapshot().outbox) == 1
     return table
 
 
@@ -100,8 +99,8 @@ def test_S27_rows_before_an_update_or_delete_that_takes_effect(table, changes, p
     assert live_rows(table)[0][:3] == (1, 20, "x")
     assert "2 rows for other tables" in str(result)
     assert "still to be written" not in result.hint
-    assert table._snapshot().redo == ()
-    assert [c.operation for c in table._backend.history()][:2] == [REDO, "MERGE"]
+    assert table._snapshot().outbox == ()
+    assert [c.operation for c in table._backend.history()][:2] == ["DELIVER", "MERGE"]
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
 
 
@@ -353,7 +352,7 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
     opened.vacuum(retentionHours=0)
     NEXT_WRITERS[name](opened)
     assertRows(past.toDF(), REPLACED)
-    assert opened._snapshot().redo == ()
+    assert opened._snapshot().outbox == ()
     NEXT_WRITERS[name](opened)
     assertRows(past.toDF(), REPLACED)
     if name == "purge":
@@ -368,7 +367,7 @@ def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, 
     deliver_outbox.deliver_pending(table._backend)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2
-    assert [c.operation for c in table._backend.history()].count(REDO) == 1
+    assert [c.operation for c in table._backend.history()].count("DELIVER") == 1
 
 
 def test_S27_rows_that_cannot_be_written_block_writes_and_never_reads(spark, table, changes, past, at_point):
@@ -413,7 +412,7 @@ def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_pa
     assert live_rows(table) == [(0, 6), (1, 6)]
     assertRows(past.toDF(), [(i, n) for i in (0, 1) for n in range(6)])
     assert sum(b.rows for c in past._backend.history() for b in c.added if c.operation == "UPSERT") == 12
-    assert table._snapshot().redo == ()
+    assert table._snapshot().outbox == ()
 
 
 def test_S27_rows_can_be_given_up(spark, table, changes, past, at_point):
@@ -423,7 +422,7 @@ def test_S27_rows_can_be_given_up(spark, table, changes, past, at_point):
     (given_up,) = opened.discardPendingHistoryInserts()
     assert (given_up["table"], given_up["rows"]) == (past.path, 2)
     assert f"_tm_batch={given_up['batch']}" in batch_directories(opened)
-    assert opened._backend.history()[0].operation == ABANDON
+    assert opened._backend.history()[0].operation == "DISCARD"
     assert opened.discardPendingHistoryInserts() == ()
     assert opened.deleteWhere("id = 1").execute().rowsDeleted == 1
     opened.vacuum(retentionHours=0)
@@ -472,7 +471,7 @@ def test_S27_tables_that_owe_each_other_rows(spark, table, changes, past, at_poi
     with pytest.raises(KeyboardInterrupt):
         merge.execute()
     TrinityTable.forPath(spark, table.path).deleteWhere("id = 99").execute()
-    assert len(past._snapshot().redo) == 1
+    assert len(past._snapshot().outbox) == 1
     TrinityTable.forPath(spark, past.path).deleteWhere("id = 99").execute()
     assert (9, 9, "z", False) in live_rows(table)
     assertRows(past.toDF(), REPLACED)
@@ -480,7 +479,7 @@ def test_S27_tables_that_owe_each_other_rows(spark, table, changes, past, at_poi
 
 def test_a_purge_leaves_nothing_of_rows_that_were_owed(spark, table, changes, past, at_point):
     left_owing(table, changes, past, at_point)
-    (owed,) = table._snapshot().redo
+    (owed,) = table._snapshot().outbox
     assert f"_tm_batch={owed.id}" in batch_directories(table)
     table.purge([1])
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}

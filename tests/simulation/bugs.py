@@ -20,6 +20,7 @@ from simulation.scenarios import SMALL
 from simulation.states import Scenario
 from simulation.table import SimulatedTable
 from trinitymerge.log import commit as commit_module
+from trinitymerge.log.actions import MAJOR, RemoveBatch, SetTransaction, remove_all
 from trinitymerge.log.commit import (
     AppendOnlySince,
     NoConcurrentCommits,
@@ -109,14 +110,19 @@ def _hint_is_the_end(self: CommitLog, known: Any = None) -> Any:
     return self.at(hint.version) if hint else self._newest_by_listing()
 
 
+def _removing(commit: Any, ids: Any) -> Any:
+    others = [a for a in commit.actions if not isinstance(a, RemoveBatch)]
+    return attrs.evolve(commit, actions=[*remove_all(ids, MAJOR), *others])
+
+
 def _drops_what_landed(commit: Any, landed: Any) -> Any:
     now = landed.now
-    return attrs.evolve(now.rebase(commit), removed=[b.id for b in now.batches])
+    return _removing(now.rebase(commit), [b.id for b in now.batches])
 
 
 def _keeps_what_it_has_read(commit: Any, landed: Any) -> Any:
     here = {b.id for b in landed.now.batches}
-    return attrs.evolve(landed.now.rebase(commit), removed=[i for i in commit.removed if i in here])
+    return _removing(landed.now.rebase(commit), [i for i in commit.removed if i in here])
 
 
 _attempt = programs._attempt
@@ -126,7 +132,7 @@ def _marked_afterwards(table: Any, merging: Any, options: Any, snapshot: Any) ->
     after = _attempt(table, merging, attrs.evolve(options, transaction=None), snapshot)
     if options.transaction is None:
         return after
-    mark = table.snapshot().next_commit("MARK", transaction=options.transaction)
+    mark = table.snapshot().next_commit("MARK", [SetTransaction(*options.transaction)])
     return commit_module.publish(table, mark, table.snapshot(), ())
 
 

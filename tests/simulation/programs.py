@@ -14,6 +14,7 @@ import attrs
 from simulation.processes import Machine, Process
 from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.log.actions import AddBatch, SetTransaction
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, publish
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import alter as alter_module
@@ -113,6 +114,10 @@ def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int]
         return Merged(after.version)
 
 
+def _marker(options: Options) -> list[SetTransaction]:
+    return [] if options.transaction is None else [SetTransaction(*options.transaction)]
+
+
 def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot: Snapshot) -> Snapshot | None:
     reads_nothing = not merging.reads and not merging.reads_all
     target = {} if reads_nothing else _rows_of(table, snapshot)
@@ -121,7 +126,7 @@ def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot
     if not rows:
         if options.transaction is None:
             return None
-        commit = snapshot.next_commit("MERGE", transaction=options.transaction)
+        commit = snapshot.next_commit("MERGE", _marker(options))
         return publish(
             table, commit, snapshot, requirements(options, None if reads_nothing else _reading(table, merging))
         )
@@ -129,7 +134,7 @@ def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot
     staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=True, base=is_first)
     try:
         depends = ReadSet(table, _reads(merging), not merging.reads_all, batch, staged)
-        commit = snapshot.next_commit("MERGE", added=[batch], transaction=options.transaction)
+        commit = snapshot.next_commit("MERGE", [AddBatch(batch), *_marker(options)])
         return publish(table, commit, snapshot, requirements(options, depends))
     except CommitStateUnknown:
         raise

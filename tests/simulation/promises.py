@@ -25,8 +25,9 @@ from trinitymerge.errors import (
     TableNotFoundError,
     TrinityMergeError,
 )
+from trinitymerge.log.actions import SetTransaction
 from trinitymerge.log.commit import CommitStateUnknown
-from trinitymerge.log.model import COMPACT, DATA_PRESERVING_OPERATIONS, PURGE, RESTORE, Commit, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.stores.base import Batches
 
 
@@ -152,7 +153,7 @@ class Promises:
             again = again.apply(commit)
         same = attrs.evolve(again, checksum=snapshot.checksum)
         require(same == snapshot, "checkpoints and hints never change what is read", f"{snapshot} is not {same}")
-        markers = Counter(c.transaction for c in commits if c.transaction)
+        markers = Counter((a.application, a.version) for c in commits for a in c.all(SetTransaction))
         require(all(n == 1 for n in markers.values()), "a transaction is committed once", markers)
         merges = Counter(c.id[:2] for c in commits if c.operation == "MERGE" and c.added)
         for name, count in merges.items():
@@ -174,7 +175,7 @@ class Promises:
             versions.append(self.models[checksum])
         model = versions[-1]
         promise = "the rows are those of the commits, in their order"
-        if commits[-1].operation in DATA_PRESERVING_OPERATIONS:
+        if not commits[-1].changes_data:
             promise = "maintenance changes no row"
         require(live(found) == live(model.rows), promise, f"{live(found)} instead of {live(model.rows)}")
         require(dict(found) == dict(model.rows), "no tombstone is lost", f"{found} instead of {model.rows}")
@@ -195,12 +196,12 @@ class Promises:
         if commit.operation == "MERGE":
             assert who.merging is not None
             return model.plus(who.merging.over(model.rows)) if commit.added else model
-        if commit.operation == PURGE:
+        if commit.operation == "PURGE":
             return model.without(who.purges)
-        if commit.operation == RESTORE:
+        if commit.operation == "RESTORE":
             old = before[commit.parameters["version"]]
             return attrs.evolve(old.without(model.purged), purged=model.purged)
-        if commit.operation == COMPACT and commit.metrics["forgotten"] and found is not None:
+        if commit.operation == "COMPACT" and commit.metrics["forgotten"] and found is not None:
             kept = {k: r for k, r in model.rows.items() if not r.is_dead or k in found}
             return attrs.evolve(model, rows=kept)
         return model

@@ -19,8 +19,9 @@ import attrs
 
 from simulation.processes import Machine, machine_here, same_every_time
 from trinitymerge.errors import CorruptTableError
+from trinitymerge.log.actions import Batch, PurgeKeys
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Batch, PurgedKeys, Snapshot
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import archives, compaction, minor_compaction, purge, segments
 from trinitymerge.maintenance.archives import NOTHING, Archived
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention
@@ -351,7 +352,7 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (conflicts.ReadSet, "_meets", _meets),
     (purge._Purge, "holding", _holding),
     (purge._Purge, "_without_keys", _without_keys),
-    (purge, "_markers", lambda work, snapshot: PurgedKeys("5a17", sorted(map(marker, work.keys)))),
+    (purge, "_markers", lambda work, snapshot: PurgeKeys("5a17", sorted(map(marker, work.keys)))),
 )
 """Every function that hands rows to Spark, and what does the same in plain Python."""
 

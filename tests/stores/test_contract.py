@@ -15,8 +15,9 @@ from contract import CHECKS, checks_of, definition
 
 from trinitymerge import TrinityTable, table
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
+from trinitymerge.log.actions import AddBatch, Batch, RemoveBatch, SetDefinition
 from trinitymerge.log.commit import VersionConflict
-from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import VERSION
 from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files
@@ -131,9 +132,14 @@ class Vacuumed:
 
 def vacuumed(*changes, lost):
     """Commits that each add a batch, and remove some."""
-    created = Commit(version=0, timestamp_ms=1, operation="CREATE", definition=definition("parquet"))
+    created = Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition("parquet"))])
     commits = [
-        Commit(version=n, timestamp_ms=n + 1, operation="X", added=[some_batch(added)], removed=removed)
+        Commit(
+            version=n,
+            timestamp_ms=n + 1,
+            operation="X",
+            actions=[*map(RemoveBatch, removed), AddBatch(some_batch(added))],
+        )
         for n, (added, *removed) in enumerate(changes, 1)
     ]
     return Vacuumed([created, *commits], lost)

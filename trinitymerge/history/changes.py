@@ -11,7 +11,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS, RESTORE, Batch, Commit, Snapshot
+from trinitymerge.log.actions import Batch, RestoreVersion
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.keys import may_be_same_key
@@ -68,10 +69,8 @@ class Span:
 
     @property
     def changing(self) -> tuple[Commit, ...]:
-        """The commits that can have changed what readers see: neither compactions nor folds, nor markers of transactions."""
-        return tuple(
-            c for c in self.commits if c.operation not in DATA_PRESERVING_OPERATIONS and (c.added or c.removed)
-        )
+        """The commits that can have changed what readers see: neither compactions nor commits without batches."""
+        return tuple(c for c in self.commits if c.changes_data)
 
     @property
     def steps(self) -> list[Span]:
@@ -104,7 +103,7 @@ class Span:
     def restored_at(self) -> int | None:
         """The last restore, which made rows hold that are older than both versions; or what a copy begins with, likewise."""
         return max(
-            (c.version for c in self.changing if c.operation == RESTORE or c.initial_snapshot is not None), default=None
+            (c.version for c in self.changing if c.last(RestoreVersion) or c.initial_snapshot is not None), default=None
         )
 
     @property

@@ -11,7 +11,8 @@ from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
 from trinitymerge.history.changes import field_of, meaning, require_free, timestamp, watermark
-from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.schema.definition import TableDefinition

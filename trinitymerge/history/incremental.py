@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.history.changes import changes
-from trinitymerge.log.model import PURGE, RESTORE, Snapshot
+from trinitymerge.log.actions import PurgeKeys, RestoreVersion
+from trinitymerge.log.model import Snapshot
 from trinitymerge.stores.base import TableStore
 
 
@@ -53,7 +54,7 @@ def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> 
         if commit.initial_snapshot is not None and known:
             what = f"knows version {known}, and {store.path} is a copy that begins with version {commit.version}"
             raise _starting_over(store, app_id, what, newest)
-        if commit.operation in (RESTORE, PURGE):
+        if commit.last(RestoreVersion) or commit.last(PurgeKeys):
             what = f"knows version {known}, and version {commit.version} is a {commit.operation.lower()}"
             raise _starting_over(store, app_id, what, newest)
     return Increment(changes(store, newest, known, newest, net=True), known, newest, app_id)

@@ -14,7 +14,8 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.history.changes import comparable, field_of, meaning, timestamp
-from trinitymerge.log.model import RESOLVED, UNRESOLVED, Batch, Snapshot
+from trinitymerge.log.actions import RESOLVED, UNRESOLVED, Batch
+from trinitymerge.log.model import Snapshot
 from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors

@@ -9,7 +9,8 @@ import attrs
 
 from trinitymerge.errors import UnsupportedStorageError, did_you_mean
 from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, ScanGroup, Trino
-from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import tombstone_value

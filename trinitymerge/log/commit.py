@@ -11,7 +11,8 @@ import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError
 from trinitymerge.log import reporting
-from trinitymerge.log.model import FOLD, Batch, Commit, Snapshot
+from trinitymerge.log.actions import Batch, RestoreVersion
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.properties import commit_backoff_seconds, max_commit_attempts
 
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -213,28 +214,26 @@ class TransactionNotCommitted:
 
 @attrs.frozen
 class AppendOnlySince:
-    """Nothing landed but new rows, and what leaves rows and definition as they are.
+    """No concurrent commit did more than add new rows.
 
     Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
     resolved without them.
 
     Attributes:
-        and_folds: and folds, which never change what readers see (S38a).
+        or_minor_compactions: allow these too, which never change what readers see (S38a).
     """
 
-    and_folds: bool = False
+    or_minor_compactions: bool = False
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
         for commit in landed.commits:
-            if self.and_folds and commit.operation == FOLD:
+            if self.or_minor_compactions and commit.is_minor_compaction:
                 continue
-            is_restore = (
-                commit.horizon is not None or commit.resets_horizon or any(b.version is not None for b in commit.added)
-            )
+            is_restore = commit.last(RestoreVersion) or commit.horizon is not None
             if commit.definition:
                 return f"version {commit.version} ({commit.operation}) has changed the definition"
-            if commit.removed or is_restore:
+            if commit.removed or is_restore or any(b.version is not None for b in commit.added):
                 return f"version {commit.version} ({commit.operation}) has replaced what this commit would replace"
         return None
 

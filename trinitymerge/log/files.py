@@ -13,7 +13,8 @@ import attrs
 
 from trinitymerge.errors import CorruptTableError, TableExistsError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, NoRegularFileError, require_no_link
-from trinitymerge.log.model import PROTOCOL, Commit, Snapshot
+from trinitymerge.log.actions import UnknownActionError
+from trinitymerge.log.model import FORMAT, Commit, Snapshot
 
 _ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
 _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
@@ -176,8 +177,9 @@ class LogFiles:
         path = self.entry_path(version)
         try:
             data, checksum = decode_with_checksum(self.fs.read(path))
-            self._check_protocol(path, data)
-            commit = Commit.from_json(data)
+            commit = Commit.from_json(self._of_known_format(path, data))
+        except UnknownActionError as error:
+            raise newer_library(path, str(error)) from error
         except UNREADABLE as error:
             raise self.corrupt_file(path, str(error)) from error
         if commit.version != version:
@@ -189,21 +191,25 @@ class LogFiles:
         path = self.checkpoint_path(version)
         try:
             data, _ = decode_with_checksum(self.fs.read(path))
-            self._check_protocol(path, data)
-            snapshot = Snapshot.from_json(data)
+            snapshot = Snapshot.from_json(self._of_known_format(path, data))
             if snapshot.version != version:
                 raise ValueError(f"it says that it is version {snapshot.version}")
             if not self.is_current(snapshot):
                 raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
+        except UnknownActionError as error:
+            raise newer_library(path, str(error)) from error
         except UNREADABLE as error:
             _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
             return None
         return snapshot
 
-    def _check_protocol(self, path: str, data: Mapping[str, object]) -> None:
-        needed = data.get("readerProtocol")
-        if isinstance(needed, int) and needed > PROTOCOL:
-            raise unsupported_protocol(path, "reader", needed)
+    def _of_known_format(self, path: str, data: Mapping[str, object]) -> Mapping[str, object]:
+        found = data.get("format")
+        if type(found) is not int or found < 1:
+            raise ValueError(f"expected a format, found {found!r}")
+        if found > FORMAT:
+            raise newer_library(path, f"it has format {found}, and this version of trinitymerge knows {FORMAT}")
+        return data
 
     def missing_entry(self, version: int) -> CorruptTableError:
         return self.corrupt_file(self.entry_path(version), "it is missing, but later ones exist")
@@ -231,10 +237,20 @@ def require_outside(fs: FileSystem, path: str) -> None:
         above = above.rpartition("/")[0]
 
 
-def unsupported_protocol(path: str, role: str, needed: int) -> UnsupportedStorageError:
+def newer_library(path: str, why: str) -> UnsupportedStorageError:
+    """Return the error for a log of a newer library."""
     return UnsupportedStorageError(
-        f"'{path}' needs {role} protocol {needed}; this version of trinitymerge knows {PROTOCOL}. "
-        "Upgrade trinitymerge.",
-        path=path,
-        protocol=needed,
+        f"'{path}' was written by a newer trinitymerge: {why}. Upgrade trinitymerge. Nothing was written.", path=path
     )
+
+
+def require_writable(path: str, snapshot: Snapshot) -> None:
+    """Check that this library knows all that it must know to change a table.
+
+    Raises:
+        UnsupportedStorageError: an action of a newer library forbids writing.
+    """
+    for action in snapshot.unknown:
+        if not action.is_ignorable_by_writers:
+            why = f"its log holds the action '{action.data['type']}', which this version can ignore for reading only"
+            raise newer_library(path, why)

@@ -15,9 +15,10 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
+from trinitymerge.log.actions import InapplicableCommit, InitialSnapshot
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, unsupported_protocol
-from trinitymerge.log.model import PROTOCOL, Commit, InapplicableCommit, Snapshot
+from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, require_writable
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
@@ -83,7 +84,8 @@ class CommitLog:
             created = self.files.entry(0)
             first = created.commit.shown.version
             if version == 0 and first:
-                empty = Snapshot.created(attrs.evolve(created.commit, initial_snapshot=None))
+                others = [a for a in created.commit.actions if not isinstance(a, InitialSnapshot)]
+                empty = Snapshot.created(attrs.evolve(created.commit, actions=others))
                 return attrs.evolve(empty, checksum=created.checksum)
             if version not in range(first, max(first, last) + 1):
                 raise self._no_version(version, first, max(first, last))
@@ -132,7 +134,7 @@ class CommitLog:
     def version_of(self, timestamp_ms: int) -> int | None:
         """The version that was committed at exactly that time, before a copy was made too; None if nobody knows."""
         begins = self.files.entry(0).commit.initial_snapshot
-        if begins is None or timestamp_ms >= begins.snapshot.timestamp_ms:
+        if begins is None or timestamp_ms >= begins.timestamp_ms:
             return self.version_at(timestamp_ms)
         return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
 
@@ -146,8 +148,8 @@ class CommitLog:
             return self.files.read_entry(version).commit.timestamp_ms
         except FileNotFoundError:
             begins = self.files.entry(0).commit.initial_snapshot
-        if begins is not None and version == begins.snapshot.version:
-            return begins.snapshot.timestamp_ms
+        if begins is not None and version == begins.version:
+            return begins.timestamp_ms
         if begins is None or version not in begins.commit_times:
             raise self.files.missing_entry(version)
         return begins.commit_times[version]
@@ -223,8 +225,7 @@ class CommitLog:
             OSError: the storage failed, and the commit has not taken place.
         """
         before = before or self.newest()
-        if before.writer_protocol > PROTOCOL:
-            raise unsupported_protocol(self.files.table_path, "writer", before.writer_protocol)
+        require_writable(self.files.table_path, before)
         if 0 < commit.version <= before.version:
             raise VersionConflict(commit.version, self.files.entry(commit.version).commit)
         timestamp_ms = max(before.later_ms, commit.timestamp_ms)

@@ -22,6 +22,7 @@ from trinitymerge.errors import (
     counted,
 )
 from trinitymerge.fs import faults
+from trinitymerge.log.actions import SetDefinition, add_all, remove_all
 from trinitymerge.log.commit import NoConcurrentCommits, Requirement, RetryPolicy, SameDefinition, publish
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.maintenance.compaction import compact_segments
@@ -624,10 +625,12 @@ class TableAlteration:
         restarted = snapshot.batches if begins and not definition.watermarkKey else ()
         commit = snapshot.next_commit(
             "ALTER",
+            [
+                *remove_all(restarted),
+                SetDefinition(definition),
+                *add_all(attrs.evolve(b, version=None) for b in restarted),
+            ],
             parameters={"changes": list(changes)},
-            definition=definition,
-            added=[attrs.evolve(b, version=None) for b in restarted],
-            removed=[b.id for b in restarted],
             user=current_user(),
         )
         looked = begins or is_stricter(snapshot.definition, definition)

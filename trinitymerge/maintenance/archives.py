@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.history.versions import Timeline, is_in_order
-from trinitymerge.log.model import RESOLVED, UNRESOLVED, Batch, Snapshot
+from trinitymerge.log.actions import RESOLVED, UNRESOLVED, Batch
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.rewrite import TombstoneRetention, wanted_files
 from trinitymerge.maintenance.segments import CompactionPlan
 from trinitymerge.reader import fits_broadcast

@@ -12,8 +12,9 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import Batch, PurgeKeys, SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy
-from trinitymerge.log.model import Batch, Commit, InitialSnapshot, Snapshot, current_user
+from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("clone.batch", "clone.copied")
@@ -145,24 +146,21 @@ def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
 def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
     """The commit that makes the copy. All that a snapshot holds goes along as it is; purged keys stay purged (S40)."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    purged = [PurgeKeys(newest.purged.salt, newest.purged.hashes)] if newest.purged else []
     commit = Commit(
         version=0,
         timestamp_ms=snapshot.timestamp_ms,
         operation=CLONE,
         parameters={"of": source.path, "version": snapshot.version, "at": now},
-        definition=snapshot.definition,
-        purged=newest.purged,
+        actions=[SetDefinition(snapshot.definition), *purged],
         metrics={"rows": sum(b.rows for b in batches), "bytes": sum(b.bytes for b in batches)},
         user=current_user(),
-        reader_protocol=snapshot.reader_protocol,
-        writer_protocol=snapshot.writer_protocol,
     )
     if snapshot.version == 0:  # nothing has happened yet
         return commit
     # What the original still owes to other tables (S27) it pays itself.
-    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, redo=(), pending_deletes=())
-    begins = InitialSnapshot(snapshot=whole, commit_times=_times(source, snapshot))
-    return attrs.evolve(commit, initial_snapshot=begins, reader_protocol=begins.first.reader_protocol)
+    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, outbox=(), pending_deletes=())
+    return attrs.evolve(commit, actions=[*commit.actions, whole.as_initial(_times(source, snapshot))])
 
 
 def _times(source: ManagedStore, snapshot: Snapshot) -> Mapping[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,19 @@ from pyspark.sql import SparkSession
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import (
+    MAJOR,
+    RESOLVED,
+    UNRESOLVED,
+    Action,
+    Batch,
+    RemoveBatch,
+    SetHorizon,
+    add_all,
+    remove_all,
+)
 from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish
-from trinitymerge.log.model import COMPACT, RESOLVED, UNRESOLVED, Batch, Commit, Snapshot, current_user
+from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.maintenance.archives import Archived, archive_expired, archive_for_full
 from trinitymerge.maintenance.rewrite import KEEP_ALL, TombstoneRetention, dated, rewrite, wanted_files
 from trinitymerge.maintenance.segments import (
@@ -89,10 +100,10 @@ def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetenti
         counts = {n: found[n] for n in ("rows", "tombstones", "forgotten")}
         batch = attrs.evolve(written.batch(snapshot.version, base=True), version=None)
         commit = snapshot.next_commit(
-            COMPACT,
-            added=[batch] if counts["rows"] else [],
-            removed=[b.id for b in snapshot.batches],
-            horizon=horizon_after(definition, snapshot.horizon, found),
+            "COMPACT",
+            _replacing(
+                snapshot.batches, [batch] if counts["rows"] else [], horizon_after(definition, snapshot.horizon, found)
+            ),
             metrics=counts,
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
@@ -268,7 +279,7 @@ def _compact(
         rows_archived = sum(b.rows for b in archived.added)
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, work, written, archived, start)
-        asked = (AppendOnlySince(and_folds=True), Predicate(partial(_rows_below_horizon, commit)))
+        asked = (AppendOnlySince(or_minor_compactions=True), Predicate(partial(_rows_below_horizon, commit)))
         done = publish(backend, commit, snapshot, asked, partial(rebased, commit))
     faults.fault("compact.committed")
     return CompactionResult(
@@ -346,14 +357,21 @@ def _commit_of(
         found = horizon_after(snapshot.definition, before, one.observed)
         horizon = horizon if found is None else found
     return snapshot.next_commit(
-        COMPACT,
-        added=[*(b for one in written for b in one.batches), *archived.added],
-        removed=[b.id for b in snapshot.batches if b.id not in kept],
-        horizon=horizon,
+        "COMPACT",
+        _replacing(
+            [b for b in snapshot.batches if b.id not in kept],
+            [*(b for one in written for b in one.batches), *archived.added],
+            horizon,
+        ),
         metrics={n: sum(one.observed[n] for one in written) for n in ("rows", "tombstones", "forgotten")},
         user=current_user(),
         duration_ms=int((time.perf_counter() - start) * 1000),
     )
+
+
+def _replacing(old: Iterable[Batch], new: Iterable[Batch], horizon: Watermark | None) -> list[Action]:
+    forgotten: list[Action] = [] if horizon is None else [SetHorizon(horizon)]
+    return [*remove_all(old, MAJOR), *add_all(new, MAJOR), *forgotten]
 
 
 def horizon_after(
@@ -385,11 +403,13 @@ def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
     here = {b.id for b in now.batches}
     stay = here & {*of, *(b.id for b in kept)}
     held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}
-    return attrs.evolve(
-        now.rebase(commit),
-        added=[*commit.added, *(b for b in (*kept, *landed.appended_batches) if b.id not in held)],
-        removed=[b.id for b in now.batches if b.id not in stay],
-    )
+    back = [b for b in (*kept, *landed.appended_batches) if b.id not in held]
+    actions = [
+        *remove_all((b for b in now.batches if b.id not in stay), MAJOR),
+        *(a for a in commit.actions if not isinstance(a, RemoveBatch)),
+        *add_all(back, MAJOR),
+    ]
+    return attrs.evolve(now.rebase(commit), actions=actions)
 
 
 def _new_rows(landed: ConcurrentCommits) -> dict[str, frozenset[str]]:

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.model import Commit, InitialSnapshot, Snapshot, current_user, now_ms
+from trinitymerge.log.actions import AddBatch, SetDefinition
+from trinitymerge.log.model import Commit, Snapshot, current_user, now_ms
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
@@ -73,7 +74,7 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
             timestamp_ms=now_ms(),
             operation=CONVERT,
             parameters=dict(origin),
-            definition=definition,
+            actions=[SetDefinition(definition)],
             metrics={n: observed[n] for n in ("rows", "tombstones")},
             user=current_user(),
             duration_ms=int((time.perf_counter() - start) * 1000),
@@ -83,9 +84,8 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
             return store.begin(commit)
         empty = Snapshot.created(commit)
         batch = batch_of(staged, observed, definition, base=True)
-        first = empty.apply(empty.next_commit(CONVERT, added=[batch]))
-        begins = InitialSnapshot(snapshot=first)
-        return store.begin(attrs.evolve(commit, initial_snapshot=begins, reader_protocol=begins.first.reader_protocol))
+        first = empty.apply(empty.next_commit(CONVERT, [AddBatch(batch)]))
+        return store.begin(attrs.evolve(commit, actions=[*commit.actions, first.as_initial()]))
 
 
 def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:

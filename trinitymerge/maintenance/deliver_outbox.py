@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import ConcurrentCommitError, PendingHistoryInsertsError, TrinityMergeError, counted
 from trinitymerge.fs import faults
+from trinitymerge.log.actions import OutboxEntry, RemoveOutboxEntry
 from trinitymerge.log.commit import ConcurrentCommits, publish
-from trinitymerge.log.model import ABANDON, REDO, OutboxEntry, Snapshot, current_user
+from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
@@ -29,7 +30,7 @@ from trinitymerge.spark.system_columns import OUTBOX_ROW
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.registry import open_store
 
-FAULT_POINTS = ("redo.before", "redo.written", "redo.committed", "redo.removed")
+FAULT_POINTS = ("outbox.before", "outbox.written", "outbox.committed", "outbox.removed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def pre_attempt_hook(store: TableStore) -> Snapshot:
         PendingHistoryInsertsError: as :func:`deliver_pending`.
     """
     snapshot = store.snapshot()
-    if not snapshot.redo:
+    if not snapshot.outbox:
         return snapshot
     deliver_pending(store)
     return store.snapshot()
@@ -89,9 +90,9 @@ def deliver_pending(store: TableStore) -> None:
         PendingHistoryInsertsError: some cannot be written; says why, and what to do.
     """
     failed: list[PendingHistoryInsertsError] = []
-    for redo in store.snapshot().redo:
+    for entry in store.snapshot().outbox:
         try:
-            deliver(store, redo)
+            deliver(store, entry)
         except PendingHistoryInsertsError as error:
             failed.append(error)
     if failed:
@@ -99,73 +100,73 @@ def deliver_pending(store: TableStore) -> None:
 
 
 @with_session_settings
-def deliver(store: TableStore, redo: OutboxEntry) -> None:
-    faults.fault("redo.before")
+def deliver(store: TableStore, entry: OutboxEntry) -> None:
+    faults.fault("outbox.before")
     try:
-        _write(store, redo)
+        _write(store, entry)
     except Exception as error:
-        if not is_pending(store, redo):
+        if not is_pending(store, entry):
             return  # another writer has done it meanwhile, and removed the rows
-        raise _blocked(store, redo, error) from error
-    faults.fault("redo.written")
-    mark_delivered(store, redo, REDO)
-    faults.fault("redo.committed")
-    store.discard(_staged(store, redo))
-    faults.fault("redo.removed")
+        raise _blocked(store, entry, error) from error
+    faults.fault("outbox.written")
+    mark_delivered(store, entry, "DELIVER")
+    faults.fault("outbox.committed")
+    store.discard(_staged(store, entry))
+    faults.fault("outbox.removed")
 
 
-def is_pending(store: TableStore, redo: OutboxEntry) -> bool:
-    return redo.id in {r.id for r in store.snapshot().redo}
+def is_pending(store: TableStore, entry: OutboxEntry) -> bool:
+    return entry.id in {r.id for r in store.snapshot().outbox}
 
 
-def _blocked(store: TableStore, redo: OutboxEntry, error: Exception) -> PendingHistoryInsertsError:
+def _blocked(store: TableStore, entry: OutboxEntry, error: Exception) -> PendingHistoryInsertsError:
     why = clean_message(error) if is_spark_error(error) else str(error)
     return PendingHistoryInsertsError(
-        f"A merge into {store.path} has replaced rows, and {counted(redo.rows)} made of them are still to be written into "
-        f"{redo.path}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
-        f"written. Make {redo.path} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
+        f"A merge into {store.path} has replaced rows, and {counted(entry.rows)} made of them are still to be written into "
+        f"{entry.path}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
+        f"written. Make {entry.path} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
         path=store.path,
-        table=redo.path,
-        rows=redo.rows,
+        table=entry.path,
+        rows=entry.rows,
     )
 
 
 # Writing into the other table -----------------------------------------------------------------------------------------
 
 
-def _write(store: TableStore, redo: OutboxEntry) -> None:
-    other = open_store(store.spark, redo.path)
+def _write(store: TableStore, entry: OutboxEntry) -> None:
+    other = open_store(store.spark, entry.path)
     snapshot = other.snapshot()
-    if redo.marker in snapshot.transactions:
+    if entry.marker in snapshot.transactions:
         return
-    rows = _fitted(_rows(store, redo), redo, snapshot.definition)
+    rows = _fitted(_rows(store, entry), entry, snapshot.definition)
     # What the other table owes itself has no part in this: two tables may owe each other rows.
     afterwards = partial(auto.run_auto_maintenance, other)
     merge = builder.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
-    merge.withTransaction(redo.marker, redo.since_ms).execute()
+    merge.withTransaction(entry.marker, entry.since_ms).execute()
 
 
-def _staged(store: TableStore, redo: OutboxEntry) -> Staged:
-    schema = StructType().add(OUTBOX_ROW, physical_schema(redo.fields))
-    return Staged(redo.id, redo.files, redo.bytes, schema, store.snapshot().definition)
+def _staged(store: TableStore, entry: OutboxEntry) -> Staged:
+    schema = StructType().add(OUTBOX_ROW, physical_schema(entry.fields))
+    return Staged(entry.id, entry.files, entry.bytes, schema, store.snapshot().definition)
 
 
-def _rows(store: TableStore, redo: OutboxEntry) -> DataFrame:
+def _rows(store: TableStore, entry: OutboxEntry) -> DataFrame:
     """The rows, as they were staged."""
-    return store.read_staged(_staged(store, redo)).selectExpr(f"{OUTBOX_ROW}.*")
+    return store.read_staged(_staged(store, entry)).selectExpr(f"{OUTBOX_ROW}.*")
 
 
-def _fitted(rows: DataFrame, redo: OutboxEntry, own: TableDefinition) -> DataFrame:
+def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFrame:
     """The rows with the columns of the other table, which may have got new ones.
 
     Raises:
         TrinityMergeError: it is another table than that they were made for.
     """
     now = {f.first_stored_as: f for f in own.fields}
-    same = {f.name: now.get(f.first_stored_as) for f in redo.fields}
-    changed = [f.name for f in redo.fields if not _holds(same[f.name], f)]
+    same = {f.name: now.get(f.first_stored_as) for f in entry.fields}
+    changed = [f.name for f in entry.fields if not _holds(same[f.name], f)]
     keys = tuple(
-        tuple(field.name if (field := same.get(n)) else n for n in names) for names in (redo.keys, redo.watermarks)
+        tuple(field.name if (field := same.get(n)) else n for n in names) for names in (entry.keys, entry.watermarks)
     )
     if changed or keys != (own.primaryKey, own.watermarkKey):
         what = f"its column {', '.join(changed)}" if changed else "its primary key or watermark"
@@ -191,18 +192,18 @@ class _StillOwed:
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
-        return None if self.id in {r.id for r in landed.now.redo} else "what it says has been said"
+        return None if self.id in {r.id for r in landed.now.outbox} else "what it says has been said"
 
 
-def mark_delivered(store: TableStore, redo: OutboxEntry, operation: str) -> None:
+def mark_delivered(store: TableStore, entry: OutboxEntry, operation: str) -> None:
     """Commits that rows are not owed any more."""
     snapshot = store.snapshot()
-    if redo.id not in {r.id for r in snapshot.redo}:
+    if entry.id not in {r.id for r in snapshot.outbox}:
         return
-    told = {"table": redo.path, "rows": redo.rows}
-    commit = snapshot.next_commit(operation, parameters=told, delivered=[redo.id], user=current_user())
+    told = {"table": entry.path, "rows": entry.rows}
+    commit = snapshot.next_commit(operation, [RemoveOutboxEntry(entry.id)], parameters=told, user=current_user())
     try:
-        publish(store, commit, snapshot, (_StillOwed(redo.id),))
+        publish(store, commit, snapshot, (_StillOwed(entry.id),))
     except ConcurrentCommitError as error:
         if not isinstance(error.facts.get("requirement"), _StillOwed):
             raise
@@ -211,11 +212,11 @@ def mark_delivered(store: TableStore, redo: OutboxEntry, operation: str) -> None
 def discard_pending(store: TableStore) -> tuple[dict[str, Any], ...]:
     """Deliver what can be delivered and discard the rest; see ``TrinityTable.discardPendingHistoryInserts``."""
     given_up = []
-    for redo in store.snapshot().redo:
+    for entry in store.snapshot().outbox:
         try:
-            deliver(store, redo)
+            deliver(store, entry)
         except PendingHistoryInsertsError as error:
-            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(redo.rows), redo.path, error)
-            mark_delivered(store, redo, ABANDON)
-            given_up.append({"table": redo.path, "rows": redo.rows, "batch": redo.id})
+            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(entry.rows), entry.path, error)
+            mark_delivered(store, entry, "DISCARD")
+            given_up.append({"table": entry.path, "rows": entry.rows, "batch": entry.id})
     return tuple(given_up)

@@ -134,9 +134,9 @@ def _reclaimable(backend: ManagedStore, snapshot: Snapshot) -> int:
 
 def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
     """What merges have left to be done; whoever writes next does it."""
-    if not snapshot.redo:
+    if not snapshot.outbox:
         return None
-    first, rows = snapshot.redo[0], sum(r.rows for r in snapshot.redo)
+    first, rows = snapshot.outbox[0], sum(r.rows for r in snapshot.outbox)
     return "any write", f"{counted(rows)} for {first.path} are still to be written there"
 
 

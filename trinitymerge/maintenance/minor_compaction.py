@@ -9,8 +9,9 @@ from itertools import groupby
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import MINOR, RESOLVED, Batch, add_all, remove_all
 from trinitymerge.log.commit import AppendOnlySince, publish
-from trinitymerge.log.model import FOLD, RESOLVED, Batch, Commit, Snapshot, current_user
+from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.maintenance.archives import archive_for_minor
 from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
 from trinitymerge.schema.properties import minor_compaction_after_batches, minor_compaction_max_bytes
@@ -92,10 +93,12 @@ def _commit_of(
     version = max(b.version for b in replaces if b.version is not None)
     archived = archive_for_minor(backend, snapshot, replaces, rewritten.observed["rows"], staged)
     return snapshot.next_commit(
-        FOLD,
+        "MINOR COMPACT",
+        [
+            *remove_all([*replaces, *archived.replaced], MINOR),
+            *add_all([rewritten.batch(version, base=everything), *archived.added], MINOR),
+        ],
         parameters={"batches": len(replaces)},
-        added=[rewritten.batch(version, base=everything), *archived.added],
-        removed=[*(b.id for b in replaces), *archived.replaced],
         metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
         user=current_user(),
         duration_ms=int((time.perf_counter() - start) * 1000),

@@ -24,8 +24,9 @@ from trinitymerge.errors import (
 from trinitymerge.fs import faults
 from trinitymerge.history.versions import archive_fields
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import Batch, PurgeKeys, SetPendingDeletes, add_all, remove_all
 from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, RetryPolicy, publish
-from trinitymerge.log.model import PURGE, Batch, PurgedKeys, Snapshot, current_user, now_ms
+from trinitymerge.log.model import Snapshot, current_user, now_ms
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
@@ -202,11 +203,7 @@ def by_form(
     own: TableDefinition | None = None
     for commit in reversed(backend.history()) if definition.is_rearranged else ():
         own = commit.definition or own
-        batches = (
-            *commit.added,
-            *(() if commit.initial_snapshot is None else commit.initial_snapshot.snapshot.batches),
-        )
-        written_by |= {b.id: own for b in batches if b.id in wanted - written_by.keys() and own is not None}
+        written_by |= {b.id: own for b in commit.added if b.id in wanted - written_by.keys() and own is not None}
     found = readings(definition, dict(reversed(written_by.items())))
     return [*found, (schema_for_all_files(backend, definition), [i for i in ids if i not in written_by])]
 
@@ -303,12 +300,14 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
                 work.rewrite(snapshot)
                 faults.fault("purge.staged")
                 commit = snapshot.next_commit(
-                    PURGE,
+                    "PURGE",
+                    [
+                        *remove_all(work.rewritten),
+                        *add_all(b for b in work.rewritten.values() if b is not None),
+                        _markers(work, snapshot),
+                        SetPendingDeletes(work.gone(snapshot)),
+                    ],
                     parameters={"keys": count},
-                    added=[b for b in work.rewritten.values() if b is not None],
-                    removed=list(work.rewritten),
-                    purged=_markers(work, snapshot),
-                    pending_deletes=work.gone(snapshot),
                     metrics=work.counts(snapshot),
                     user=current_user(),
                     duration_ms=int((time.perf_counter() - start) * 1000),
@@ -321,11 +320,11 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
             attempts.backoff(error, snapshot)
 
 
-def _markers(work: _Purge, snapshot: Snapshot) -> PurgedKeys:
+def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:
     salt = snapshot.purged.salt if snapshot.purged else secrets.token_hex(16)
     renamed = [f"{KEY_TO_FIND(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
     hashes = work.keys.selectExpr(*renamed).selectExpr(f"{hash_of_key(work.definition, salt)} AS h").collect()
-    return PurgedKeys(salt, sorted(r["h"] for r in hashes))
+    return PurgeKeys(salt, sorted(r["h"] for r in hashes))
 
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
@@ -504,7 +503,7 @@ class _Search:
             How many files of rows.
         """
         snapshot = self.backend.snapshot()
-        own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.redo}
+        own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox}
 
         def found(rows: DataFrame) -> list[str]:
             return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]

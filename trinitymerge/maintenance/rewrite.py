@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge import reader
-from trinitymerge.log.model import Batch, now_ms
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import now_ms
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics

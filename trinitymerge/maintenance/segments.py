@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 
 from trinitymerge.errors import FilesVacuumedError, TrinityMergeError
-from trinitymerge.log.model import Batch, Snapshot
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metrics, wanted_files
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
 from trinitymerge.rows.watermarks import from_json_sql, ordered

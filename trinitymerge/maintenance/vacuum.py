@@ -12,8 +12,17 @@ from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, count
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import (
+    Action,
+    Batch,
+    RestoreVersion,
+    SetDefinition,
+    SetPendingDeletes,
+    add_all,
+    remove_all,
+)
 from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, RetryPolicy, publish
-from trinitymerge.log.model import RESTORE, VACUUM, Batch, Commit, Snapshot, current_user, now_ms
+from trinitymerge.log.model import Commit, Snapshot, current_user, now_ms
 from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
 
@@ -106,8 +115,8 @@ def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
             return going
         here = backend.directories()
         commit = latest.next_commit(
-            VACUUM,
-            pending_deletes=sorted(going | {i for i in latest.pending_deletes if i in here}),
+            "VACUUM",
+            [SetPendingDeletes(sorted(going | {i for i in latest.pending_deletes if i in here}))],
             metrics={"directories": len(going)},
             user=current_user(),
         )
@@ -125,8 +134,8 @@ def _why_needed(going: set[str], landed: ConcurrentCommits) -> str | None:
 
 def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
     """On top of what landed: what others remove is gone, too."""
-    gone = {*(commit.pending_deletes or ()), *landed.now.pending_deletes}
-    return attrs.evolve(landed.now.rebase(commit), pending_deletes=sorted(gone))
+    gone = {*(i for a in commit.all(SetPendingDeletes) for i in a.ids), *landed.now.pending_deletes}
+    return attrs.evolve(landed.now.rebase(commit), actions=[SetPendingDeletes(sorted(gone))])
 
 
 def _first_retained(backend: ManagedStore, cutoff_ms: int) -> int:
@@ -226,19 +235,16 @@ def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     """The commit that makes of the latest version an old one; None if they are equal."""
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
     restored = restore_definition(old.definition, latest.definition)
-    definition = restored if restored != latest.definition else None
+    definition = [SetDefinition(restored)] if restored != latest.definition else []
     is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
-    if not added and not removed and definition is None and is_same:
+    if not added and not removed and not definition and is_same:
         return None
+    actions: list[Action] = [*remove_all(removed), *definition, *add_all(added)]
+    actions.append(RestoreVersion(old.version, old.horizon, old.extracts))
     return latest.next_commit(
-        RESTORE,
+        "RESTORE",
+        actions,
         parameters={"version": old.version},
-        definition=definition,
-        added=added,
-        removed=[b.id for b in removed],
-        horizon=old.horizon,
-        resets_horizon=old.horizon is None and latest.horizon is not None,
-        extracts=old.extracts if old.extracts != latest.extracts else None,
         user=current_user(),
         duration_ms=int((time.perf_counter() - start) * 1000),
     )

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
-from trinitymerge.log.model import PurgedKeys
+from trinitymerge.log.actions import PurgedKeys
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type, quote
 

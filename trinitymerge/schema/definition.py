@@ -100,14 +100,14 @@ class TableDefinition:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         history: bool = False,
-        layout: int = 0,
-        retired: Iterable[str] = (),
+        layoutVersion: int = 0,
+        retiredNames: Iterable[str] = (),
         checks: Iterable[Check | Mapping[str, Any]] = (),
     ) -> TableDefinition:
         """Validate a definition and return it, with key names spelled as the columns are (S1-S5).
 
-        The arguments are the attributes of :class:`TableDefinition`; names of columns ignore case, ``layout`` is
-        ``layout_version``, and ``retired`` is ``retired_names``.
+        The arguments are the attributes of :class:`TableDefinition`; names of columns ignore case, ``layoutVersion`` is
+        ``layout_version``, and ``retiredNames`` is ``retired_names``.
 
         Raises:
             InvalidDefinitionError: names the column and the rule that it breaks.
@@ -135,8 +135,8 @@ class TableDefinition:
             properties={str(k): str(v) for k, v in (properties or {}).items()},
             comment=comment,
             history=bool(history),
-            layout_version=int(layout),
-            retired_names=tuple(retired),
+            layout_version=int(layoutVersion),
+            retired_names=tuple(retiredNames),
             checks=checks_of(checks),
         )
         definition._check_keys()
@@ -332,8 +332,8 @@ class TableDefinition:
             "properties": dict(self.properties),
             "comment": self.comment,
             **({"history": True} if self.history else {}),
-            **({"layout": self.layout_version} if self.layout_version else {}),
-            **({"retired": list(self.retired_names)} if self.retired_names else {}),
+            **({"layoutVersion": self.layout_version} if self.layout_version else {}),
+            **({"retiredNames": list(self.retired_names)} if self.retired_names else {}),
             **({"checks": [check.to_json() for check in self.checks]} if self.checks else {}),
         }
 

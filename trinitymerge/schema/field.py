@@ -129,12 +129,12 @@ class Field:
     def to_json(self) -> dict[str, Any]:
         """Return the field as the log stores it: :meth:`to_spark`, and the other attributes that are set."""
         more: dict[str, Any] = {
-            "physical": self.physical_name,
-            "earlier": [attrs.asdict(e) for e in self.previous],
+            "physicalName": self.physical_name,
+            "previous": [attrs.asdict(e) for e in self.previous],
             "added": self.added,
-            "grown": [list(path) for path in self.added_fields],
+            "addedFields": [list(path) for path in self.added_fields],
             "default": self.default,
-            "within": [[list(path), name] for path, name in self.within],
+            "nestedNames": [[list(path), name] for path, name in self.within],
         }
         return {**self.to_spark(), **{name: value for name, value in more.items() if value}}
 
@@ -150,12 +150,12 @@ class Field:
             data["type"],
             bool(data.get("nullable", True)),
             dict(data.get("metadata") or {}),
-            data.get("physical"),
-            data.get("earlier", ()),
+            data.get("physicalName"),
+            data.get("previous", ()),
             bool(data.get("added", False)),
-            data.get("grown", ()),
+            data.get("addedFields", ()),
             data.get("default"),
-            data.get("within", ()),
+            data.get("nestedNames", ()),
         )
         texts = [field.name, *(t for t in (field.physical_name, field.default) if t is not None)]
         texts += [*(form.name for form in field.previous), *(name for path in field.added_fields for name in path)]

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import FileInfo
-from trinitymerge.log.model import Batch, Commit, Snapshot
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field

@@ -8,7 +8,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from trinitymerge.log.model import Batch
+from trinitymerge.log.actions import Batch
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import case, cast, physical_schema, physical_type, quote, text_literal
 from trinitymerge.spark.sql_text import Sql

@@ -24,9 +24,10 @@ from trinitymerge.errors import (
 )
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import Batch, SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import unsupported_protocol
-from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot, now_ms
+from trinitymerge.log.files import require_writable
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.rows.watermarks import watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -131,7 +132,13 @@ class IcebergBackend(IcebergVersions):
         self.table.with_retries(_set_keys_sql(self.table.name, definition))
         self.refreshed()
         definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
-        commit = Commit(version=version, timestamp_ms=now_ms(), operation=operation, definition=definition, user=user)
+        commit = Commit(
+            version=version,
+            timestamp_ms=now_ms(),
+            operation=operation,
+            actions=[SetDefinition(definition)],
+            user=user,
+        )
         empty = Snapshot(
             version=version, timestamp_ms=commit.timestamp_ms, definition=definition, first_version=version
         )
@@ -226,8 +233,7 @@ class IcebergBackend(IcebergVersions):
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         """Publishes a commit, or learns that its version is taken (S33)."""
-        if before.writer_protocol > PROTOCOL:
-            raise unsupported_protocol(self.path, "writer", before.writer_protocol)
+        require_writable(self.path, before)
         heads = self.refreshed()
         self._require_newest(commit, before, heads.get(MAIN))
         after = before.apply(commit)

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
-from trinitymerge.log.files import unsupported_protocol
-from trinitymerge.log.model import PROTOCOL, Batch, Commit, Snapshot
+from trinitymerge.log.actions import Batch, UnknownActionError, add_all, remove_all
+from trinitymerge.log.files import newer_library
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
@@ -119,7 +120,9 @@ def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
         files, size = link.count("total-data-files"), link.count("total-files-size")
         added = [_rows(link, rows, files, size, before.version + 1)] if rows else []
     operation = OPERATIONS.get(link.operation, "OVERWRITE")
-    commit = before.next_commit(operation, added=added, removed=removed, user=link.summary.get("engine-name"))
+    commit = before.next_commit(
+        operation, [*remove_all(removed), *add_all(added)], user=link.summary.get("engine-name")
+    )
     return attrs.evolve(commit, timestamp_ms=max(before.timestamp_ms + 1, link.at_ms), id=str(link.id))
 
 
@@ -250,14 +253,14 @@ class IcebergVersions:
     def _read(self, link: IcebergSnapshot) -> Snapshot:
         try:
             snapshot = Snapshot.from_json(json.loads(link.summary[STATE]))
+        except UnknownActionError as error:
+            raise newer_library(self.path, str(error)) from error
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptTableError(
                 f"The summary of snapshot {link.id} of {self.path} does not hold what trinitymerge has written: {error}. Roll "
                 f"the table back to one before it: CALL {self.table.parts[0]}.system.rollback_to_snapshot(...).",
                 path=self.path,
             ) from error
-        if snapshot.reader_protocol > PROTOCOL:
-            raise unsupported_protocol(self.path, "reader", snapshot.reader_protocol)
         return snapshot
 
     def _link(self, id: int | None) -> IcebergSnapshot | None:

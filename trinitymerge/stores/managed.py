@@ -24,9 +24,10 @@ from trinitymerge.fs import faults
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, escape_glob, require_no_link
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition
 from trinitymerge.log.files import UNREADABLE, decode_with_checksum, encode_with_checksum, require_outside
 from trinitymerge.log.log import CommitLog
-from trinitymerge.log.model import Batch, Commit, OutboxEntry, Snapshot, now_ms
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.schema.field import Field
@@ -288,7 +289,13 @@ class ManagedBackend(BatchDirectories):
         """
         check_storable(definition)
         return self.begin(
-            Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", definition=definition, user=user)
+            Commit(
+                version=0,
+                timestamp_ms=now_ms(),
+                operation="CREATE",
+                actions=[SetDefinition(definition)],
+                user=user,
+            )
         )
 
     def require_free(self) -> None:
@@ -305,7 +312,7 @@ class ManagedBackend(BatchDirectories):
         """Creates the table by its first commit, with what batches that brings."""
         self.require_free()
         self.require_own()
-        for batch in commit.initial_snapshot.snapshot.batches if commit.initial_snapshot else ():
+        for batch in commit.added:
             if batch.rows and self._file_mismatch(batch):
                 raise self._vacuumed(batch.id)
         try:
@@ -611,7 +618,7 @@ class ManagedBackend(BatchDirectories):
         than the retention of a vacuum beside it, or one that a restore brings back.
         """
         looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
-        written: list[Batch | OutboxEntry] = [*commit.added, *commit.redo]
+        written: list[Batch | OutboxEntry] = [*commit.added, *(a.entry for a in commit.all(AddOutboxEntry))]
         for batch in written:
             is_whole = not batch.rows or batch.id in looked_into or not self._file_mismatch(batch)
             if batch.id in before.pending_deletes or not is_whole:

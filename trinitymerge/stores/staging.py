@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from trinitymerge.log.actions import Batch
 from trinitymerge.log.commit import CommitStateUnknown
-from trinitymerge.log.model import Batch
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.watermarks import watermark_of
 from trinitymerge.schema.definition import TableDefinition

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.log.model import PurgedKeys
+from trinitymerge.log.actions import PurgedKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.fire import FIRE

@@ -6,6 +6,7 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError
+from trinitymerge.log.actions import AddExtract, Batch, RestoreVersion
 from trinitymerge.log.commit import (
     ConcurrentCommits,
     Predicate,
@@ -14,7 +15,7 @@ from trinitymerge.log.commit import (
     SameDefinition,
     TransactionNotCommitted,
 )
-from trinitymerge.log.model import DATA_PRESERVING_OPERATIONS, Batch, Commit, Snapshot
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.rows.watermarks import is_above
@@ -49,8 +50,7 @@ class RowsUnchanged:
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
         for commit in landed.commits:
-            told = commit.added or commit.removed or commit.extract is not None or commit.extracts is not None
-            if commit.operation not in DATA_PRESERVING_OPERATIONS and told:
+            if commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion):
                 return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
         return None
 
@@ -112,7 +112,7 @@ class ReadSet:
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""
-        if commit.operation not in DATA_PRESERVING_OPERATIONS:
+        if commit.changes_data:
             return False
         if commit.horizon is None or self.batch is None:
             return True

@@ -14,8 +14,9 @@ from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TooManyDeletesError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
+from trinitymerge.log.actions import Action, AddExtract, AddOutboxEntry, Batch, SetDefinition, SetTransaction, add_all
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
-from trinitymerge.log.model import Batch, Snapshot, current_user
+from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns
 from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
 from trinitymerge.merge.execute import outbox, validate
@@ -289,7 +290,7 @@ class _Attempt:
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
-            rowsHistory=sum(b.redo.rows for b in self.staged_outbox),
+            rowsHistory=sum(b.entry.rows for b in self.staged_outbox),
         )
 
     def _rows_of_source(self, rows: int | None) -> int | None:
@@ -355,19 +356,25 @@ class _Attempt:
         """
         commit = self.snapshot.next_commit(
             operation_of(self.plan),
+            self._actions(batches),
             parameters=operation_parameters(self.plan),
-            added=batches,
-            definition=self.plan.definition if self.plan.columns_added and batches else None,
-            transaction=self.plan.options.transaction,
-            extract=self.plan.options.extract,
-            redo=[b.redo for b in self.staged_outbox],
-            stream=self.plan.options.stream.query_id if self.plan.options.stream else None,
             metrics=metrics,
             user=current_user(),
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
         return publish(self.plan.backend, commit, self.snapshot, requirements(self.plan.options, dependence))
+
+    def _actions(self, batches: tuple[Batch, ...]) -> list[Action]:
+        options, actions = self.plan.options, list[Action]()
+        if self.plan.columns_added and batches:
+            actions.append(SetDefinition(self.plan.definition))
+        actions += add_all(batches)
+        if options.transaction is not None:
+            actions.append(SetTransaction(*options.transaction, options.stream.query_id if options.stream else None))
+        if options.extract is not None:
+            actions.append(AddExtract(options.extract))
+        return [*actions, *(AddOutboxEntry(b.entry) for b in self.staged_outbox)]
 
     # Around ---------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
 )
 from trinitymerge.fs import faults
-from trinitymerge.log.model import OutboxEntry
+from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.merge.analysis.outbox import OutboxRow, OutboxTarget
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.outbox_rows import owed_rows, rows_with_owed
@@ -88,7 +88,7 @@ class StagedOutbox:
     """Rows for another table: staged, and as the merge's commit will say them."""
 
     staged: Staged
-    redo: OutboxEntry
+    entry: OutboxEntry
 
 
 def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
@@ -132,7 +132,7 @@ def _staged(
         observed = Observed(gathering.collect())
         if observed["rows"]:
             _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)
-            return StagedOutbox(staged, _redo(staged, observed["rows"], destination))
+            return StagedOutbox(staged, _entry(staged, observed["rows"], destination))
     except BaseException:
         plan.backend.discard(staged)
         raise
@@ -140,7 +140,7 @@ def _staged(
     return None
 
 
-def _redo(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
+def _entry(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
     return OutboxEntry(
         id=staged.id,
         rows=rows,

@@ -1,0 +1,561 @@
+"""The actions of a commit: what each changes in a table, as frozen data (S33; docs/format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.log.codec import (
+    LAST_MS,
+    as_tuple,
+    check_batch_id,
+    check_count,
+    check_hex,
+    check_ids,
+    check_moment,
+    check_scalars,
+    count_field,
+    decode,
+    each_a,
+    encode,
+    is_a,
+    is_a_or_none,
+    nested,
+    tuple_or_none,
+    tuples,
+)
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+
+# What actions are about ---------------------------------------------------------------------------------------
+
+UNRESOLVED, RESOLVED = "unresolved", "resolved"
+"""The two kinds of archives, see :attr:`Batch.archive`."""
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """One append batch, with what readers need to know without opening its files.
+
+    Attributes:
+        id: the name of its directory: unguessable, letters, digits, ``_`` and ``-``.
+        rows: number of rows, tombstones included.
+        tombstones: number of tombstones.
+        files: number of data files.
+        bytes: size of the data files.
+        watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None if unknown.
+        watermark_max: the largest declared watermark, in the same form.
+        unique_keys: no two rows have the same primary key.
+        base: resolved and unique, with no older row of its keys in the table: the first load, or the result of a compaction or of a
+            minor compaction of all batches.
+        version: the commit version its rows count as (S6). None in a commit means that commit's own version. A compaction sets the
+            version it has read, so that later commits win; a minor compaction that of the newest batch it replaces; a restore keeps
+            the old one.
+        merges: how many merges its rows come from, for the result of a minor compaction (S38a). The result of a compaction counts
+            as one.
+        tiling: the name of the segmented base that it is a segment of (S38b). It shares no key with another segment of it, nor with
+            any batch that is not newer.
+        tombstones_since: when its first tombstone was committed, ms since the epoch; for an archive, when its first version ended.
+        archive: the role of its rows in a table with history (H6): None, rows to resolve; ``"unresolved"``, versions that a newer
+            row of a pending batch has replaced; ``"resolved"``, versions that end where they say. Live rows come from no archive.
+        layout_version: the table's when its files were written: which forms of columns they have (S43).
+        foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
+        extra: fields of newer libraries, kept as they are.
+    """
+
+    id: str = attrs.field(validator=check_batch_id)
+    rows: int = count_field()
+    tombstones: int = count_field()
+    files: int = count_field()
+    bytes: int = count_field()
+    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    unique_keys: bool = attrs.field(default=False, validator=is_a(bool))
+    base: bool = attrs.field(default=False, validator=is_a(bool))
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    merges: int = count_field(default=1)
+    tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
+    tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, UNRESOLVED, RESOLVED)))
+    layout_version: int = count_field(default=0)
+    foreign: bool = attrs.field(default=False, validator=is_a(bool))
+    extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the batch as an entry holds it."""
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Batch:
+        """Return the inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or invalid.
+        """
+        return decode(cls, data)
+
+
+OUTBOX_PREFIX = "trinity-outbox-"
+_MARKERS_KEPT = 1000
+
+
+@attrs.frozen(kw_only=True)
+class OutboxEntry:
+    """The rows that one merge has for one other table (S27), staged beside its own.
+
+    Attributes:
+        id: the name of their directory; the other table recognizes them by it.
+        rows: number of rows.
+        files: number of data files.
+        bytes: size of the data files.
+        path: of the other table.
+        fields: the columns of the rows.
+        keys: the other table's primary key when the rows were made.
+        watermarks: its watermark key at that time.
+        since_ms: when they were committed, ms since the epoch; 0 in a commit means that commit's time.
+        extra: fields of newer libraries, kept as they are.
+    """
+
+    id: str = attrs.field(validator=check_batch_id)
+    rows: int = count_field()
+    files: int = count_field()
+    bytes: int = count_field()
+    path: str = attrs.field(validator=is_a(str))
+    fields: tuple[Field, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=each_a(Field), metadata=nested(Field)
+    )
+    keys: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    watermarks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    since_ms: int = count_field(default=0)
+    extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
+
+    @property
+    def marker(self) -> str:
+        """The application name under which the other table's log says that it has the rows (S36)."""
+        return f"{OUTBOX_PREFIX}{self.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as the log holds it."""
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> OutboxEntry:
+        """Return the inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a field is missing or invalid.
+        """
+        return decode(cls, data)
+
+
+@attrs.frozen
+class PurgedKeys:
+    """The primary keys that must never come back: their salted hashes, not the keys.
+
+    Attributes:
+        salt: random, one for each table.
+        hashes: one per key, see :func:`trinitymerge.rows.purged_keys.hash_of_key`.
+    """
+
+    salt: str = attrs.field(validator=check_hex)
+    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
+
+    def plus(self, other: PurgedKeys | None) -> PurgedKeys:
+        """Return these keys and others of the same table."""
+        return self if other is None else PurgedKeys(self.salt, sorted({*self.hashes, *other.hashes}))
+
+
+# What they change -----------------------------------------------------------------------------------------------
+
+
+class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again
+    """A commit does not fit the snapshot it is applied to: it removes a batch that the snapshot lacks, for example."""
+
+
+@attrs.define(kw_only=True)
+class State:
+    """The contents of a table while actions are applied. Attributes as of :class:`~trinitymerge.log.model.Snapshot`."""
+
+    version: int
+    timestamp_ms: int
+    first_version: int = 0
+    definition: TableDefinition | None = None
+    definition_version: int = 0
+    batches: dict[str, Batch] = attrs.field(factory=dict)
+    transactions: dict[str, int] = attrs.field(factory=dict)
+    streams: dict[str, str] = attrs.field(factory=dict)
+    horizon: tuple[Any, ...] | None = None
+    purged: PurgedKeys | None = None
+    pending_deletes: tuple[str, ...] = ()
+    extracts: tuple[tuple[Any, ...], ...] = ()
+    outbox: dict[str, OutboxEntry] = attrs.field(factory=dict)
+    unknown: tuple[Unknown, ...] = ()
+
+
+class Action:
+    """One change of a table, as a commit or a checkpoint holds it."""
+
+    def apply(self, state: State) -> None:
+        """Change the state of a table.
+
+        Raises:
+            InapplicableCommit: the action does not fit the state; says what was expected and what was found.
+        """
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the action as the log holds it: its type and its attributes."""
+        return {"type": camel_type(type(self)), **encode(self)}
+
+    @staticmethod
+    def from_json(data: Any) -> Action:
+        """Return the inverse of :meth:`to_json`, of any action.
+
+        Raises:
+            ValueError: a field is missing or invalid.
+            UnknownActionError: no action of this library, and readers must know it.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+            raise ValueError(f"expected an action with a type, found {data!r}")
+        kind = ACTIONS.get(data["type"])
+        if kind is not None:
+            return decode(kind, {name: value for name, value in data.items() if name != "type"})
+        if data.get("ignorableBy") not in (READERS, ALL):
+            raise UnknownActionError(data["type"])
+        return Unknown(data)
+
+
+READERS, ALL = "readers", "all"
+"""Which programs may ignore an action that they do not know: those that only read, or all."""
+
+MINOR, MAJOR = "minor", "major"
+"""The two kinds of compactions (S38a, S38): a minor one keeps all tombstones, the other may forget some."""
+
+_compaction = attrs.field(default=None, validator=attrs.validators.in_((None, MINOR, MAJOR)))
+
+
+@attrs.frozen
+class AddBatch(Action):
+    """Adds a batch to the table.
+
+    Attributes:
+        batch: the batch.
+        compaction: the kind of the compaction that wrote it from rows of batches the same commit removes; None if its rows are new.
+    """
+
+    batch: Batch = attrs.field(validator=is_a(Batch), metadata=nested(Batch))
+    compaction: str | None = _compaction
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        batch = self.batch
+        if batch.id in state.batches:
+            raise InapplicableCommit(f"adds batch '{batch.id}', which is part of the table already")
+        if batch.version is None:
+            batch = attrs.evolve(batch, version=state.version)
+        elif batch.version > state.version:
+            raise InapplicableCommit(f"batch '{batch.id}' is from version {batch.version}, after its commit")
+        state.batches[batch.id] = batch
+
+
+@attrs.frozen
+class RemoveBatch(Action):
+    """Takes a batch out of the table. Its files stay until vacuumed.
+
+    Attributes:
+        id: of the batch.
+        compaction: the kind of the compaction that has written its rows into another batch; None if its rows go.
+    """
+
+    id: str = attrs.field(validator=check_batch_id)
+    compaction: str | None = _compaction
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        if self.id not in state.batches:
+            raise InapplicableCommit(f"removes batch '{self.id}', which version {state.version - 1} does not have")
+        del state.batches[self.id]
+
+
+@attrs.frozen
+class SetDefinition(Action):
+    """Sets the table's definition (S7).
+
+    Attributes:
+        definition: the whole definition.
+        version: that set it, in a checkpoint; None means the commit's own.
+    """
+
+    definition: TableDefinition = attrs.field(validator=is_a(TableDefinition), metadata=nested(TableDefinition))
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.definition = self.definition
+        state.definition_version = state.version if self.version is None else self.version
+
+
+@attrs.frozen
+class SetTransaction(Action):
+    """Records a version of an application that has written to the table (S36).
+
+    Attributes:
+        application: its name.
+        version: the largest one counts.
+        stream: the id of the streaming query whose micro-batch it is, if Spark reports it (S36a).
+    """
+
+    application: str = attrs.field(validator=is_a(str))
+    version: int = count_field()
+    stream: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        last = max(self.version, state.transactions.get(self.application, self.version))
+        state.transactions = without_old_markers({**state.transactions, self.application: last})
+        if self.stream is not None:
+            state.streams[self.application] = self.stream
+
+
+def without_old_markers(transactions: dict[str, int]) -> dict[str, int]:
+    """Return the transactions without the oldest markers of delivered outbox entries, of which a thousand are kept.
+
+    Each delivery leaves one, and they would fill the log. A marker is needed once more only if the process that delivered died
+    before it committed to its own table. If a thousand deliveries have followed, the rows are merged a second time, which changes
+    no row.
+    """
+    markers = sorted((since, name) for name, since in transactions.items() if name.startswith(OUTBOX_PREFIX))
+    old = {name for _, name in markers[:-_MARKERS_KEPT]}
+    return {name: version for name, version in transactions.items() if name not in old} if old else transactions
+
+
+@attrs.frozen
+class SetHorizon(Action):
+    """Records that tombstones have been forgotten (S38).
+
+    Attributes:
+        watermark: the largest one forgotten so far, in the form of :attr:`Batch.watermark_max`; empty if its type has no such form.
+    """
+
+    watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.horizon = self.watermark
+
+
+@attrs.frozen
+class RestoreVersion(Action):
+    """Says that the table equals an earlier version again (S40). Other actions of the commit add and remove its batches.
+
+    Attributes:
+        version: the earlier version.
+        horizon: its horizon, see :class:`SetHorizon`; None if it had forgotten no tombstone.
+        extracts: the moments of its full extracts, see :class:`AddExtract`.
+    """
+
+    version: int = count_field()
+    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.horizon, state.extracts = self.horizon, self.extracts
+
+
+@attrs.frozen
+class PurgeKeys(Action):
+    """Erases keys that must never come back (S39a).
+
+    Attributes:
+        salt: see :class:`PurgedKeys`.
+        hashes: see :class:`PurgedKeys`.
+    """
+
+    salt: str = attrs.field(validator=check_hex)
+    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.purged = PurgedKeys(self.salt, self.hashes).plus(state.purged)
+
+
+@attrs.frozen
+class SetPendingDeletes(Action):
+    """Announces which batches a vacuum or purge is about to delete (S39). None of them can be committed from here on.
+
+    Attributes:
+        ids: of these batches, and of earlier ones whose files still exist.
+    """
+
+    ids: tuple[str, ...] = attrs.field(converter=as_tuple, validator=check_ids)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.pending_deletes = self.ids
+
+
+@attrs.frozen
+class AddExtract(Action):
+    """Records that a full extract was compared with the table (H11).
+
+    Attributes:
+        moment: of the extract.
+    """
+
+    moment: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        if self.moment not in state.extracts:
+            state.extracts = (*state.extracts, self.moment)
+
+
+@attrs.frozen
+class AddOutboxEntry(Action):
+    """Records rows that are to be delivered to another table (S27).
+
+    Attributes:
+        entry: the rows.
+    """
+
+    entry: OutboxEntry = attrs.field(validator=is_a(OutboxEntry), metadata=nested(OutboxEntry))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        entry = self.entry if self.entry.since_ms else attrs.evolve(self.entry, since_ms=state.timestamp_ms)
+        state.outbox[entry.id] = entry
+
+
+@attrs.frozen
+class RemoveOutboxEntry(Action):
+    """Records that rows were delivered to the other table, or discarded (S27). Several writers may say so of the same rows.
+
+    Attributes:
+        id: of the entry.
+    """
+
+    id: str = attrs.field(validator=check_batch_id)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.outbox.pop(self.id, None)
+
+
+def _by_number(times: Mapping[Any, int]) -> dict[int, int]:
+    return {int(version): at for version, at in times.items()}
+
+
+@attrs.frozen(kw_only=True)
+class InitialSnapshot(Action):
+    """The contents that a log begins with: of a clone (S40a), or of rows that existed before the table (S7b).
+
+    Attributes:
+        version: the first version that the log describes.
+        timestamp_ms: when that version was committed, ms since the epoch.
+        actions: that make this version of an empty table; each batch says its version.
+        commit_times: when earlier versions were committed, ms since the epoch: those that its rows count as; with history all that
+            are known.
+    """
+
+    version: int = count_field()
+    timestamp_ms: int = attrs.field(validator=check_moment)
+    actions: tuple[Action, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=each_a(Action), metadata=nested(Action)
+    )
+    commit_times: Mapping[int, int] = attrs.field(factory=dict, converter=_by_number)
+
+    def __attrs_post_init__(self) -> None:
+        if any(b.version is None or b.version > self.version for b in self.batches):
+            raise ValueError(f"a batch is from no version up to {self.version}, with which the log begins")
+        if any(type(at) is not int or not 0 <= at <= LAST_MS for at in self.commit_times.values()):
+            raise ValueError("commitTimes do not map versions to milliseconds")
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """The batches that the table begins with."""
+        return tuple(action.batch for action in self.actions if isinstance(action, AddBatch))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.version, state.timestamp_ms, state.first_version = self.version, self.timestamp_ms, self.version
+        apply_all(self.actions, state)
+
+
+def apply_all(actions: Iterable[Action], state: State) -> None:
+    """Apply actions in order."""
+    for action in actions:
+        action.apply(state)
+
+
+@attrs.frozen
+class Unknown(Action):
+    """An action of a newer library that says it may be ignored. Checkpoints keep it.
+
+    Attributes:
+        data: its JSON object.
+    """
+
+    data: Mapping[str, Any] = attrs.field(eq=repr)
+
+    @property
+    def is_ignorable_by_writers(self) -> bool:
+        """True if a program that does not know the action may change the table."""
+        return bool(self.data["ignorableBy"] == ALL)
+
+    def apply(self, state: State) -> None:
+        """Keep the action for checkpoints."""
+        state.unknown = (*state.unknown, self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the action as it was read."""
+        return dict(self.data)
+
+
+class UnknownActionError(ValueError):
+    """The log holds an action that this library does not know and must not ignore.
+
+    Attributes:
+        type: of the action.
+    """
+
+    def __init__(self, type: str) -> None:
+        super().__init__(f"it holds the action '{type}', which this version of trinitymerge does not know")
+        self.type = type
+
+
+def camel_type(kind: type) -> str:
+    """Return the name of an action in JSON: ``AddBatch`` is ``addBatch``."""
+    return kind.__name__[0].lower() + kind.__name__[1:]
+
+
+ACTIONS: dict[str, type[Action]] = {
+    camel_type(kind): kind
+    for kind in (
+        AddBatch,
+        RemoveBatch,
+        SetDefinition,
+        SetTransaction,
+        SetHorizon,
+        RestoreVersion,
+        PurgeKeys,
+        SetPendingDeletes,
+        AddExtract,
+        AddOutboxEntry,
+        RemoveOutboxEntry,
+        InitialSnapshot,
+    )
+}
+"""The actions of format 1, by their type in JSON."""
+
+
+def add_all(batches: Iterable[Batch], compaction: str | None = None) -> list[Action]:
+    """Return the actions that add batches."""
+    return [AddBatch(batch, compaction) for batch in batches]
+
+
+def remove_all(batches: Iterable[Batch | str], compaction: str | None = None) -> list[Action]:
+    """Return the actions that remove batches, or batches with these ids."""
+    return [RemoveBatch(b if isinstance(b, str) else b.id, compaction) for b in batches]

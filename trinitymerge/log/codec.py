@@ -1,0 +1,157 @@
+"""Frozen classes to JSON and back, and the validators of their attributes (S33)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+LAST_MS = 253_402_300_799_999
+"""The last moment of the year 9999, the largest that a timestamp can hold, in milliseconds since the epoch."""
+
+_BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
+_HEX = re.compile(r"[0-9a-f]+")
+_LARGEST = 2**63 - 1
+_KIND = "kind"
+_EXTRA = "extra"
+
+# Validators and converters ------------------------------------------------------------------------------------
+
+
+def as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
+    """Convert an iterable to a tuple."""
+    return tuple(value)
+
+
+def tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    """Convert an iterable to a tuple and keep None."""
+    return None if value is None else tuple(value)
+
+
+def tuples(value: Iterable[Iterable[Any]]) -> tuple[tuple[Any, ...], ...]:
+    """Convert an iterable of iterables to a tuple of tuples."""
+    return tuple(map(tuple, value))
+
+
+def check_batch_id(_instance: object, _field: object, value: Any) -> None:
+    """Require the name of a batch directory, which cannot lead out of the table's directory."""
+    if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
+        raise ValueError(f"batch id {value!r} is not made of letters, digits, '_' and '-' only")
+
+
+def check_ids(_instance: object, field: Any, value: Iterable[Any]) -> None:
+    """Require ids of batches."""
+    for one in value:
+        check_batch_id(_instance, field, one)
+
+
+def check_count(_instance: object, field: Any, value: Any) -> None:
+    """Require a whole number from 0 up that fits a BIGINT."""
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{field.name} is {value!r}, which is not a whole number from 0 up")
+
+
+def check_moment(_instance: object, field: Any, value: Any) -> None:
+    """Require milliseconds since the epoch up to the year 9999."""
+    check_count(_instance, field, value)
+    if value > LAST_MS:
+        raise ValueError(f"{field.name} is {value!r}, which is after the year 9999")
+
+
+def check_scalars(_instance: object, field: Any, value: Any) -> None:
+    """Require text, whole numbers and nulls, in a tuple, in tuples of a tuple, or None."""
+    for one in value or ():
+        if isinstance(one, tuple):
+            check_scalars(_instance, field, one)
+        elif one is not None and type(one) not in (str, int):
+            raise ValueError(f"{field.name} holds {one!r}, which is neither text nor a whole number")
+
+
+def check_hex(_instance: object, field: Any, value: Any) -> None:
+    """Require hexadecimal digits."""
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
+
+
+def is_a(kind: type) -> Any:
+    """Return a validator that requires an instance of a class."""
+    return attrs.validators.instance_of(kind)
+
+
+def is_a_or_none(kind: type) -> Any:
+    """Return a validator that requires an instance of a class, or None."""
+    return attrs.validators.optional(attrs.validators.instance_of(kind))
+
+
+def count_field(**options: Any) -> Any:
+    """Declare an attribute that holds a whole number from 0 up."""
+    return attrs.field(validator=check_count, **options)
+
+
+def nested(kind: type) -> dict[str, type]:
+    """Return the metadata of an attribute whose value, or each of whose values, has ``to_json``, with the class to read it by."""
+    return {_KIND: kind}
+
+
+def each_a(kind: type) -> Any:
+    """Return a validator that requires a tuple of instances of a class."""
+    return attrs.validators.deep_iterable(is_a(kind))
+
+
+# JSON -----------------------------------------------------------------------------------------------------------
+
+
+def camel(name: str) -> str:
+    """Return the JSON name of an attribute: ``rows_read`` is ``rowsRead``."""
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+def encode(instance: Any) -> dict[str, Any]:
+    """Return an instance as a JSON object: its attributes in camel case, without those that have their default.
+
+    An attribute ``extra`` holds the fields of newer libraries, which are written as they were read.
+    """
+    data = dict(getattr(instance, _EXTRA, {}))
+    for field in attrs.fields(type(instance)):
+        value = getattr(instance, field.name)
+        if field.name != _EXTRA and (field.default is attrs.NOTHING or value != _default(field)):
+            data[camel(field.name)] = _encoded(value, _KIND in field.metadata)
+    return data
+
+
+def _encoded(value: Any, is_nested: bool) -> Any:
+    if isinstance(value, tuple):
+        return [_encoded(one, is_nested) for one in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.to_json() if is_nested and value is not None else value
+
+
+def _default(field: Any) -> Any:
+    return field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """Return the inverse of :func:`encode`. Unknown fields go to ``extra``, or are dropped if the class has none.
+
+    Raises:
+        ValueError: the data is not an object, or a field is missing or invalid.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"expected an object, found {type(data).__name__}")
+    fields = {camel(f.name): f for f in attrs.fields(kind) if f.name != _EXTRA}  # type: ignore[arg-type]
+    values: dict[str, Any] = {f.name: _decoded(data[n], f.metadata.get(_KIND)) for n, f in fields.items() if n in data}
+    if hasattr(attrs.fields(kind), _EXTRA):  # type: ignore[arg-type]
+        values[_EXTRA] = {n: value for n, value in data.items() if n not in fields}
+    return kind(**values)
+
+
+def _decoded(value: Any, kind: Any) -> Any:
+    if kind is None or value is None:
+        return value
+    return tuple(map(kind.from_json, value)) if isinstance(value, list) else kind.from_json(value)

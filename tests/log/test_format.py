@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,24 @@ def test_S33_every_version_reads_as_it_did(spark, opened, name):
 
 def test_H5_versions_read_as_they_did(opened):
     assert versions_of(opened("customers")) == EXPECTED["versions"]
+
+
+OPENING = """
+import sys
+from trinitymerge.log.log import CommitLog
+log = CommitLog.open(sys.argv[1])
+snapshot = log.newest()
+print(snapshot.version, sum(b.rows for b in snapshot.batches), snapshot.definition.names, len(list(log.commits())))
+"""
+
+
+def test_S33_a_log_opens_without_Java():
+    environment = {"PATH": "", "JAVA_HOME": "/nowhere", "PYTHONPATH": str(WRITTEN.parents[2])}
+    command = [sys.executable, "-c", OPENING, str(WRITTEN / "orders")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["19", "417", "['id',", "'ts',", "'status',", "'cents',", "'deleted']", "20"], (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["orders", "copy"])

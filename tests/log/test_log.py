@@ -896,3 +896,8 @@ def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
         snapshot.next_commit("RESTORE", [RemoveBatch("base"), *map(AddBatch, table.at(3).batches)]), snapshot
     )
     assert restored.batches == table.at(3).batches == table.newest().batches
+
+
+def test_a_log_on_other_storage_needs_spark() -> None:
+    with pytest.raises(UnsupportedStorageError, match=r"'hdfs://n/t' can only be reached through Spark.*forPath"):
+        CommitLog.open("hdfs://n/t")

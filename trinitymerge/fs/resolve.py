@@ -17,14 +17,24 @@ def filesystem_for(spark: Any, path: str) -> FileSystem:
     """Return the file system of a path, as Spark chooses it.
 
     Args:
-        spark: a session, classic or Connect; None for local paths without Spark.
+        spark: a session, classic or Connect; None for local paths and S3 without Spark.
         path: with or without a scheme.
 
     Raises:
-        UnsupportedStorageError: the storage cannot create exclusively, or a Connect session cannot reach it.
+        UnsupportedStorageError: the storage cannot create exclusively, or needs a session of another kind.
+        MissingPackageError: S3 without Spark needs boto3.
     """
     scheme = split_scheme(path)[0] or _default_scheme(spark, path)
-    return registered("trinitymerge.filesystems", FILE_SYSTEMS, scheme, HadoopFileSystem)(spark, path)
+    otherwise = _needs_spark if spark is None else HadoopFileSystem
+    return registered("trinitymerge.filesystems", FILE_SYSTEMS, scheme, otherwise)(spark, path)
+
+
+def _needs_spark(spark: None, path: str) -> FileSystem:
+    raise UnsupportedStorageError(
+        f"'{path}' can only be reached through Spark. Without a session, local paths and S3 can be read. Open the table with "
+        "TrinityTable.forPath(spark, path).",
+        path=path,
+    )
 
 
 def _default_scheme(spark: Any, path: str) -> str:
@@ -65,6 +75,8 @@ def _on_s3(spark: Any, path: str) -> FileSystem:
 
     Spark always writes the data, so Hadoop must know the scheme. Without boto3, a table can only be read.
     """
+    if spark is None:
+        return S3FileSystem()
     scheme = str(split_scheme(path)[0] or _default_scheme(spark, path))
     try:
         hadoop = HadoopFileSystem(spark, path, create="condition")

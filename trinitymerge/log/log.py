@@ -15,6 +15,7 @@ import attrs
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
+from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log.actions import InapplicableCommit, InitialSnapshot
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, require_writable
@@ -39,6 +40,19 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, table_path: str) -> None:
         self.files = LogFiles(fs, table_path)
+
+    @classmethod
+    def open(cls, path: str) -> CommitLog:
+        """Open the log of a table on a local disk or on S3, without Spark.
+
+        Args:
+            path: of the table, with or without a scheme.
+
+        Raises:
+            UnsupportedStorageError: the storage can only be reached through Spark.
+            MissingPackageError: S3 needs boto3.
+        """
+        return cls(filesystem_for(None, path), path)
 
     # Reading ------------------------------------------------------------------------------------------------
 

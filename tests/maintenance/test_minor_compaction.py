@@ -258,7 +258,7 @@ def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, 
     }
     at_point("fold.staged", others[other])
     assert fold_last(table, 3) is None
-    assert folded_or_not(table) == [other.upper()]
+    assert folded_or_not(table) == ["MINOR COMPACT" if other == "fold" else other.upper()]
     assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
     if other == "purge":
         assert table.purge([9]).unverified_files == ()

@@ -146,6 +146,9 @@ def decode(kind: type[T], data: Any) -> T:
         raise ValueError(f"expected an object, found {type(data).__name__}")
     fields = {camel(f.name): f for f in attrs.fields(kind) if f.name != _EXTRA}  # type: ignore[arg-type]
     values: dict[str, Any] = {f.name: _decoded(data[n], f.metadata.get(_KIND)) for n, f in fields.items() if n in data}
+    missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and f.name not in values]
+    if missing:
+        raise ValueError(f"'{missing[0]}' is missing")
     if hasattr(attrs.fields(kind), _EXTRA):  # type: ignore[arg-type]
         values[_EXTRA] = {n: value for n, value in data.items() if n not in fields}
     return kind(**values)

@@ -453,16 +453,17 @@ class _Resolver:
         condition, reads_target, sees = None, False, Sees.of(clause)
         if clause.condition is not None:
             condition = self.condition(f"The condition of {describe(self.clauses, position)}", clause.condition, sees)
-            reads_target = self.inspector.reads_target(clause.condition, sees=sees)
+            reads_target = self.inspector.reads_target(condition, sees=sees)
         rows = tuple(self._row(position, action) for action in clause.changes)
         return ClausePlan(clause, condition, reads_target, rows)
 
     def condition(self, where: str, condition: str | Column, sees: Sees) -> str | Column:
         """A condition as it can stand beside internal columns."""
+        condition = with_columns_for_stars(condition, sees, self.target, self.source, where)
         found = self.inspector.condition(where, condition, sees)
         self.stable.append((where, condition, sees))
         self._note(condition, sees)
-        return with_columns_for_stars(found, sees, self.target, self.source, where)
+        return found
 
     def _note(self, value: str | Column, sees: Sees) -> None:
         self.one_by_one = self.one_by_one or not self.inspector.stands_beside(value, sees)
@@ -610,6 +611,10 @@ class _Resolver:
         if not values:
             return {}
         sees = Sees.of(self.clauses[position])
+        values = {
+            name: with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
+            for name, value in values.items()
+        }
         types = self.inspector.types(where, values, sees)
         keys = [name for name in values if name in self.definition.primaryKey]
         self.stable += [(f"{where}, column '{k}'", values[k], sees) for k in keys]
@@ -617,9 +622,8 @@ class _Resolver:
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
             self._note(value, sees)
-            said = with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
-            alone = said if only_source or not self.inspector.reads_target(value, sees=sees) else None
-            given[name] = Expression(said, alone, kind, self._storing(position, kind, self._stored_field(name)))
+            alone = value if only_source or not self.inspector.reads_target(value, sees=sees) else None
+            given[name] = Expression(value, alone, kind, self._storing(position, kind, self._stored_field(name)))
         return given
 
     def _storing(self, position: int, kind: DataType, field: Field) -> CastPolicy:
@@ -640,8 +644,8 @@ class _Resolver:
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
             where = f"{self._where(position, action)}, column '{'.'.join((name, *path))}'"
-            value_type = self.inspector.kind(where, value, sees)
             value = with_columns_for_stars(value, sees, self.target, self.source, where)
+            value_type = self.inspector.kind(where, value, sees)
             way = cast_policy(value_type, Field(".".join((name, *path)), field_type.jsonValue()))
             if way not in (CastPolicy.AS_IS, CastPolicy.WIDENED):
                 raise SchemaMismatchError(

@@ -15,7 +15,7 @@ from pyspark.sql.types import AtomicType, DataType
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.analysis.relations import Source, Target, alias_of, as_column, selected
 from trinitymerge.merge.analysis.scope import Sees
-from trinitymerge.merge.model.names import column_text, mentions_alias, name_parts
+from trinitymerge.merge.model.names import column_text, has_star, mentions_alias, name_parts
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.sql_text import as_sql
@@ -36,6 +36,8 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
         source: the source side, if there is one.
     """
     text, parts = str(error), _unresolved(error)
+    if "INVALID_USAGE_OF_STAR" in text:
+        return " Spark 3.5 takes no * of a Column here. Give the expression as SQL text, or name the columns."
     if len(parts) > 1:
         return _about_alias(parts[0], target, source)
     syntax = "PARSE_SYNTAX_ERROR" in text or "Syntax error" in text
@@ -113,7 +115,7 @@ class Inspector:
     Args:
         target, source: the sides.
         frames: what expressions see, without the target's rows.
-        given: all expressions of the merge, and what they see; what is not text is asked when needed.
+        given: all expressions of the merge, and what they see; Columns and texts with a star are asked when needed.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Inspector:
         self._target, self._source, self._frames = target, source, frames
         texts: dict[Sees, dict[str, None]] = {sees: {} for sees in Sees}
         for sees, value in given:
-            if isinstance(value, str):
+            if isinstance(value, str) and not has_star(value):
                 texts[sees][value] = None
         everything = list(dict.fromkeys(t for some in texts.values() for t in some))
         self._beside = self._types_of_all(everything, Sees.BOTH)

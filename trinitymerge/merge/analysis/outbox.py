@@ -13,7 +13,7 @@ from trinitymerge.errors import InvalidMergeError, SchemaMismatchError, did_you_
 from trinitymerge.merge.analysis.inspector import Inspector
 from trinitymerge.merge.analysis.relations import Source, Target, expression
 from trinitymerge.merge.analysis.row_kinds import Expression, LiveMarker, Null, Value
-from trinitymerge.merge.analysis.scope import Sees
+from trinitymerge.merge.analysis.scope import Sees, with_columns_for_qualified_stars
 from trinitymerge.merge.model.clauses import Clause, InsertHistory, OtherTable, describe, is_default
 from trinitymerge.merge.model.names import column_text, key_text, name_parts
 from trinitymerge.schema.definition import TableDefinition
@@ -182,7 +182,7 @@ def plan_outbox(
             n,
             position,
             tables[insert.table],
-            _values(inspector, where[n], insert, tables[insert.table], target, sights[n]),
+            _values(inspector, where[n], insert, tables[insert.table], target, sights[n], frames[sights[n]]),
         )
         for n, (position, insert) in enumerate(inserts)
     ]
@@ -235,12 +235,18 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
 
 
 def _values(
-    inspector: Inspector, where: str, insert: InsertHistory, destination: OutboxTarget, target: Target, sees: Sees
+    inspector: Inspector,
+    where: str,
+    insert: InsertHistory,
+    destination: OutboxTarget,
+    target: Target,
+    sees: Sees,
+    frame: DataFrame,
 ) -> dict[str, Value]:
     """What the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
     said = {f.name: f.default or "NULL" for f in destination.fields}
-    given = {n: said[n] if is_default(v) else v for n, v in given.items()}
+    given = {n: said[n] if is_default(v) else with_columns_for_qualified_stars(v, frame) for n, v in given.items()}
     given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
     _check_complete(where, given, destination)
     types = inspector.types(f"{where} (a name without an alias is the table's)", given, sees)

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.analysis.relations import Source, Target
 from trinitymerge.merge.model.clauses import Clause, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.model.names import column_text, has_bare_star, with_stars
+from trinitymerge.merge.model.names import column_text, has_bare_star, has_star, with_qualified_stars, with_stars
+from trinitymerge.spark.errors import suppress_error_logs
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import Sql
 
@@ -44,14 +46,17 @@ def frames_of(target: Target, source: Source | None) -> Mapping[Sees, DataFrame]
 def with_columns_for_stars(
     value: str | Column, sees: Sees, target: Target, source: Source | None, where: str
 ) -> str | Column:
-    """An expression that means the same beside internal columns: a ``*`` without an alias stands for the columns that it sees.
+    """Return an expression that names the user's columns where it had a ``*``; without an alias, those that it sees (S30).
 
     Raises:
         InvalidMergeError: beginning with ``where``: it cannot be said of this ``*`` which columns it stands for.
     """
     text = column_text(value) if isinstance(value, Column) else value
-    if not has_bare_star(text):
+    if not has_star(text):
         return value
+    frame = frames_of(target, source)[sees]
+    if not has_bare_star(text):
+        return with_columns_for_qualified_stars(value, frame)
     sides = f"{target.alias}.*" if source is None or sees is Sees.TARGET else f"{target.alias}.* or the source's alias"
     if isinstance(value, Column):
         raise InvalidMergeError(
@@ -63,4 +68,24 @@ def with_columns_for_stars(
     shown = [] if sees is Sees.SOURCE else [Sql(f"{quote(target.alias)}.*")]
     if source is not None and sees is not Sees.TARGET:
         shown.append(source.star)
-    return with_stars(text, ", ".join(shown))
+    return with_columns_for_qualified_stars(with_stars(text, ", ".join(shown)), frame)
+
+
+def with_columns_for_qualified_stars(value: str | Column, frame: DataFrame) -> str | Column:
+    """Return an expression that names the columns of each ``x.*``: Spark 3.5 refuses stars in filters and joins.
+
+    Args:
+        value: the user's; a Column stays.
+        frame: what the expression sees.
+    """
+
+    def columns_of(qualifier: str) -> str | None:
+        try:
+            with suppress_error_logs():
+                names = frame.selectExpr(f"{qualifier}*").columns
+        except (AnalysisException, ParseException):
+            return None  # the inspector asks again, and reports the error
+        is_clear = names and len({n.lower() for n in names}) == len(names)
+        return ", ".join(f"{qualifier}{quote(n)}" for n in names) if is_clear else None
+
+    return with_qualified_stars(value, columns_of) if isinstance(value, str) else value

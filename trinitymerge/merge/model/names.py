@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark.sql import Column
@@ -24,7 +25,7 @@ def with_stars(text: str, star: str) -> str:
         "hash(A.*, B.*, A.*, 2 * 3, '(*)')"
     """
     tokens = list(_TOKEN.finditer(text))
-    words = [t for t in tokens if t.lastgroup not in ("space", "comment")]
+    words = _without_space(tokens)
     around = zip(["", *(t[0] for t in words)], words, [*(t[0] for t in words[1:]), ""], strict=False)
     bare = {
         t.start()
@@ -34,9 +35,52 @@ def with_stars(text: str, star: str) -> str:
     return "".join(star if t.start() in bare else t[0] for t in tokens)
 
 
+def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> str:
+    """Return SQL text with the columns of each ``x.*``. Text with a subquery stays: a subquery has aliases that are its own.
+
+    Args:
+        text: the user's.
+        columns_of: returns what to write for ``x.*``, given ``x.``; None leaves the star.
+
+    Example:
+        >>> with_qualified_stars("hash(A.*, `B`.*, 2.*3, '(A.*)')", lambda qualifier: f"{qualifier}id, {qualifier}v")
+        "hash(A.id, A.v, `B`.id, `B`.v, 2.*3, '(A.*)')"
+    """
+    tokens = list(_TOKEN.finditer(text)) if ".*" in text else []
+    words = _without_space(tokens)
+    if not tokens or any(t[0].upper() == "SELECT" for t in words):
+        return text
+    found, done = "", 0
+    for i, star in enumerate(words):
+        start = i
+        while start and words[start - 1].end() == words[start].start() and _is_name(words[start - 1]):
+            start -= 1
+        qualifier = text[words[start].start() : star.start()]
+        before, after = (words[start - 1][0] if start else ""), (words[i + 1][0] if i + 1 < len(words) else "")
+        if star[0] != "*" or not qualifier.endswith(".") or before not in _BEFORE_STAR or after not in ("", ")", ","):
+            continue
+        columns = columns_of(qualifier)
+        if columns is not None:
+            found, done = f"{found}{text[done : words[start].start()]}{columns}", star.end()
+    return found + text[done:]
+
+
+def _is_name(token: re.Match[str]) -> bool:
+    return token.lastgroup == "word" or token[0].startswith("`")
+
+
+def _without_space(tokens: Iterable[re.Match[str]]) -> list[re.Match[str]]:
+    return [t for t in tokens if t.lastgroup not in ("space", "comment")]
+
+
 def has_bare_star(text: str) -> bool:
     """True if a ``*`` without an alias stands for columns in SQL text, or in what Spark prints for a Column."""
     return "*" in text and with_stars(text, "") != text
+
+
+def has_star(text: str) -> bool:
+    """True if a ``*`` stands for columns in SQL text, with an alias or without."""
+    return has_bare_star(text) or with_qualified_stars(text, lambda _: "") != text
 
 
 def column_text(value: Column) -> str:

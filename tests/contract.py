@@ -26,7 +26,7 @@ from trinitymerge.errors import (
     TableNotFoundError,
     UnsupportedStorageError,
 )
-from trinitymerge.log.actions import AddBatch, Batch, InitialSnapshot, SetDefinition
+from trinitymerge.log.actions import AddBatch, Batch, SetDefinition
 from trinitymerge.log.commit import NoConcurrentCommits, VersionConflict, publish
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
@@ -195,13 +195,12 @@ def check_a_table_begins_with_batches_or_not_at_all(store: ManagedStore) -> None
     commits = []
     for id in (lost, copied):
         snapshot = attrs.evolve(before, batches=[attrs.evolve(before.batches[0], id=id)])
-        begins = InitialSnapshot(snapshot=snapshot, commit_times={})
         commits.append(
             Commit(
                 version=0,
                 timestamp_ms=before.timestamp_ms,
                 operation="T",
-                actions=[SetDefinition(before.definition), begins],
+                actions=[SetDefinition(before.definition), snapshot.as_initial()],
             )
         )
     other.require_free()

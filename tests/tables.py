@@ -10,16 +10,24 @@ from typing import Any, NamedTuple
 
 import filling
 import iceberg
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
 from trinitymerge.merge.compile.strategies import BLIND, PATHS, MergeStrategy
+from trinitymerge.schema import properties
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.session import is_connect
 
 EVENTS = "id INT, ts INT, v STRING, deleted BOOLEAN"
 """The schema most tests use: a primary key, a watermark, a value and a tombstone."""
+
+
+def set_default(patched: pytest.MonkeyPatch, name: str, text: str) -> None:
+    """Change the default of a table property."""
+    read, _, words = properties._KNOWN[name]
+    patched.setitem(properties._KNOWN, name, (read, text, words))
 
 
 MAKES_ICEBERG = False

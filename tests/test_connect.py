@@ -22,6 +22,7 @@ from trinitymerge import TrinityTable
 from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMismatchError, UnsupportedStorageError
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.log.actions import SetTransaction
 from trinitymerge.merge.compile.join import materialise
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
 from trinitymerge.spark import session as session_module
@@ -183,7 +184,7 @@ def test_s36_a_stream_merges_each_micro_batch_once(spark, tmp_path):
         query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
         query.trigger(availableNow=True).start().awaitTermination()
     assertRows(table.toDF(), [(0, 111), (1, 10), (2, 100)])
-    assert [c.transaction for c in table._backend.history() if c.transaction] == [("feed", 2), ("feed", 1), ("feed", 0)]
+    assert [a.version for c in table._backend.history() for a in c.all(SetTransaction)] == [2, 1, 0]
 
 
 def test_s36_the_function_of_a_stream_can_be_sent_to_another_process(spark, table):

@@ -21,14 +21,13 @@ import pytest
 from helpers import quickly
 from processes import fork, kill, start
 from pyspark import SparkContext
-from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table
+from tables import batch_directories, copy_of, directory_of, fill, frame, live_rows, merge_into, new_table, set_default
 
 import trinitymerge
 from trinitymerge import TableNotFoundError, TrinityTable
 from trinitymerge.fs import faults
 from trinitymerge.maintenance import minor_compaction
-from trinitymerge.schema import properties
-from trinitymerge.schema.properties import CHECKPOINT_INTERVAL
+from trinitymerge.schema.properties import CHECKPOINT_INTERVAL, TARGET_SEGMENT_BYTES
 from trinitymerge.stores import iceberg
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
@@ -57,7 +56,7 @@ def compact(spark, table):
 
 def split(spark, table):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+        set_default(patched, TARGET_SEGMENT_BYTES, "2000")
         table.compact(full=True)
 
 

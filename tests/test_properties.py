@@ -35,12 +35,13 @@ from streams import (
     survivors,
     watermarked_rows,
 )
+from tables import set_default
 
 from trinitymerge import errors
 from trinitymerge.maintenance import segments
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.strategies import FULL, KEYED
-from trinitymerge.schema import properties
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.testing import ModelTable, assertRows
 
 # What generated merges cover, they cover in generated code.
@@ -132,7 +133,7 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
 @pytest.fixture
 def in_segments(monkeypatch):
     """Bases consist of segments of a few rows, and of these only what has changed a lot is written anew."""
-    monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+    set_default(monkeypatch, TARGET_SEGMENT_BYTES, "2000")
     monkeypatch.setattr(segments, "_PAYS", 0.4)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,3 +162,28 @@ def test_references_that_lead_nowhere_are_found(text, wrong):
 def test_files_that_are_not_there_are_found():
     assert lost_files("log/log.py, log/log.py, tests/log/test_log.py and `trinitymerge/log/log.py`") == []
     assert lost_files("og.py, storage/lock.py, merge/log.py") == ["og.py", "storage/lock.py", "merge/log.py"]
+
+
+# Names that tests patch -----------------------------------------------------------------------------------------------
+
+
+def patched_names(source: str) -> Iterator[tuple[str, str]]:
+    """The modules or classes of the package that some code patches, and the names of what it replaces there."""
+    tree = ast.parse(source)
+    imported = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGE)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            owner, name = node.args[0], node.args[1]
+            if isinstance(owner, ast.Name) and owner.id in imported and isinstance(name, ast.Constant):
+                yield imported[owner.id], name.value
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda p: p.stem)
+def test_what_a_test_patches_exists(path):
+    for owner, name in patched_names(path.read_text("utf-8")):
+        assert hasattr(pkgutil.resolve_name(owner), name), f"{owner} has no {name}"

@@ -20,7 +20,7 @@ from pyspark.errors import StreamingQueryException
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
-from trinitymerge.log.actions import SetTransaction
+from trinitymerge.log.actions import Action, SetTransaction
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TARGET_SEGMENT_BYTES
 from trinitymerge.spark.session import is_connect
@@ -60,7 +60,7 @@ def feed(tmp_path) -> Counter:
 
 def check_exactly_once(spark, table: TrinityTable, feed: Counter) -> None:
     assert dict(live_rows(table)) == dict(feed)
-    markers = [c.transaction for c in table._backend.history() if c.transaction]
+    markers = [(a.application, a.version) for c in table._backend.history() for a in c.all(SetTransaction)]
     assert sorted(markers) == [("feed", i) for i in range(FILES)]
     table.vacuum(retentionHours=0)
     assert dict(live_rows(TrinityTable.forPath(spark, table.path))) == dict(feed)
@@ -165,7 +165,7 @@ def test_S36a_a_stream_with_a_new_checkpoint_directory_is_refused_and_loses_noth
         spark
     )  # there Spark tells nobody which query a micro-batch is of, and the number alone decides
     assert table._backend.snapshot().streams == ({"feed": first} if known else {})
-    assert table._backend.history()[0].stream == (first if known else None)
+    assert table._backend.history()[0].last(SetTransaction).stream == (first if known else None)
     rows = live_rows(table)
     with pytest.raises(StreamingQueryException, match="Give the stream a new appId") as refused:
         run_stream(spark, table, tmp_path, "checkpoint-2")
@@ -220,16 +220,12 @@ def test_S36a_the_query_that_was_faster_is_seen_by_the_one_that_was_slower(spark
 
 
 def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark, tmp_path):
-    table = new_table(spark, tmp_path, "id INT, n INT")
-    old = table._backend.snapshot().to_json()
-    del old["streams"]
-    snapshot = Snapshot.from_json(old)
-    assert snapshot.streams == {}
-    assert snapshot.apply(snapshot.next_commit("MERGE", [SetTransaction("a", 1)])).streams == {}
-    with pytest.raises(ValueError, match="ids of streaming queries"):
-        Snapshot.from_json({**old, "streams": {"a": 1}})
-    with pytest.raises(ValueError, match="beside a transaction"):
-        snapshot.next_commit("MERGE", stream="one")
+    snapshot = new_table(spark, tmp_path, "id INT, n INT")._backend.snapshot()
+    one = snapshot.apply(snapshot.next_commit("MERGE", [SetTransaction("a", 1)]))
+    assert (one.transactions, one.streams) == ({"a": 1}, {})
+    assert Snapshot.from_json(one.to_json()) == one
+    with pytest.raises(TypeError, match="stream"):
+        Action.from_json({"type": "setTransaction", "application": "a", "version": 1, "stream": 1})
 
 
 def test_foreachBatch_refuses_arguments_of_another_kind(spark, tmp_path):

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import strategies as st
 from lanes import LANE, batch_as_written, beside, created, draw, led_by_lane, rows_of
 from pyspark.sql import DataFrame, SparkSession
-from tables import as_they_are
+from tables import as_they_are, set_default
 
 from trinitymerge import TrinityTable
 from trinitymerge.log.actions import AddBatch
 from trinitymerge.maintenance import segments
 from trinitymerge.maintenance.minor_compaction import minor_compact
-from trinitymerge.schema import properties
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.system_columns import BATCH
 from trinitymerge.stores.base import Batches
@@ -44,7 +44,7 @@ QUICK, LONG = range(4), range(100, 160)
 @pytest.fixture(autouse=True)
 def in_segments(monkeypatch):
     """Bases consist of segments of a few rows, and of these only what has changed a lot is written anew."""
-    monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2500)
+    set_default(monkeypatch, TARGET_SEGMENT_BYTES, "2500")
     monkeypatch.setattr(segments, "_PAYS", 0.3)
 
 

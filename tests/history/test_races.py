@@ -9,7 +9,7 @@ import attrs
 import pytest
 from helpers import executed_plan
 from pyspark.sql import SparkSession
-from tables import EVENTS, fill, frame, live_rows, merge_into, new_table
+from tables import EVENTS, fill, frame, live_rows, merge_into, new_table, set_default
 from test_crashes import split
 
 from trinitymerge import FilesVacuumedError, TrinityTable
@@ -18,6 +18,7 @@ from trinitymerge.maintenance import segments
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema import properties
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.testing import ModelTable
 
 Rows = list[tuple[Any, ...]]
@@ -120,7 +121,7 @@ def test_H6_S38b_a_compaction_beside_merges_and_folds_loses_no_version(spark, tm
 
 @pytest.fixture
 def in_segments(monkeypatch):
-    monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+    set_default(monkeypatch, TARGET_SEGMENT_BYTES, "2000")
     monkeypatch.setattr(segments, "_PAYS", 0.4)
 
 

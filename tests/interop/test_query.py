@@ -20,7 +20,7 @@ import sqlglot
 from hypothesis import strategies as st
 from lanes import beside, draw, led_by_lane, write_table
 from pyspark.errors import AnalysisException
-from tables import batch_directories, directory_of, fill, frame, merge_into, new_table
+from tables import batch_directories, directory_of, fill, frame, merge_into, new_table, set_default
 from test_costs import jobs_of
 from test_errors import refused
 
@@ -37,7 +37,7 @@ from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.interop import export
 from trinitymerge.interop.dialects import ENGINES, DuckDB, Polars, Spark, Trino
 from trinitymerge.maintenance.minor_compaction import minor_compact
-from trinitymerge.schema import properties
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import quote
 from trinitymerge.stores import file_format as file_format_module
@@ -298,7 +298,7 @@ def test_S38_S38a_folds_and_compactions_with_batches_on_top(spark, events):
 
 
 def test_S38b_segments(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(properties, "_SMALLEST_SEGMENT", 2000)
+    set_default(monkeypatch, TARGET_SEGMENT_BYTES, "2000")
     table = fill(new_table(spark, tmp_path), spark, [(1, 0, "older", False)])
     table.upsert(spark.range(400).selectExpr("int(id) id", "1 ts", "uuid() v", "false deleted")).execute()
     table.compact()

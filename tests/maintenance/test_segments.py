@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from helpers import assertRows, quickly
-from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table
+from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table, set_default
 from test_conf import session
 from test_minor_compaction import ONE, Crowded, pending
 
@@ -23,7 +23,6 @@ from trinitymerge.maintenance.compaction import rebased
 from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
 from trinitymerge.maintenance.segments import SegmentLayout
 from trinitymerge.reader import ReadPlan
-from trinitymerge.schema import properties
 from trinitymerge.schema.properties import (
     MINOR_COMPACTION_AFTER_BATCHES,
     TARGET_SEGMENT_BYTES,
@@ -138,7 +137,7 @@ def test_S38b_tombstones_are_forgotten_where_they_are_old_and_nowhere_else(spark
     fill(table, spark, [row(1, 5, deleted=True), row(900, 5, deleted=True)])
     assert (table.compact().tombstonesForgotten, sum(b.tombstones for b in base_of(table))) == (0, 2)
     kept = {b.id for b in base_of(table) if not b.tombstones}
-    monkeypatch.setattr(properties, "_DEFAULT_RETENTION_HOURS", 0.0)
+    set_default(monkeypatch, TOMBSTONE_RETENTION_HOURS, "0")
     result = table.compact()
     assert (result.tombstonesForgotten, sum(b.tombstones for b in base_of(table))) == (2, 0)
     assert kept

@@ -332,7 +332,7 @@ def test_S27_rows_cannot_be_remembered_in_it(spark, tmp_path, events):
         ({"watermarkKey": ["ts", "seq"]}, ["watermarkKey: Column 'seq' is missing"]),
         ({"tombstoneKey": "op"}, ["tombstoneKey: Column 'op' is missing"]),
         ({"tombstoneStringValue": "D"}, ["only for string tombstone keys, and 'deleted' is boolean"]),
-        ({"tombstoneKey": None, "tombstoneStringValue": "D"}, ["without a tombstoneKey"]),
+        ({"tombstoneKey": None, "tombstoneStringValue": "D"}, ["needs a tombstoneKey"]),
         ({"watermarkKey": "id"}, ["'id' has two roles"]),
     ],
 )

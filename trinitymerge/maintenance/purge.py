@@ -208,7 +208,6 @@ def by_form(
     return [*found, (schema_for_all_files(backend, definition), [i for i in ids if i not in written_by])]
 
 
-@with_session_settings
 def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
     """By the batches that change columns and that the newest version does not have, the definitions they were written by."""
     needed = backend.snapshot().referenced_ids
@@ -216,6 +215,7 @@ def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, Tabl
     return {i: own for i, own in found.items() if own is not None}
 
 
+@with_session_settings
 def purge(
     backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
@@ -233,18 +233,15 @@ def purge(
         FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
-    with reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
-        return _purge(backend, keys, finish)
-
-
-def _purge(backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object]) -> PurgeResult:
     start = time.perf_counter()
-    snapshot = backend.snapshot()
-    found = _evaluated(keys_to_columns(backend.spark, snapshot.definition, keys, _CALL))
-    count = found.count()
-    if count > MOST_KEYS:
-        raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
-    return delete_keys(backend, found, count, start, finish) if count else PurgeResult(snapshot.version, 0, 0, 0, 0)
+    with reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
+        found = _evaluated(keys_to_columns(backend.spark, backend.snapshot().definition, keys, _CALL))
+        count = found.count()
+        if count > MOST_KEYS:
+            raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
+        if not count:
+            return PurgeResult(backend.snapshot().version, 0, 0, 0, 0)
+        return delete_keys(backend, found, count, start, finish)
 
 
 def delete_keys(

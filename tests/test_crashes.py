@@ -206,7 +206,7 @@ STEPS = {
     "fold_versions": [*[*STAGE, "replace.written"] * 2, "fold.staged", *COMMIT, "fold.committed"],
     "extract": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "switch": ["alter.prepared", *COMMIT, "alter.committed"],
-    "follow": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
+    "follow": [STAGE[0], "replace.written", *STAGE[1:], "replace.written", "validate.before", "validate.done", *COMMIT],
     "alter": ["alter.prepared", *COMMIT, "alter.committed"],
     "clone": [*["clone.batch"] * 2, "clone.copied", *COMMIT],
     "convert": [*STAGE, "replace.written", "convert.staged", *COMMIT],

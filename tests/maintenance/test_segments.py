@@ -512,7 +512,7 @@ def test_S39_a_vacuum_that_takes_what_is_being_divided_is_an_error_and_costs_not
     fill(table, spark, [row(id) for id in range(600)], [row(0, 2)])
     expected, version = live_rows(table), table.version
     at_point(point, lambda: table.vacuum(retentionHours=0))
-    with pytest.raises(FilesVacuumedError, match="its retention is shorter than the write took"):
+    with pytest.raises(FilesVacuumedError, match="its retention is shorter than the call took"):
         table.compact()
     found = table.version, live_rows(TrinityTable.forPath(spark, table.path))
     assert found == (version + 1, expected), "what goes is named in a version of its own"

@@ -239,7 +239,7 @@ def purge(
         count = found.count()
         if count > MOST_KEYS:
             raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
-        if not count:
+        if count == 0:
             return PurgeResult(backend.snapshot().version, 0, 0, 0, 0)
         return delete_keys(backend, found, count, start, finish)
 

@@ -532,6 +532,55 @@ def test_S12_without_a_watermark_two_source_rows_for_one_target_row_are_refused(
         table.update(source).execute()
 
 
+# What a column holds, another value that is equal for S12, and one that is not.
+CONTENT = [
+    ("DOUBLE", "double('NaN')", "double('NaN')", "double('Infinity')"),
+    ("DOUBLE", "0.0D", "-0.0D", "NULL"),
+    ("FLOAT", "float('0')", "float('-0')", "float('NaN')"),
+    ("STRUCT<a: DOUBLE, b: INT>", "named_struct('a', 0.0D, 'b', NULL)", "named_struct('a', -0.0D, 'b', NULL)", "NULL"),
+    ("STRUCT<a: INT>", "named_struct('a', NULL)", "named_struct('a', NULL)", "NULL"),
+    ("ARRAY<DOUBLE>", "array(0.0D, double('NaN'), NULL)", "array(-0.0D, double('NaN'), NULL)", "array(0.0D)"),
+    ("ARRAY<INT>", "array()", "array()", "NULL"),
+    ("MAP<STRING, INT>", "map('a', 1, 'b', NULL)", "map('a', 1, 'b', NULL)", "map('b', NULL, 'a', 1)"),
+    ("MAP<STRING, DOUBLE>", "map('a', double('NaN'))", "map('a', double('NaN'))", "map()"),
+    ("MAP<STRING, DOUBLE>", "map('a', 0.0D)", "map('a', 0.0D)", "map('a', -0.0D)"),
+    ("BINARY", "X'00'", "X'00'", "X'0000'"),
+    ("STRING", "'a'", "'a'", "'A'"),
+    ("VARCHAR(3)", "'a '", "'a '", "'a'"),
+    ("DECIMAL(5, 2)", "1.10BD", "1.1BD", "1.11BD"),
+    ("INTERVAL DAY TO SECOND", "INTERVAL '1' DAY", "INTERVAL '24' HOUR", "NULL"),
+    ("BOOLEAN", "NULL", "NULL", "false"),
+]
+
+
+def test_S12_rows_differ_by_their_content(spark, tmp_path):
+    """One batch for each value: two rows that are equal are written, and two that are not are refused."""
+    columns = ", ".join(f"c{i} {kind}" for i, (kind, *_) in enumerate(CONTENT))
+    table = new_table(spark, tmp_path, f"id INT, ts INT, {columns}", watermarkKey="ts")
+
+    def rows(others):
+        """A key for each column: a row of first values beside a row that has another value in that column."""
+        values = [
+            ", ".join(f"CAST({row[k] if i == key else row[1]} AS {row[0]})" for i, row in enumerate(CONTENT))
+            for key in others
+            for k in (1, others[key])
+        ]
+        keys = [key for key in others for _ in range(2)]
+        return "SELECT * FROM VALUES " + ", ".join(f"({k}, 1, {v})" for k, v in zip(keys, values, strict=True))
+
+    def merge(others):
+        return table.upsert(spark.sql(rows(others)).toDF(*table.definition.names)).execute()
+
+    assert merge(dict.fromkeys(range(len(CONTENT)), 2)).rowsAppended == 2 * len(CONTENT)
+    different = dict.fromkeys(range(len(CONTENT)), 3)
+    found = []
+    for start in range(0, len(CONTENT), 4):  # the message names five keys
+        with pytest.raises(AmbiguousMergeError, match="several different rows") as caught:
+            merge(dict.fromkeys(list(different)[start : start + 4], 3))
+        found += [key for (key,) in caught.value.keys]
+    assert found == list(different)
+
+
 def test_S12_maps_are_compared_too(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, m MAP<STRING, INT>")
     equal = frame(spark, "id INT, m MAP<STRING, INT>", (1, {"a": 1}), (1, {"a": 1}))

@@ -209,16 +209,21 @@ def check_unambiguous(
     own = [*definition.primaryKey, *definition.watermarkKey]
     content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
     written = staged.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
-    groups = written.groupBy(*_columns(own)).agg(
-        F.expr(f"count(1) AS {KEY_ROWS}"),
-        F.expr(f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}"),
-        F.expr(f"count(DISTINCT struct({content})) AS {DIFFERENT}"),
-        F.expr(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}"),
+    counts = (
+        f"count(1) AS {KEY_ROWS}",
+        f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}",
+        f"min(struct({content})) <> max(struct({content})) AS {DIFFERENT}",
     )
-    bad = groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT} > 1")
-    found = bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
-    if not found:
+
+    def contradicting(*more: str) -> list[Row]:
+        groups = written.groupBy(*_columns(own)).agg(*map(F.expr, (*counts, *more)))
+        bad = groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT}")
+        return bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
+
+    if not contradicting():
         return
+    # Only the message needs the clauses of a group: Spark collects them more slowly than it counts and compares.
+    found = contradicting(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
     where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[KEY_ROWS])})" for k, r in zip(keys, found, strict=True))

@@ -50,7 +50,7 @@ from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.session import supports_writes
 from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files, require_managed
 from trinitymerge.stores.registry import open_catalog_store, open_store, store_uri
-from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.removed_files import naming_storage_errors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -695,7 +695,7 @@ class TrinityTable:
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
         snapshot = self._readable_snapshot()
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
@@ -748,7 +748,7 @@ class TrinityTable:
             <BLANKLINE>
         """
         newest = self._snapshot().version
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return changes(self._backend, newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TrinityTable, appId: str) -> Increment:
@@ -791,7 +791,7 @@ class TrinityTable:
                 f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
                 "it has come. Create one, or open it with TrinityTable.forPath."
             )
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return increment(
                 self._backend,
                 self._readable_snapshot().version,
@@ -859,7 +859,7 @@ class TrinityTable:
         """
         tracked = None if track is None else _names(track)
         shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return versions(self._backend, self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
@@ -887,7 +887,7 @@ class TrinityTable:
             >>> cities.asOf(5).collect()
             [Row(name='ann', city='Rome', day=1)]
         """
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return as_of(self._backend, self._readable_snapshot(), moment)
 
     def _readable_snapshot(self) -> Snapshot:
@@ -937,7 +937,7 @@ class TrinityTable:
             +------+---------------+-----------------------------------------------------------------------+
             <BLANKLINE>
         """
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return why(require_managed(self._backend, "why()"), self._readable_snapshot(), key)
 
     # Without this library ----------------------------------------------------------------------------------------------
@@ -996,7 +996,7 @@ class TrinityTable:
             >>> spark.read.parquet(result.path).columns
             ['order_id', 'amount', 'ts']
         """
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return export(require_managed(self._backend, "export()"), self._readable_snapshot(), path)
 
     def compact(self, full: bool = False) -> CompactionResult:
@@ -1185,7 +1185,7 @@ class TrinityTable:
             live rows           2
             ...
         """
-        with naming_vacuums(self._backend):
+        with naming_storage_errors(self._backend):
             return health.health(require_managed(self._backend, "health()"), self._snapshot())
 
     def clone(self, path: str) -> Self:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 
-from trinitymerge.errors import CorruptTableError, UnsupportedStorageError
+from trinitymerge.errors import CorruptTableError, StorageError, UnsupportedStorageError
 
 TEMPORARY_SUFFIX = ".tmp"
 """Ends the names of files that a dead writer may leave; a dot begins them, so that Spark ignores them."""
@@ -47,6 +49,50 @@ class NoRegularFileError(OSError):
     """A path to be read is not a regular file."""
 
 
+class NoPermissionError(StorageError, PermissionError):
+    """This process may not read, write or delete a path."""
+
+
+class FileInTheWayError(StorageError, NotADirectoryError):
+    """A path, or a directory above it, is a file."""
+
+
+_VERBS = {
+    "read": ("exists", "list", "read"),
+    "written": ("create_exclusive", "replace", "move", "mkdirs", "sync_dir"),
+    "copied": ("copy",),
+    "deleted": ("delete",),
+}
+"""The methods that report an error of permissions or of a wrong directory, by what they do."""
+
+
+def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
+    """Return a method of a file system that raises a :class:`StorageError` where Python raises its own error."""
+    state = "Files that the call had to delete may be left." if verb == "deleted" else "Nothing was written."
+
+    @functools.wraps(call)
+    def reporting(self: FileSystem, path: str, *more: Any) -> Any:
+        try:
+            return call(self, path, *more)
+        except (PermissionError, NotADirectoryError) as error:
+            if isinstance(error, StorageError):
+                raise
+            named = str(error.filename or "")
+            where = named if "/" in named else path
+            reason = error.strerror or str(error)
+            if isinstance(error, PermissionError):
+                kind: type[StorageError] = NoPermissionError
+                remedy = "Grant this process the permission, and run the call again."
+            else:
+                kind = FileInTheWayError
+                remedy = "The path, or a directory above it, is a file: move it away, or choose another path."
+            found = kind(f"{reason}: '{where}' cannot be {verb}. {remedy} {state}", path=where)
+            found.errno, found.strerror, found.filename = error.errno, reason, where
+            raise found from error
+
+    return reporting
+
+
 Infos = list[FileInfo]
 """``list`` is a method of the classes below."""
 
@@ -54,12 +100,20 @@ Infos = list[FileInfo]
 class FileSystem(ABC):
     """A file system. Paths are absolute or qualified; parents of new files are created.
 
-    Every method may also raise ``PermissionError``, and another ``OSError`` that names the path for errors of the storage (disk
-    full, connection lost).
+    Every method may also raise :class:`NoPermissionError`, and another ``OSError`` that names the path for errors of the storage
+    (disk full, connection lost). Subclasses raise Python's ``PermissionError`` and ``NotADirectoryError``, which become errors of
+    the library here.
     """
 
     is_local: bool = False
     """True if the files are on this machine, and Python can open them."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for verb, names in _VERBS.items():
+            for name in names:
+                if name in cls.__dict__:
+                    setattr(cls, name, _reporting(cls.__dict__[name], verb))
 
     @abstractmethod
     def qualify(self, path: str) -> str:
@@ -74,7 +128,7 @@ class FileSystem(ABC):
 
         Raises:
             FileExistsError: the file exists; nothing was changed.
-            NotADirectoryError: a file has the path of its directory.
+            FileInTheWayError: a file has the path of its directory.
             UnsupportedStorageError: the storage cannot create exclusively; the message names a remedy.
             OSError: the outcome may be unknown (a lost reply): read the file to find out.
         """
@@ -106,7 +160,7 @@ class FileSystem(ABC):
 
         Raises:
             FileNotFoundError: the directory does not exist.
-            NotADirectoryError: the path is a file.
+            FileInTheWayError: the path is a file.
         """
 
     def walk(self, path: str) -> Iterator[FileInfo]:
@@ -153,7 +207,7 @@ class FileSystem(ABC):
         """Create a directory and its parents, if they do not exist.
 
         Raises:
-            NotADirectoryError: one of the paths is a file.
+            FileInTheWayError: one of the paths is a file.
         """
 
     @abstractmethod

@@ -16,7 +16,15 @@ import attrs
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem, Infos, NoRegularFileError, split_scheme, temporary_beside
+from trinitymerge.fs.base import (
+    TEMPORARY_SUFFIX,
+    FileInfo,
+    FileSystem,
+    Infos,
+    NoRegularFileError,
+    split_scheme,
+    temporary_beside,
+)
 
 _READING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -219,7 +227,9 @@ def _naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, error.strerror or str(error), path) from error
+        named = str(error.filename or TEMPORARY_SUFFIX)
+        where = path if named.endswith(TEMPORARY_SUFFIX) else named
+        raise type(error)(error.errno, error.strerror or str(error), where) from error
 
 
 def _write_synced(path: str, data: bytes) -> None:

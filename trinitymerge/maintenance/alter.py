@@ -65,7 +65,7 @@ from trinitymerge.spark.sql_text import Sql, as_sql, bare
 from trinitymerge.spark.system_columns import NO_COLUMN
 from trinitymerge.stores.base import Batches, ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
-from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.removed_files import naming_storage_errors
 
 _WORD = re.compile(
     r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
@@ -577,7 +577,7 @@ class TableAlteration:
             if is_stricter(snapshot.definition, definition):
                 looked_at = Batches.of(attrs.evolve(snapshot, definition=definition))
                 try:
-                    with naming_vacuums(self._backend):
+                    with naming_storage_errors(self._backend):
                         require_fulfilled(self._backend, looked_at, snapshot.definition)
                 except FilesVacuumedError as error:
                     attempts.backoff(error, snapshot)

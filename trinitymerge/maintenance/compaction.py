@@ -46,7 +46,7 @@ from trinitymerge.spark import session
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import any_of
 from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
-from trinitymerge.stores.removed_files import naming_vacuums
+from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
 TRIES = 3
@@ -247,7 +247,7 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
             doing = "a compaction writes batches anew"
             with (
                 reporting.if_slow(backend.path, doing),
-                naming_vacuums(backend),
+                naming_storage_errors(backend),
             ):
                 return _compact(backend, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:

@@ -41,7 +41,7 @@ from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
 from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND
 from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
-from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_vacuums
+from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_storage_errors
 from trinitymerge.stores.staging import stage
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted", "purge.found")
@@ -293,7 +293,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
         work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
         try:
-            with naming_vacuums(backend):
+            with naming_storage_errors(backend):
                 work.rewrite(snapshot)
                 faults.fault("purge.staged")
                 commit = snapshot.next_commit(

@@ -32,6 +32,7 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.conf import session_conf
+from trinitymerge.spark.errors import is_spark_error, storage_failed
 from trinitymerge.spark.expressions import empty_frame, quote
 from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
 from trinitymerge.spark.sql_text import Sql
@@ -514,8 +515,11 @@ class ManagedBackend(BatchDirectories):
             with self._written_here(batch_id):
                 self.files.sync_dir(path)
             staged = self._staged(batch_id, schema, definition)
-        except BaseException:
-            self.files.delete(path)
+        except BaseException as error:
+            if is_spark_error(error) and storage_failed(error):
+                self.files.mkdirs(path)  # raises where the directory cannot be made: Spark only misses its files
+            with contextlib.suppress(OSError):  # the first error is the one to report; vacuum() deletes what is left
+                self.files.delete(path)
             raise
         faults.fault("stage.synced")
         return staged

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from trinitymerge.errors import CorruptTableError, FilesVacuumedError, StorageError
-from trinitymerge.spark.errors import is_spark_error, storage_failed
+from trinitymerge.spark.errors import clean_message, is_spark_error, storage_failed
 from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import is_missing
 
@@ -58,11 +58,34 @@ def data_files(backend: ManagedStore, ids: list[str]) -> Files:
     return {i: some for i, some in files.items() if some}
 
 
+@contextmanager
+def naming_storage_errors(backend: TableStore) -> Iterator[None]:
+    """Errors of Spark about files that it cannot read or write become errors of the library.
+
+    Raises:
+        FilesVacuumedError: as :func:`naming_vacuums`.
+        StorageError: names the file.
+    """
+    try:
+        with naming_vacuums(backend):
+            yield
+    except Exception as error:
+        if not is_spark_error(error) or not storage_failed(error):
+            raise
+        raise StorageError(
+            f"A file of {backend.path} could not be read or written: {clean_message(error)} Nothing was written. Free disk space, "
+            "grant the missing permission, or see health(), and run the call again.",
+            path=backend.path,
+        ) from None
+
+
 _GONE = re.compile(r"FileNotFound|NoSuchFile|No such file|does not exist|cannot access|FILE_NOT_EXIST|PATH_NOT_FOUND")
 
 
 def _is_lost(error: Exception) -> bool:
     """True if the library or Spark has not found a file. A full disk and a missing permission are not that."""
+    if isinstance(error, (PermissionError, NotADirectoryError)):
+        return False
     is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))
     of_spark = is_spark_error(error) and (storage_failed(error) or is_missing(error))
     return is_ours or (of_spark and bool(_GONE.search(str(error))))

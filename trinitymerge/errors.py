@@ -6,7 +6,8 @@ Each error also inherits the nearest builtin exception, such as ``FileNotFoundEr
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,13 +21,47 @@ class TrinityMergeError(Exception):
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
-        self.facts = facts
-        for name, value in facts.items():
-            setattr(self, name, value)
+        self.facts: dict[str, Any] = {}
+        self.add_facts(**facts)
+
+    def add_facts(self, **facts: Any) -> None:
+        """Add facts as attributes."""
+        self.facts.update(facts)
+        vars(self).update(facts)
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message.
         return str(self.args[0])
+
+
+@contextmanager
+def add_missing_facts(**facts: Any) -> Iterator[None]:
+    """Add facts to errors that do not have them."""
+    try:
+        yield
+    except TrinityMergeError as error:
+        error.add_facts(**{name: value for name, value in facts.items() if name not in error.facts})
+        raise
+
+
+class Advice(str):
+    """A remedy as calls of the chain, with the same remedy in SQL; errors carry it as the fact ``advice``.
+
+    Attributes:
+        sql: the remedy in SQL.
+
+    Example:
+        >>> advice = Advice("table.alias('A') renames it.", sql="AS A renames it.")
+        >>> advice, advice.sql
+        ("table.alias('A') renames it.", 'AS A renames it.')
+    """
+
+    sql: str
+
+    def __new__(cls, calls: str, *, sql: str) -> Advice:
+        advice = super().__new__(cls, calls)
+        advice.sql = sql
+        return advice
 
 
 class InvalidDefinitionError(TrinityMergeError, ValueError):

@@ -518,6 +518,17 @@ def test_what_is_found_when_a_merge_is_built_has_a_place_too(spark, events, upda
     assert words in str(error.value)
 
 
+def test_a_place_comes_from_the_facts_of_the_error(spark, events, updates):
+    with pytest.raises(InvalidMergeError) as error:
+        sql(
+            spark,
+            ON + "WHEN MATCHED AND e.v = 'w' THEN DELETE\nWHEN MATCHED THEN UPDATE SET w = 1",
+            {"e": events, "u": updates},
+        )
+    assert (error.value.facts["clause"], error.value.facts["column"]) == (2, "w")
+    assert (error.value.line, error.value.column) == (3, 30)
+
+
 # Advice ---------------------------------------------------------------------------------------------------------------
 
 PART = "(SELECT 1 AS id, 'a' AS v) AS s"
@@ -536,17 +547,17 @@ WHOLE = "(SELECT 1 AS id, 'a' AS v, 1 AS n, 2 AS ts) AS s"
         ("INSERT INTO t (id, v) VALUES (1, 'a')", r"INSERT \(column, \.\.\.\) VALUES"),
         (
             f"MERGE INTO t USING {WHOLE} ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = x.v",
-            "AS behind a side gives it another",
+            "AS x gives a side another",
         ),
-        ("UPDATE t SET v = x.v", "AS behind the table gives it another"),
+        ("UPDATE t SET v = x.v", "AS x gives it another"),
         (
             f"MERGE INTO t USING {WHOLE} ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = new",
-            "If the text new is meant, write it as 'new'",
+            "the text new has quotes: 'new'",
         ),
         ("UPDATE h SET v = 'x'", "Assign the watermark in the statement"),
         (
             f"MERGE INTO t AS s USING {WHOLE} ON s.id = s.id WHEN MATCHED THEN DELETE",
-            "give one of them another with AS",
+            "give one of them another alias",
         ),
     ],
 )

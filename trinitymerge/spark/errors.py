@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from trinitymerge.errors import InvalidMergeError, JobFailedError, StorageError, closest
+from trinitymerge.errors import Advice, InvalidMergeError, JobFailedError, StorageError, closest
 from trinitymerge.schema.definition import HIDDEN_PREFIX
 
 try:  # a plain logger of that name breaks later logging in PySpark 4
@@ -46,13 +46,27 @@ def analysis_errors(
         where: the start of the message.
         hint: returns the end of the message.
         instead: returns a replacement for Spark's words and the hint; empty to keep them.
+
+    Raises:
+        InvalidMergeError: with the facts ``is_syntax_error``, and ``column`` and ``advice`` if known.
     """
     try:
         with suppress_error_logs():
             yield
     except (AnalysisException, ParseException) as error:
-        said = instead(error) or f"{clean_message(error)}{_advice(error)}{hint(error)}"
-        raise InvalidMergeError(f"{where}: {said}") from None
+        advice = hint(error)
+        said = instead(error) or f"{clean_message(error)}{_advice(error)}{advice}"
+        facts = {"column": refused_name(error), "advice": advice if isinstance(advice, Advice) else None}
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        raise InvalidMergeError(
+            f"{where}: {said}", is_syntax_error=isinstance(error, ParseException), **known
+        ) from None
+
+
+def refused_name(error: AnalysisException | ParseException) -> str | None:
+    """Return the column, relation or function, as SQL, that Spark does not know or finds ambiguous; None for others."""
+    facts = error.getMessageParameters() or {}
+    return next((facts[n] for n in ("objectName", "relationName", "routineName", "name") if n in facts), None)
 
 
 _START = r"(?:Caused by: |\(TID \d+\) \([^)]*\): |^: )"
@@ -167,7 +181,7 @@ def _advice(error: BaseException) -> str:
     if "AMBIGUOUS_REFERENCE" in text:
         could_be = set(re.findall(r"`[^\]]+?`(?=, |\])", text.partition("could be: [")[2].partition("]")[0] + "]"))
         if len(could_be) == 1 and "`.`" in could_be.pop():
-            return " Target and source have the same alias; give one of them another with alias(...)."
+            return " Target and source have the same alias; give one of them another alias."
         return " Qualify the name with the target's or the source's alias."
     if any(c in text for c in _NOT_ONE_ROW):
         return (

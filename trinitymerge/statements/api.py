@@ -90,7 +90,7 @@ def sql(
         return _altered(names, statement)
     with names.views(getattr(statement, "inner", ())) as edited:
         found = statement_of(edited.result) if edited.edits else statement
-        with locate_errors(edited, getattr(found, "clauses", ()), getattr(found, "places", ()), statement.target.start):
+        with locate_errors(edited, getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
         return plan.execute()
 

@@ -2,123 +2,70 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError
-from trinitymerge.merge.model.clauses import Clause, describe
+from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, SchemaMismatchError, TrinityMergeError
 from trinitymerge.merge.model.names import name_parts
 from trinitymerge.statements.lexer import tokenize
 from trinitymerge.statements.parser import misread_at
 from trinitymerge.statements.queries import RewrittenText
 from trinitymerge.statements.tree import place
 
-_IN_SQL = (
-    (
-        r"Add (it|them), or use merge\(\) with updateAll\(.*\)\.",
-        r"Add \1 to its query, or leave \1 out: UPDATE SET * EXCEPT ({columns}).",
-    ),
-    (
-        r"Add (it|them), or use merge\(\) with insertAll\(.*\)\.",
-        r"Add \1 to its query, or leave \1 out: INSERT * EXCEPT ({columns}).",
-    ),
-    (r"Add it to the map\.", "Name it, and give it a value: INSERT (column, ...) VALUES (value, ...)."),
-    (
-        r"Assign the watermark in the map, let the source have the column, or add \.at\(value\)\. To correct .*",
-        "Assign the watermark in the statement, or let the source have the column. For what SQL has no words, at(value) and "
-        'onStale("force"), there is the chain: table.merge(...).',
-    ),
-    (r"table\.alias\('\w+'\) and df\.alias\('\w+'\) give a side another\.", "AS behind a side gives it another."),
-    (r"table\.alias\('\w+'\) gives it another\.", "AS behind the table gives it another."),
-    (r"give one of them another with alias\(\.\.\.\)\.", "give one of them another with AS."),
-    (r"A str is SQL; if the text (.*) is meant, write it as \"('.*')\"\.", r"If the text \1 is meant, write it as \2."),
-)
-"""By what is advised, as a pattern: what to advise instead."""
-
-
-def to_sql_advice(message: str, columns: Sequence[str] = ()) -> str:
-    """A message, with advice that a statement can follow.
-
-    Args:
-        message: of an error of the chain.
-        columns: that the error is about.
-
-    Example:
-        >>> to_sql_advice("The source has no n. Add them, or use merge() with insertAll(exceptColumns=[...]).", ["n"])
-        'The source has no n. Add them to its query, or leave them out: INSERT * EXCEPT (n).'
-    """
-    for advised, instead in _IN_SQL:
-        listed = ", ".join(columns).replace("\\", r"\\") or "..."
-        message = re.sub(advised, instead.replace("{columns}", listed), message)
-    return message
-
-
-_QUOTED = re.compile(r"((?:`(?:[^`]|``)+`\.)*`(?:[^`]|``)+`)|'((?:\w+\.)*\w+)'")
-
 
 @contextmanager
-def locate_errors(
-    statement: RewrittenText, clauses: Sequence[Clause] = (), places: Sequence[int] = (), start: int = 0
-) -> Iterator[None]:
-    """Adds line and column to what is refused inside.
+def locate_errors(statement: RewrittenText, places: Sequence[int] = (), start: int = 0) -> Iterator[None]:
+    """Add line and column to errors of the chain, by their facts, and its advice in SQL.
 
     Args:
-        statement: what runs, and what it was before names were replaced, which is what places are about.
-        clauses: of the merge it is.
-        places: where each of them begins.
-        start: where the error is if nobody knows better.
+        statement: the text that runs, and the user's text.
+        places: offset of each clause in the text that runs.
+        start: offset of errors without facts.
     """
     try:
         yield
     except (InvalidMergeError, SchemaMismatchError, InvalidDefinitionError) as error:
         if not hasattr(error, "line"):
-            message = str(error)
-            found = _offset(statement.result, message, tuple(clauses), places, getattr(error, "clause", None), start)
-            line, column = place(statement.text, statement.original(found))
+            line, column = place(statement.text, statement.original(_offset(statement.result, error, places, start)))
+            advice = error.facts.get("advice")
+            message = str(error) if advice is None else str(error).replace(advice, advice.sql)
+            error.args = (f"Line {line}, column {column}: {message}", *error.args[1:])
             vars(error).update(line=line, column=column)
-            told = to_sql_advice(message, getattr(error, "columns", None) or ())
-            error.args = (f"Line {line}, column {column}: {told}", *error.args[1:])
         raise
 
 
-def _offset(
-    text: str, message: str, clauses: tuple[Clause, ...], places: Sequence[int], clause: int | None, start: int
-) -> int:
-    if "PARSE_SYNTAX_ERROR" in message:
-        wrong = misread_at(text)
-        if wrong is not None:
-            return wrong
-    shown = {i: describe(clauses, i) for i in range(len(places))}
-    about = [i for i in shown if clause == i + 1] or sorted(
-        (i for i in shown if shown[i] in message), key=lambda i: -len(shown[i])
-    )
-    if about:
-        start = places[about[0]]
-        message = message.replace(shown[about[0]], "")
-    found = mentioned(text, message, start)
+def _offset(text: str, error: TrinityMergeError, places: Sequence[int], start: int) -> int:
+    facts = error.facts
+    wrong = misread_at(text) if facts.get("is_syntax_error") else None
+    if wrong is not None:
+        return wrong
+    bounds = [*places, len(text)]
+    clause = facts.get("clause", 0)
+    start, end = bounds[clause - 1 : clause + 1] if 0 < clause < len(bounds) else (start, len(text))
+    columns = [facts["column"]] if "column" in facts else facts.get("columns", ())
+    found = find_names(text, columns, start, end)
     return start if found is None else found
 
 
-def mentioned(text: str, message: str, start: int = 0) -> int | None:
-    """Where the first name stands that a message has in quotes, from an offset on; None if it has none of the statement's.
+def find_names(text: str, names: Iterable[str], start: int = 0, end: int | None = None) -> int | None:
+    """Return the offset of the first of some names in a part of a statement; None if it has none of them.
 
     Example:
-        >>> mentioned("SELECT id, o.amuont FROM orders o", "A column with name `o`.`amuont` cannot be resolved.")
+        >>> find_names("SELECT id, o.amuont FROM orders o", ["`o`.`amuont`"])
         11
     """
-    names = [(at, name) for at, name in _names(text) if at >= start]
-    for quoted in _QUOTED.finditer(message):
-        parts = [p.lower() for p in name_parts(quoted[1] or quoted[2])]
-        for known in (parts, parts[-1:]):  # as it is written, or with fewer parts than the message has
-            for at, name in names:
-                if name[-len(known) :] == known:
+    written = [(at, name) for at, name in _names(text) if start <= at < (len(text) if end is None else end)]
+    for sought in names:
+        parts = [part.lower() for part in name_parts(sought)]
+        for known in (parts, parts[-1:]):  # the statement may qualify the name less
+            for at, name in written:
+                if known and name[-len(known) :] == known:
                     return at
     return None
 
 
 def _names(text: str) -> list[tuple[int, list[str]]]:
-    """The names in a statement, their parts in small letters, and where they begin."""
+    """Return the names in a statement: their offsets, and their parts in lower case."""
     found: list[tuple[int, list[str]]] = []
     goes_on = False
     for token in tokenize(text):

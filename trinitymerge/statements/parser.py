@@ -696,7 +696,7 @@ def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> No
     try:
         check_clauses(clauses)
     except InvalidMergeError as error:
-        position = getattr(error, "clause", 1)
+        position = error.facts["clause"]
         token = next(t for t in cursor.tokens if t.start == places[position - 1])
         raise cursor.error_at(token, str(error)) from None
 

@@ -21,10 +21,11 @@ from trinitymerge.errors import (
     kind_of,
 )
 from trinitymerge.external import ExternalTable
-from trinitymerge.spark.errors import clean_message, suppress_error_logs
+from trinitymerge.merge.model.names import name_parts
+from trinitymerge.spark.errors import clean_message, refused_name, suppress_error_logs
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.spark.session import force_analysis, is_dataframe, session_key, supports_writes
-from trinitymerge.statements.error_locations import mentioned
+from trinitymerge.statements.error_locations import find_names
 from trinitymerge.statements.queries import RewrittenText, replaced
 from trinitymerge.statements.tree import Query, Reference, sql_error
 from trinitymerge.stores.registry import store_uri
@@ -200,16 +201,16 @@ class Names:
         except (AnalysisException, ParseException) as error:
             raise self._refused(query, error) from None
 
-    def _refused(self, query: Query, error: BaseException) -> SqlError:
-        said = clean_message(error)
-        if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-            unknown = [r for r in query.references if self._found(r) is None and f"`{r.parts[-1]}`" in said]
+    def _refused(self, query: Query, error: AnalysisException | ParseException) -> SqlError:
+        name = refused_name(error)
+        if name is not None and "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+            unknown = [r for r in query.references if self._found(r) is None and r.parts[-1] == name_parts(name)[-1]]
             if unknown:
-                name = unknown[0].name
-                return self.error(unknown[0], f"There is no table or view '{name}'.{did_you_mean(name, self.tables)}")
-        place = mentioned(query.text, said)
+                known = did_you_mean(unknown[0].name, self.tables)
+                return self.error(unknown[0], f"There is no table or view '{unknown[0].name}'.{known}")
+        place = None if name is None else find_names(query.text, [name])
         start = len(query.text) - len(query.text.lstrip())
-        return sql_error(self.text, start if place is None else place, f"The query: {said}")
+        return sql_error(self.text, start if place is None else place, f"The query: {clean_message(error)}")
 
 
 def _escaped(text: str) -> str:

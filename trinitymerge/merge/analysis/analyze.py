@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from trinitymerge.errors import (
+    Advice,
     InvalidMergeError,
     SchemaMismatchError,
     TrinityMergeError,
+    add_missing_facts,
     did_you_mean,
     in_columns,
     missing,
@@ -308,16 +310,19 @@ class ByName:
 
     def _lacks(self, names: Sequence[str], clause: BlamedClause) -> TrinityMergeError:
         them = "it" if len(names) == 1 else "them"
-        remedy = (
+        statement = "INSERT" if clause.action == "insert" else "UPDATE SET"
+        advice = Advice(
             f"Add {them}, or use merge() with {clause.action}All(exceptColumns=[...])."
             if clause.clauses[clause.position].call
-            else f"Add {them}, name {them} in exceptColumns, or use {clause.action}Expr."
+            else f"Add {them}, name {them} in exceptColumns, or use {clause.action}Expr.",
+            sql=f"Add {them} to the source's query, or exclude {them}: {statement} * EXCEPT ({', '.join(names)}).",
         )
         return InvalidMergeError(
             f"{clause.where} takes every column from the source. "
-            f"{missing(names, 'the source', not_made(self.source.schema))} {remedy}",
+            f"{missing(names, 'the source', not_made(self.source.schema))} {advice}",
             clause=clause.position + 1,
             columns=list(names),
+            advice=advice,
         )
 
     def _differences(self, unfit: Sequence[Field], lacking: Sequence[Field], clause: BlamedClause) -> TrinityMergeError:
@@ -443,25 +448,27 @@ class _Resolver:
         self.by_name = None if source is None else ByName(target, source, follows_source)
         self.definition = target.definition
         self.inspector = inspector
-        self.stable: list[tuple[str, str | Column, Sees]] = []
-        """What must give the same answer however often it is asked, how to call it, and what it sees."""
+        self.stable: list[tuple[str, str | Column, Sees, int | None]] = []
+        """The expressions that must be deterministic: their names, what they see, and the numbers of their clauses."""
         self.one_by_one = False
         """Some expression over one side means nothing, or something else, where the other side is there too."""
 
     def clause(self, position: int) -> ClausePlan:
         clause = self.clauses[position]
-        condition, reads_target, sees = None, False, Sees.of(clause)
-        if clause.condition is not None:
-            condition = self.condition(f"The condition of {describe(self.clauses, position)}", clause.condition, sees)
-            reads_target = self.inspector.reads_target(condition, sees=sees)
-        rows = tuple(self._row(position, action) for action in clause.changes)
+        condition, reads_target, sees, number = None, False, Sees.of(clause), position + 1
+        with add_missing_facts(clause=number):
+            if clause.condition is not None:
+                where = f"The condition of {describe(self.clauses, position)}"
+                condition = self.condition(where, clause.condition, sees, number)
+                reads_target = self.inspector.reads_target(condition, sees=sees)
+            rows = tuple(self._row(position, action) for action in clause.changes)
         return ClausePlan(clause, condition, reads_target, rows)
 
-    def condition(self, where: str, condition: str | Column, sees: Sees) -> str | Column:
+    def condition(self, where: str, condition: str | Column, sees: Sees, clause: int | None = None) -> str | Column:
         """A condition as it can stand beside internal columns."""
         condition = with_columns_for_stars(condition, sees, self.target, self.source, where)
         found = self.inspector.condition(where, condition, sees)
-        self.stable.append((where, condition, sees))
+        self.stable.append((where, condition, sees, clause))
         self._note(condition, sees)
         return found
 
@@ -564,7 +571,6 @@ class _Resolver:
             raise InvalidMergeError(
                 f"{self._where(position, action)}: ignoreNulls names {min(names & roles)}, and a null in a key means what it says. "
                 "Leave it out, or filter such source rows.",
-                clause=position + 1,
                 columns=sorted(names & roles),
             )
         return names
@@ -580,7 +586,6 @@ class _Resolver:
                 raise InvalidMergeError(
                     f"{self._where(position, action, ': ')} assigns '{'.'.join((name, *path))}' twice. "
                     "Keep one of them.",
-                    clause=position + 1,
                     column=name,
                 )
             if path:
@@ -592,7 +597,6 @@ class _Resolver:
             raise InvalidMergeError(
                 f"{describe(self.clauses, position)}: {action.method} assigns a field of '{name}', but a new row has no struct "
                 f"to change. Assign the whole column, e.g. named_struct(...).",
-                clause=position + 1,
                 column=name,
             )
         for name, fields in nested.items():
@@ -617,7 +621,7 @@ class _Resolver:
         }
         types = self.inspector.types(where, values, sees)
         keys = [name for name in values if name in self.definition.primaryKey]
-        self.stable += [(f"{where}, column '{k}'", values[k], sees) for k in keys]
+        self.stable += [(f"{where}, column '{k}'", values[k], sees, position + 1) for k in keys]
         only_source = not self.inspector.reads_target(*values.values(), sees=sees)
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
@@ -651,7 +655,6 @@ class _Resolver:
                 raise SchemaMismatchError(
                     f"{where} is {field_type.simpleString()} and the value {value_type.simpleString()}. "
                     "Cast the value explicitly.",
-                    clause=position + 1,
                     column=name,
                 )
             struct = with_field(struct, kind, path, as_column(value).cast(field_type), self._case_sensitive)
@@ -665,7 +668,6 @@ class _Resolver:
                 raise InvalidMergeError(
                     f"{describe(self.clauses, position)}: column '{name}' has no field '{'.'.join(path)}'."
                     + did_you_mean(part, names),
-                    clause=position + 1,
                 )
             kind = kind[found].dataType  # type: ignore[index]
         return kind
@@ -690,7 +692,6 @@ class _Resolver:
             raise InvalidMergeError(
                 f"{self._where(position, action)}: {argument} takes whole columns, and '{text}' is a "
                 f"field of '{name}'. Use {action.name}Expr for single fields.",
-                clause=position + 1,
             )
         return name
 
@@ -712,7 +713,6 @@ class _Resolver:
             wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
             raise InvalidMergeError(
                 f"{self._where(position, action)}: the table has no column '{wanted}'." + did_you_mean(wanted, names),
-                clause=position + 1,
                 column=wanted,
             )
         return found, parts[1:]
@@ -726,9 +726,11 @@ class _Resolver:
         ]
         if lacking:
             kinds = "primary key" if set(lacking) & set(self.definition.primaryKey) else "not nullable"
+            advice = Advice(
+                "Add it to the map.", sql="Name it, and give it a value: INSERT (column, ...) VALUES (value, ...)."
+            )
             raise InvalidMergeError(
-                f"{describe(self.clauses, position)}: the insert does not assign {', '.join(lacking)} ({kinds}). "
-                "Add it to the map.",
-                clause=position + 1,
+                f"{describe(self.clauses, position)}: the insert does not assign {', '.join(lacking)} ({kinds}). {advice}",
                 columns=lacking,
+                advice=advice,
             )

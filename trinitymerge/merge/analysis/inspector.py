@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType
 
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import Advice, InvalidMergeError
 from trinitymerge.merge.analysis.relations import Source, Target, alias_of, as_column, selected
 from trinitymerge.merge.analysis.scope import Sees
 from trinitymerge.merge.model.names import column_text, has_star, mentions_alias, name_parts
@@ -42,7 +42,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
         return _about_alias(parts[0], target, source)
     syntax = "PARSE_SYNTAX_ERROR" in text or "Syntax error" in text
     if isinstance(value, str) and _BARE.fullmatch(value.strip()) and (parts or (syntax and " " in value.strip())):
-        return f" A str is SQL; if the text {value.strip()} is meant, write it as \"'{value.strip()}'\"."
+        return f" In SQL, the text {value.strip()} has quotes: '{value.strip()}'."
     return ""
 
 
@@ -98,11 +98,13 @@ def _about_alias(name: str, target: Target, source: Source | None) -> str:
     if name.lower() in (n.lower() for n in known):
         return ""
     if source is None:
-        return f" There is no alias '{name}': the target's is '{target.alias}'; table.alias('{name}') gives it another."
+        there = f" There is no alias '{name}': the target's is '{target.alias}'"
+        return Advice(f"{there}; table.alias('{name}') gives it another.", sql=f"{there}; AS {name} gives it another.")
     side = f"the source's is '{theirs}'" if theirs else "the source has none (source.x is understood all the same)"
-    return (
-        f" There is no alias '{name}': the target's is '{target.alias}', and {side}. table.alias('{name}') and "
-        f"df.alias('{name}') give a side another."
+    there = f" There is no alias '{name}': the target's is '{target.alias}', and {side}."
+    return Advice(
+        f"{there} table.alias('{name}') and df.alias('{name}') give a side another.",
+        sql=f"{there} AS {name} gives a side another.",
     )
 
 
@@ -237,33 +239,34 @@ class Inspector:
         names = [f.name for f in own.fields if not isinstance(f.dataType, AtomicType)]
         return any(re.search(rf"(?<!\w){re.escape(name)}`?\s*\.", text, re.IGNORECASE) for name in names)
 
-    def check_deterministic(self, expressions: Sequence[tuple[str, Expression, Sees]]) -> None:
+    def check_deterministic(self, expressions: Sequence[tuple[str, Expression, Sees, int | None]]) -> None:
         """Refuses conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
 
         They are computed more than once: by several steps of a merge, and again by a task that is repeated.
 
         Args:
-            expressions: what each is, as the message begins, the expression, and what it sees.
+            expressions: the start of the message, the expression, what it sees, and the number of its clause.
 
         Raises:
             InvalidMergeError: naming the first.
         """
-        by_frame: dict[Sees, list[tuple[str, Expression]]] = {}
-        for where, expression, sees in expressions:
+        by_frame: dict[Sees, list[tuple[str, Expression, int | None]]] = {}
+        for where, expression, sees, clause in expressions:
             shown = Sees.BOTH if isinstance(expression, str) and expression in self._beside else sees
-            by_frame.setdefault(shown, []).append((where, expression))
+            by_frame.setdefault(shown, []).append((where, expression, clause))
         for sees, some in by_frame.items():
             self._check_deterministic(some, sees)
 
-    def _check_deterministic(self, expressions: Sequence[tuple[str, Expression]], sees: Sees) -> None:
-        if self._is_deterministic([e for _, e in expressions], sees):
+    def _check_deterministic(self, expressions: Sequence[tuple[str, Expression, int | None]], sees: Sees) -> None:
+        if self._is_deterministic([e for _, e, _ in expressions], sees):
             return
-        for where, expression in expressions:
+        for where, expression, clause in expressions:
             if not self._is_deterministic([expression], sees):
                 raise InvalidMergeError(
                     f"{where} is not deterministic: it may be another one each time it is computed, so rows could be paired "
                     "or written by one value and counted by another. Write the source to a file or a table with a column "
-                    "for it first, and use that column."
+                    "for it first, and use that column.",
+                    **({} if clause is None else {"clause": clause}),
                 )
 
     def _is_deterministic(self, expressions: Sequence[Expression], sees: Sees) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame
 
-from trinitymerge.errors import InvalidMergeError, counted
+from trinitymerge.errors import Advice, InvalidMergeError, counted
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import analyse, texts_of
 from trinitymerge.merge.analysis.outbox import OutboxPlan, plan_outbox
@@ -119,13 +119,18 @@ def _require_watermarks(analysis: Analysis) -> None:
             unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], FromReplacedRow)]
             if unassigned and row.changes_pre_image:
                 clauses = tuple(c.clause for c in analysis.clauses)
+                advice = Advice(
+                    "Assign the watermark in the map, let the source have the column, or add .at(value). To correct a version on "
+                    'purpose: .onStale("force").',
+                    sql="Assign the watermark in the statement, or let the source have the column. at(value) and "
+                    'onStale("force") are calls of the chain only: table.merge(...).',
+                )
                 raise InvalidMergeError(
                     f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "
-                    "the watermark of the version that it ends it would take its place in the history. Assign the watermark in "
-                    "the map, let the source have the column, or add .at(value). To correct a version on purpose: "
-                    '.onStale("force").',
+                    f"the watermark of the version that it ends it would take its place in the history. {advice}",
                     clause=position + 1,
                     columns=unassigned,
+                    advice=advice,
                 )
 
 

@@ -20,7 +20,7 @@ from trinitymerge.spark.system_columns import DECLARED, SystemColumn
 ROOT = Path(__file__).parent.parent
 PACKAGE = "trinitymerge"
 LAYERS = [
-    ["errors", "_format", "_plugins"],
+    ["errors", "_format", "_package"],
     ["schema", "fs"],
     ["log", "spark"],
     ["rows"],
@@ -41,7 +41,7 @@ LAYERS = [
 WITHOUT_SPARK = [
     "errors",
     "_format",
-    "_plugins",
+    "_package",
     "schema",
     "fs",
     "log",

@@ -10,6 +10,7 @@ Importing the package does not import Spark; asking for a name that needs it doe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trinitymerge._package import __version__ as __version__
 from trinitymerge.errors import (
     AmbiguousMergeError,
     ConcurrentCommitError,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from trinitymerge.statements.api import sql
     from trinitymerge.table import TrinityTable
 
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "AmbiguousMergeError",

@@ -20,6 +20,7 @@ import attrs
 import opening
 import pytest
 
+import trinitymerge
 from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FAULT_POINTS, FileSystem, Infos
@@ -901,3 +902,9 @@ def test_removed_batches_are_found_in_the_entries(tmp_path: Path) -> None:
 def test_a_log_on_other_storage_needs_spark() -> None:
     with pytest.raises(UnsupportedStorageError, match=r"'hdfs://n/t' can only be reached through Spark.*forPath"):
         CommitLog.open("hdfs://n/t")
+
+
+def test_S33_an_entry_says_which_library_wrote_it(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    grow(table, base, to=1)
+    assert {c.writer for c in table.commits()} == {f"trinitymerge {trinitymerge.__version__}"}

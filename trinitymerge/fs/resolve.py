@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trinitymerge._plugins import registered
+from trinitymerge._package import registered
 from trinitymerge.errors import MissingPackageError, UnsupportedStorageError
 from trinitymerge.fs.base import FileSystem, split_scheme
 from trinitymerge.fs.hadoop import HadoopFileSystem, hadoop_class, unsupported_scheme
@@ -95,4 +95,4 @@ def _on_s3(spark: Any, path: str) -> FileSystem:
 
 
 FILE_SYSTEMS: dict[str, Callable[[Any, str], FileSystem]] = {"file": _local, **dict.fromkeys(SCHEMES, _on_s3)}
-"""File systems by scheme. Other packages add more (:mod:`trinitymerge._plugins`); Hadoop has the rest."""
+"""File systems by scheme. Other packages add more (:mod:`trinitymerge._package`); Hadoop has the rest."""

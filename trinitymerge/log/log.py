@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 
 import attrs
 
+from trinitymerge._package import __version__
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
@@ -25,6 +26,7 @@ from trinitymerge.schema.properties import checkpoint_interval
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
 """Where this module may be killed, see ``fs/faults.py``."""
 
+_WRITER = f"trinitymerge {__version__}"
 _logger = logging.getLogger(__name__)
 
 
@@ -255,7 +257,7 @@ class CommitLog:
         return self._write(commit, after)
 
     def _write(self, commit: Commit, after: Snapshot) -> Snapshot:
-        content, checksum = encode_with_checksum(commit.to_json())
+        content, checksum = encode_with_checksum(attrs.evolve(commit, writer=_WRITER).to_json())
         faults.fault("commit.before")
         try:
             self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)

@@ -85,6 +85,7 @@ class Commit:
         duration_ms: how long the operation took, until the commit.
         id: unguessable; a writer recognizes its own entry by it when a storage's answer got lost.
         previous: checksum of the entry before; the log sets it.
+        writer: the library that wrote the entry, and its version; the log sets it.
     """
 
     version: int = count_field()
@@ -99,6 +100,7 @@ class Commit:
     duration_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex, validator=is_a(str))
     previous: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    writer: str | None = attrs.field(default=None, validator=is_a_or_none(str))
 
     def all(self, kind: type[A]) -> tuple[A, ...]:
         """Return the actions of one kind."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from trinitymerge._plugins import registered
+from trinitymerge._package import registered
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.stores.base import CatalogStore, TableStore
 from trinitymerge.stores.catalog import CatalogTable
@@ -16,7 +16,7 @@ from trinitymerge.stores.managed import ManagedBackend
 CATALOG_STORES: dict[str, Callable[[SparkSession, str], CatalogStore]] = {"iceberg": IcebergBackend}
 """The stores of catalog tables, by the format that the catalog names (``USING``). All other tables are managed.
 
-Other packages add stores as entry points (:mod:`trinitymerge._plugins`).
+Other packages add stores as entry points (:mod:`trinitymerge._package`).
 """
 
 _NAMED = "catalog:"

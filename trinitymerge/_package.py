@@ -1,4 +1,4 @@
-"""Stores and file systems that other packages add, as entry points."""
+"""The installed package: its version, and the stores and file systems that other packages add as entry points."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
+
+__version__ = "0.1.0.dev0"
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")

@@ -640,7 +640,7 @@ MUTANTS = (
     Mutant(
         "a version that is corrected stays beside its correction (H2)",
         "history/versions.py",
-        "rows.filter(not_(self.is_corrected())).selectExpr(",
+        "rows.filter(not_(is_dropped)).selectExpr(",
         "rows.selectExpr(",
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),

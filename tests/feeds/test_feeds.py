@@ -558,6 +558,35 @@ def test_H7_a_correction_does_not_renew_the_clock_of_what_has_ended(
     assert found == kept, table.versions().collect()
 
 
+@pytest.mark.parametrize("is_partial", [False, True], ids=["minor compaction", "partial compaction"])
+def test_H7_a_minor_compaction_keeps_the_clock_of_what_a_correction_ends(spark, tmp_path, monkeypatch, is_partial):
+    """The version of 10 is in the base. Hour 1 ends it; the row of hour 1 and its correction of hour 9 become one batch."""
+
+    def at(hour):
+        for module in ("log.model", "stores.managed", "maintenance.rewrite"):
+            monkeypatch.setattr(f"trinitymerge.{module}.now_ms", lambda: int(hour * HOUR))
+
+    hours = {"trinitymerge.historyRetentionHours": "10", "trinitymerge.minorCompactionAfterBatches": "1"}
+    at(0)
+    table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties=hours)
+    table.upsert(spark.range(3000).selectExpr("CAST(id AS INT) AS id", "10 AS ts", "uuid() AS v")).execute()
+    table.compact()
+    for hour, row in ((1, (1, 20, "b")), (9, (1, 20, "corrected")), (9, (2, 20, "c")), (9, (3, 20, "d"))):
+        at(hour)
+        table.upsert(frame(spark, PEOPLE, row)).execute()
+    assert "MINOR COMPACT" in [row["operation"] for row in table.history().collect()]
+    expected = [(1, "corrected", 20), (2, "c", 20), (3, "d", 20)]
+    found = table.versions().filter("id IN (1, 2, 3) AND validFrom > 10").select("id", "v", "ts").collect()
+    assert sorted(map(tuple, found)) == expected
+    at(11.5)
+    if is_partial:
+        table.compact()
+    table.compact(full=True)
+    found = table.versions().filter("id IN (1, 2, 3)").select("id", "v", "ts").collect()
+    assert sorted((r["id"], r["ts"]) for r in found) == [(1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
+    assert (1, "corrected", 20) in map(tuple, found)
+
+
 @pytest.mark.parametrize("watermark", ["ts", None])
 def test_H1_history_switched_on_later_begins_with_the_latest_rows(spark, tmp_path, watermark):
     table = new_table(spark, tmp_path, PEOPLE, watermarkKey=watermark)

@@ -172,7 +172,16 @@ class Timeline:
         Returns:
             The columns of :meth:`scan`, and :data:`IS_ENDED`: false on rows that nothing ends.
         """
-        return self._ended(self.with_next(rows))
+        return self._ended(self.with_next(rows), self.is_corrected())
+
+    def replaced(self, rows: DataFrame) -> DataFrame:
+        """Return the columns of :meth:`in_order` for the rows of whole keys that are not the latest, corrected rows included.
+
+        A correction does not restart the retention (H7): the corrected row keeps the time at which it ended a version that another
+        batch has.
+        """
+        is_same = all_of([self.is_corrected(), not_(is_older([SINCE], [field_of(NEXT, "since")]))])
+        return self._ended(self.with_next(rows), is_same).filter(IS_ENDED)
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
         """Rows that end where they say, unless the first of some later ones ends them earlier, or corrects them.
@@ -191,16 +200,16 @@ class Timeline:
         keys = reader.keys_to_find(own)
         marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {NEXT}")
         first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({NEXT}) AS {NEXT}"))
-        return self._ended(reader.left_join_keys(rows, own, F.broadcast(first)))
+        return self._ended(reader.left_join_keys(rows, own, F.broadcast(first)), self.is_corrected())
 
-    def _ended(self, rows: DataFrame) -> DataFrame:
-        """Rows with :data:`NEXT`, which ends them or does not; without those that it corrects."""
+    def _ended(self, rows: DataFrame, is_dropped: Sql) -> DataFrame:
+        """Return rows with :data:`NEXT`, which ends them or does not, except those that are dropped."""
         anew, until = self.ends_earlier(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
             UNTIL: case([(anew, until)], UNTIL),
             ENDED: case([(anew, field_of(NEXT, "since"))], ENDED),
         }
-        return rows.filter(not_(self.is_corrected())).selectExpr(
+        return rows.filter(not_(is_dropped)).selectExpr(
             *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns if n != NEXT],
             f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {IS_ENDED}",
         )

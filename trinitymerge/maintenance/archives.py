@@ -67,7 +67,7 @@ def archive_for_minor(
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
     timeline = Timeline(backend, snapshot.definition)
-    closed = timeline.in_order(timeline.scan((*replaces, *earlier))).filter(IS_ENDED)
+    closed = timeline.replaced(timeline.scan((*replaces, *earlier)))
     version = max(b.version for b in replaces if b.version is not None)
     added = _staged(timeline, closed, (*replaces, *earlier), UNRESOLVED, version, staged)
     return Archived(added, frozenset(b.id for b in earlier))
@@ -144,7 +144,7 @@ class _Settling:
         if self.leaves == FALSE:
             return ()
         timeline, version = self.timeline, max((b.version or 0 for b in self._unsettled), default=0)
-        closed = timeline.in_order(timeline.scan(self._unsettled).filter(self.leaves)).filter(IS_ENDED)
+        closed = timeline.replaced(timeline.scan(self._unsettled).filter(self.leaves))
         return _staged(timeline, closed, self._unsettled, UNRESOLVED, version, staged)
 
     def settled(self, staged: list[Staged]) -> Archived:

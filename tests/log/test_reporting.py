@@ -53,7 +53,7 @@ def test_each_maintenance_step_is_one_line(spark, tmp_path, lines):
         "RESTORE of version 1": lambda: table.restore(1),
         "ALTER": lambda: table.alter().setComment("secret").execute(),
         "PURGE, keys=1": lambda: table.purgeWhere("v = 'secret'"),
-        "vacuum has removed": lambda: table.vacuum(retentionHours=0),
+        "vacuum deleted": lambda: table.vacuum(retentionHours=0),
         "CLONE": lambda: table.clone(str(tmp_path / "clone")),
         "CONVERT": lambda: TrinityTable.convert(spark, table.toDF(), str(tmp_path / "made"), primaryKey="id"),
     }

@@ -157,7 +157,7 @@ def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_pa
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 5, 1)
     assert result.seconds["fold"] > 0
-    assert result.hint == "folded 4 batches into version 5"
+    assert result.hint == "compacted 4 batches into one in version 5"
     assert operations(table) == [*["UPSERT"] * 4, "MINOR COMPACT"]
     assert live_rows(table) == LIVE
 
@@ -442,7 +442,7 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 4, 4)
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
-    assert "folding batches after version 4 failed: disk full" in warning
+    assert "the minor compaction after version 4 failed: disk full" in warning
     assert folded_or_not(table) == []
     result = table.upsert(frame(spark, ROWS, (5, 10, "a", False))).execute()
     assert (operations(table)[-1], result.batches) == ("MINOR COMPACT", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -17,35 +17,68 @@ from trinitymerge.schema.properties import commit_backoff_seconds, max_commit_at
 
 _LONGEST_PAUSE_SECONDS = 2.0
 
+T = TypeVar("T")
+
 RetryableError: TypeAlias = ConcurrentCommitError | FilesVacuumedError
-"""What a new attempt may get over."""
+"""An error of one attempt that the next attempt may not meet."""
 
 
 @attrs.define
 class RetryPolicy:
-    """The attempts at one commit.
+    """Count the failed attempts at one commit.
 
     Attributes:
-        failures: how many of them others were faster than.
+        limit: the number of attempts; None for the property ``trinitymerge.maxCommitAttempts``.
+        failures: the attempts that failed so far.
     """
 
+    limit: int | None = None
     failures: int = 0
 
     def backoff(self, error: RetryableError, snapshot: Snapshot) -> None:
-        """Waits for a random time that doubles with each failure, so that one of those who collide gets through.
+        """Sleep for a random time whose maximum doubles with each failure (S35).
 
         Args:
-            error: of the attempt that failed.
-            snapshot: the one it was made on.
+            error: the error of the failed attempt.
+            snapshot: the snapshot that the attempt was based on; its properties limit attempts and pauses.
 
         Raises:
-            ConcurrentCommitError, FilesVacuumedError: the error, if it was the last attempt.
+            ConcurrentCommitError, FilesVacuumedError: ``error``, after the last attempt.
         """
         self.failures += 1
-        if self.failures >= max_commit_attempts(snapshot.properties):
+        if self.failures >= (self.limit or max_commit_attempts(snapshot.properties)):
             raise error
         longest = commit_backoff_seconds(snapshot.properties) * 2 ** (self.failures - 1)
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, longest)))
+
+
+def retry(
+    store: Versioned,
+    attempt: Callable[[Snapshot], T],
+    errors: tuple[type[RetryableError], ...] = (ConcurrentCommitError, FilesVacuumedError),
+    limit: int | None = None,
+) -> T:
+    """Call an attempt with the newest snapshot until it succeeds, with a pause after each failure (S35).
+
+    Args:
+        store: of the table.
+        attempt: computes a commit from the snapshot and publishes it.
+        errors: the errors that lead to another attempt.
+        limit: see :attr:`RetryPolicy.limit`.
+
+    Returns:
+        The result of the first attempt that succeeds.
+
+    Raises:
+        ConcurrentCommitError, FilesVacuumedError: the error of the last attempt.
+    """
+    policy = RetryPolicy(limit)
+    while True:
+        snapshot = store.snapshot()
+        try:
+            return attempt(snapshot)
+        except errors as error:
+            policy.backoff(error, snapshot)
 
 
 @attrs.frozen

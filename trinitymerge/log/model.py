@@ -62,6 +62,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def elapsed_ms(start: float) -> int:
+    """Return the milliseconds since a moment of :func:`time.perf_counter`."""
+    return int((time.perf_counter() - start) * 1000)
+
+
 def current_user() -> str | None:
     """Return the user that runs this process, if the system knows it."""
     try:
@@ -244,14 +249,18 @@ class Snapshot:
             )
         return self.timestamp_ms + 1
 
-    def next_commit(self, operation: str, actions: Iterable[Action] = (), **fields: Any) -> Commit:
-        """Return a commit on top of this snapshot: the next version, with a later timestamp than any before.
+    def next_commit(
+        self, operation: str, actions: Iterable[Action] = (), start: float | None = None, **fields: Any
+    ) -> Commit:
+        """Return a commit on top of this snapshot by the current user: the next version, with a later timestamp.
 
         Args:
             operation: its name.
             actions: see :attr:`Commit.actions`.
-            **fields: the other attributes of :class:`Commit`.
+            start: when the operation started, by :func:`time.perf_counter`, for :attr:`Commit.duration_ms`; None if unknown.
+            **fields: other attributes of :class:`Commit`.
         """
+        fields = {"user": current_user(), "duration_ms": None if start is None else elapsed_ms(start)} | fields
         now = max(self.later_ms, now_ms())
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, actions=actions, **fields)
 

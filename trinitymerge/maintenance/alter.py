@@ -16,15 +16,14 @@ from trinitymerge import reader
 from trinitymerge.errors import (
     ConcurrentCommitError,
     ConstraintError,
-    FilesVacuumedError,
     InvalidDefinitionError,
     InvalidMergeError,
     counted,
 )
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import SetDefinition, add_all, remove_all
-from trinitymerge.log.commit import NoConcurrentCommits, Requirement, RetryPolicy, SameDefinition, publish
-from trinitymerge.log.model import Snapshot, current_user
+from trinitymerge.log.commit import NoConcurrentCommits, Requirement, SameDefinition, publish, retry
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import compact_segments
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
@@ -567,33 +566,25 @@ class TableAlteration:
             InvalidDefinitionError: the changes contradict the definition.
             ConstraintError: live rows break a new constraint.
         """
-        attempts = RetryPolicy()
-        while True:
-            snapshot = self._prepared()
-            definition = self._altered(snapshot.definition)
-            changes = tuple(_differences(snapshot.definition, definition))
-            if not changes:
-                return AlterResult(snapshot.version)
-            if is_stricter(snapshot.definition, definition):
-                looked_at = Batches.of(attrs.evolve(snapshot, definition=definition))
-                try:
-                    with naming_storage_errors(self._backend):
-                        require_fulfilled(self._backend, looked_at, snapshot.definition)
-                except FilesVacuumedError as error:
-                    attempts.backoff(error, snapshot)
-                    continue
-            faults.fault("alter.prepared")
-            try:
-                done = self._commit(snapshot, definition, changes)
-            except ConcurrentCommitError as error:
-                attempts.backoff(error, snapshot)
-                continue
-            faults.fault("alter.committed")
-            return AlterResult(done.version, changes)
+        return retry(self._backend, self._attempt)
 
-    def _prepared(self) -> Snapshot:
-        """The newest version; without older rows beside the latest if history is to be switched on."""
-        snapshot = self._backend.snapshot()
+    def _attempt(self, snapshot: Snapshot) -> AlterResult:
+        snapshot = self._prepared(snapshot)
+        definition = self._altered(snapshot.definition)
+        changes = tuple(_differences(snapshot.definition, definition))
+        if not changes:
+            return AlterResult(snapshot.version)
+        if is_stricter(snapshot.definition, definition):
+            with naming_storage_errors(self._backend):
+                to_check = Batches.of(attrs.evolve(snapshot, definition=definition))
+                require_fulfilled(self._backend, to_check, snapshot.definition)
+        faults.fault("alter.prepared")
+        done = self._commit(snapshot, definition, changes)
+        faults.fault("alter.committed")
+        return AlterResult(done.version, changes)
+
+    def _prepared(self, snapshot: Snapshot) -> Snapshot:
+        """Compact pending rows before history starts, and return the newest snapshot."""
         if not self._history or snapshot.definition.history or Batches.of(snapshot).are_resolved:
             return snapshot
         compact_segments(self._backend)
@@ -623,16 +614,9 @@ class TableAlteration:
                 requirement=NoConcurrentCommits(),
             )
         restarted = snapshot.batches if begins and not definition.watermarkKey else ()
-        commit = snapshot.next_commit(
-            "ALTER",
-            [
-                *remove_all(restarted),
-                SetDefinition(definition),
-                *add_all(attrs.evolve(b, version=None) for b in restarted),
-            ],
-            parameters={"changes": list(changes)},
-            user=current_user(),
-        )
+        added = add_all(attrs.evolve(b, version=None) for b in restarted)
+        actions = [*remove_all(restarted), SetDefinition(definition), *added]
+        commit = snapshot.next_commit("ALTER", actions, parameters={"changes": list(changes)})
         looked = begins or is_stricter(snapshot.definition, definition)
         requirement: Requirement = NoConcurrentCommits() if looked else SameDefinition()
         return publish(self._backend, commit, snapshot, (requirement,))

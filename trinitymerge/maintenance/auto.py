@@ -1,4 +1,4 @@
-"""Maintenance that runs after merges without being asked."""
+"""Automatic maintenance after merges."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from trinitymerge.stores.base import Batches, ManagedStore, TableStore
 
 _logger = logging.getLogger(__name__)
 _advised: dict[str, tuple[str, ...]] = {}
-"""By the path of a table the base that a compaction was advised for."""
+"""The base for which a compaction was advised, by table path."""
 
 
 def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Looks after a table that has just been merged into. The merge stands, whatever becomes of that.
+    """Compact a table after a merge if its properties ask for it. A failure is logged; the merge stays committed.
 
     Args:
-        store: where the table is.
+        store: of the table.
         result: of the merge.
-        after: the table with its rows; None if it committed none.
+        after: the snapshot of the merge; None if it committed nothing.
     """
     if after is None:
         return result
@@ -38,19 +38,19 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
 
 
 def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
-    """The result with what was done besides, and what would pay next."""
+    """Return the result with hints: what was done after the merge, and what to do next."""
     hints = filter(None, (*done, _advice(store, Batches.of(after))))
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 
 
 def _advice(store: TableStore, batches: Batches) -> str:
-    """That a compaction would pay, once in a process for a table and its base; the log of Python says so, too."""
+    """Return and log the advice to compact, once per process and base of a table."""
     why = compaction_hint(store.spark, batches)
     base = tuple(b.id for b in batches.base)
     if not why or _advised.get(store.path) == base:
         return ""
     _advised[store.path] = base
-    advice = f"compact() would pay: {why}"
+    advice = f"run compact(): {why}"
     reporting.done(store.path, advice)
     return advice
 
@@ -74,11 +74,14 @@ def _with_fold(store: ManagedStore, result: MergeResult, after: Snapshot) -> Mer
     try:
         folded = minor_compact(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
-        _logger.warning("%s: folding batches after version %d failed: %s", store.path, result.version, error)
+        _logger.warning("%s: the minor compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(store, result, after)
     result = attrs.evolve(result, seconds={**result.seconds, "fold": time.perf_counter() - start})
     if folded is None:
         return _hinted(store, result, after)
     return _hinted(
-        store, result, folded, f"folded {counted(len(small), 'batch', 'batches')} into version {folded.version}"
+        store,
+        result,
+        folded,
+        f"compacted {counted(len(small), 'batch', 'batches')} into one in version {folded.version}",
     )

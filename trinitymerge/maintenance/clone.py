@@ -1,4 +1,4 @@
-"""`clone`: a table as a copy of another (S40a)."""
+"""`clone`: copy a table (S40a)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMerg
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import Batch, PurgeKeys, SetDefinition
-from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy
-from trinitymerge.log.model import Commit, Snapshot, current_user
+from trinitymerge.log.commit import CommitStateUnknown, retry
+from trinitymerge.log.model import Commit, Snapshot, current_user, elapsed_ms
 from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("clone.batch", "clone.copied")
@@ -23,53 +23,54 @@ FAULT_POINTS = ("clone.batch", "clone.copied")
 CLONE = "CLONE"
 
 _AT_ONCE = 8
-"""So many batches are copied beside each other: each file takes a request or two of an object store."""
+"""Batches that are copied concurrently; each file takes one or two requests of an object store."""
 
 
-class _Changed(Exception):  # noqa: N818 - a reason to begin anew
-    """Files of the original have gone, or keys were purged, while they were copied."""
+class _Changed(Exception):  # noqa: N818 - a reason for another attempt
+    """A writer deleted files of the source table, or purged keys, during the copy."""
 
 
 def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Snapshot:
-    """Makes a table of a version of another one.
+    """Create a table as a copy of one version of another table.
 
     Args:
-        source: of the original.
+        source: of the table to copy.
         pinned: the version to copy; None for the newest.
-        target: where the copy will be.
+        target: of the copy.
 
     Returns:
-        The copy, which is at the same version.
+        The snapshot of the copy, which has the same version.
 
     Raises:
-        TableExistsError: there is something at the path.
-        TableNotFoundError: files of a past version are gone.
-        CorruptTableError: files of the newest version are gone.
-        ConcurrentCommitError: the original has changed each time while it was copied; nothing is left of the copy.
+        TableExistsError: the target path exists.
+        TableNotFoundError: files of a past version were deleted.
+        CorruptTableError: files of the newest version are missing.
+        ConcurrentCommitError: the source table changed during each attempt; nothing was written.
     """
-    start, attempts = time.perf_counter(), RetryPolicy()
+    start = time.perf_counter()
+
+    def attempt(newest: Snapshot) -> Snapshot:
+        snapshot = newest if pinned is None else source.snapshot_at(pinned)
+        try:
+            return _attempt(source, target, snapshot, newest, start)
+        except _Changed as changed:
+            _require_files(source, snapshot, newest)
+            raise ConcurrentCommitError(
+                f"Table {source.path} changed while clone() copied it: {changed}. Run it again. Nothing was written.",
+                path=source.path,
+            ) from None
+
     target.require_free()
     with target.cleanup_on_failure(), reporting.if_slow(target.path, f"a clone copies the files of {source.path}"):
-        while True:
-            newest = source.snapshot()
-            snapshot = newest if pinned is None else source.snapshot_at(pinned)
-            try:
-                return _attempt(source, target, snapshot, newest, start)
-            except _Changed as changed:
-                _require_files(source, snapshot, newest)
-                error = ConcurrentCommitError(
-                    f"{source.path} has changed while it was copied: {changed}. Nothing is left of the copy; run it again.",
-                    path=source.path,
-                )
-                attempts.backoff(error, newest)
+        return retry(source, attempt, (ConcurrentCommitError,))
 
 
 def _require_files(source: ManagedStore, snapshot: Snapshot, newest: Snapshot) -> None:
-    """Checks that it makes sense to begin anew: that files of the newest version were lost, others have not changed since.
+    """Check that another attempt can succeed.
 
     Raises:
-        TableNotFoundError: a past version cannot be read any more.
-        CorruptTableError: the newest version has lost files.
+        TableNotFoundError: files of a past version were deleted.
+        CorruptTableError: files of the newest version are missing.
     """
     if snapshot.version < newest.version:
         require_files(source, snapshot)
@@ -86,7 +87,7 @@ def _attempt(
         if source.snapshot().purged != newest.purged:
             raise _Changed("keys were purged")
         commit = _commit_of(source, snapshot, newest, batches)
-        return target.begin(attrs.evolve(commit, duration_ms=int((time.perf_counter() - start) * 1000)))
+        return target.begin(attrs.evolve(commit, duration_ms=elapsed_ms(start)))
     except CommitStateUnknown:
         raise  # the copy may be there: its files must stay
     except Exception:
@@ -98,7 +99,7 @@ def _attempt(
 
 
 def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]) -> tuple[Batch, ...]:
-    """The batches as copies under names of their own, which nobody can see; none is left if one cannot be copied."""
+    """Copy batches under new names. If one copy fails, delete the others."""
     copies: list[Batch] = []
     failure: Exception | None = None
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -107,7 +108,7 @@ def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]
                 if failure is None or not running.cancel():
                     copies.append(running.result())
                     faults.fault("clone.batch")
-            except Exception as error:  # noqa: BLE001 - raised below, once no other is being copied
+            except Exception as error:  # noqa: BLE001 - raised below, after the other copies have ended
                 failure = failure or error
     if failure is not None:
         _discard(target, copies)
@@ -119,19 +120,19 @@ def _copy(source: ManagedStore, target: ManagedStore, batch: Batch) -> Batch:
     try:
         copy = attrs.evolve(batch, id=target.copy_batch_from(source, batch.id))
     except FileNotFoundError as error:
-        raise _Changed(f"files of {source.batch_path(batch.id)} are gone") from error
+        raise _Changed(f"files of {source.batch_path(batch.id)} were deleted") from error
     except OSError as error:
         if isinstance(error, TrinityMergeError):
             raise
         raise StorageError(
-            f"{source.batch_path(batch.id)} could not be copied to {target.path}: {error}. Nothing is left of the copy. Make room, "
-            "or give the permission that is missing, and run it again.",
+            f"{source.batch_path(batch.id)} could not be copied to {target.path}: {error}. Free space or "
+            "grant the missing permission, and run it again. Nothing was written.",
             path=target.path,
         ) from error
     files = target.data_files(copy.id)
     if batch.rows and (len(files), sum(f.size_bytes for f in files)) != (batch.files, batch.bytes):
         _discard(target, [copy])
-        raise _Changed(f"files of {source.batch_path(batch.id)} are gone, or not what they were")
+        raise _Changed(f"files of {source.batch_path(batch.id)} were deleted or replaced")
     return copy
 
 
@@ -144,7 +145,7 @@ def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
 
 
 def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
-    """The commit that makes the copy. All that a snapshot holds goes along as it is; purged keys stay purged (S40)."""
+    """Return the first commit of the copy, with the whole snapshot. Keys that were purged later stay purged (S40)."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     purged = [PurgeKeys(newest.purged.salt, newest.purged.hashes)] if newest.purged else []
     commit = Commit(
@@ -156,15 +157,15 @@ def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batch
         metrics={"rows": sum(b.rows for b in batches), "bytes": sum(b.bytes for b in batches)},
         user=current_user(),
     )
-    if snapshot.version == 0:  # nothing has happened yet
+    if snapshot.version == 0:  # the table has no other commits
         return commit
-    # What the original still owes to other tables (S27) it pays itself.
+    # The source table delivers its pending rows itself (S27).
     whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, outbox=(), pending_deletes=())
     return attrs.evolve(commit, actions=[*commit.actions, whole.as_initial(_times(source, snapshot))])
 
 
 def _times(source: ManagedStore, snapshot: Snapshot) -> Mapping[int, int]:
-    """When the versions were committed that rows count as. In archives rows keep their times: any version may be asked for."""
+    """Return the commit times of the versions of rows. With history, archived rows may need any version."""
     if not snapshot.definition.history:
         return {
             v: source.committed_at(v) for v in sorted({b.version for b in snapshot.batches if b.version is not None})

@@ -25,8 +25,8 @@ from trinitymerge.log.actions import (
     add_all,
     remove_all,
 )
-from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish
-from trinitymerge.log.model import Commit, Snapshot, current_user
+from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.archives import Archived, archive_expired, archive_for_full
 from trinitymerge.maintenance.rewrite import KEEP_ALL, TombstoneRetention, dated, rewrite, wanted_files
 from trinitymerge.maintenance.segments import (
@@ -49,8 +49,9 @@ from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
-TRIES = 3
-"""So often it is computed, if others commit meanwhile."""
+
+_ATTEMPTS = 3
+"""How often :func:`compact_all` rewrites a table before it gives way to concurrent commits."""
 
 
 @with_session_settings
@@ -62,21 +63,20 @@ def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
         full: even if there is one base and nothing else.
     """
     start = time.perf_counter()
-    with (
-        reporting.if_slow(store.path, "a compaction writes all rows anew"),
-    ):
-        for _ in range(TRIES):
-            snapshot = store.snapshot()
-            forget = TombstoneRetention.of(snapshot.definition)
-            why_not = "" if full else _why_not_all(store, snapshot, forget)
-            if why_not or not snapshot.batches:
-                return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
-            try:
-                return _compact_all(store, snapshot, forget, start)
-            except ConcurrentCommitError:
-                continue
-    skipped = f"others have committed meanwhile, {TRIES} times; here a compaction can go on top of nothing else"
-    return CompactionResult(version=store.snapshot().version, skipped=skipped)
+
+    def attempt(snapshot: Snapshot) -> CompactionResult:
+        forget = TombstoneRetention.of(snapshot.definition)
+        why_not = "" if full else _why_not_all(store, snapshot, forget)
+        if why_not or not snapshot.batches:
+            return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
+        return _compact_all(store, snapshot, forget, start)
+
+    with reporting.if_slow(store.path, "a compaction rewrites all rows"):
+        try:
+            return retry(store, attempt, (ConcurrentCommitError,), _ATTEMPTS)
+        except ConcurrentCommitError:
+            skipped = "other writers committed during each attempt; this table allows no concurrent commit"
+            return CompactionResult(version=store.snapshot().version, skipped=skipped)
 
 
 def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
@@ -104,9 +104,8 @@ def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetenti
             _replacing(
                 snapshot.batches, [batch] if counts["rows"] else [], horizon_after(definition, snapshot.horizon, found)
             ),
+            start,
             metrics=counts,
-            user=current_user(),
-            duration_ms=int((time.perf_counter() - start) * 1000),
         )
         done = publish(store, commit, snapshot, (NoConcurrentCommits(),))
     if not counts["rows"]:
@@ -363,9 +362,8 @@ def _commit_of(
             [*(b for one in written for b in one.batches), *archived.added],
             horizon,
         ),
+        start,
         metrics={n: sum(one.observed[n] for one in written) for n in ("rows", "tombstones", "forgotten")},
-        user=current_user(),
-        duration_ms=int((time.perf_counter() - start) * 1000),
     )
 
 

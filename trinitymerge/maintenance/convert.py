@@ -1,4 +1,4 @@
-"""`convert`: existing rows as a table (S7b)."""
+"""`convert`: create a table from existing rows (S7b)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyErr
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import AddBatch, SetDefinition
-from trinitymerge.log.model import Commit, Snapshot, current_user, now_ms
+from trinitymerge.log.model import Commit, Snapshot, current_user, elapsed_ms, now_ms
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
@@ -39,32 +39,29 @@ _SHOWN = 5
 
 @with_session_settings
 def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
-    """Creates a table that holds the rows of a source.
+    """Create a table that holds the rows of a source.
 
     Args:
         store: of a table that does not exist yet.
         source: with the columns of the definition.
         definition: of the table.
-        origin: what the log says of the source.
+        origin: the parameters of the commit, which describe the source.
 
     Returns:
-        The table at its first version with rows, which is 1; 0 if there are none.
+        The snapshot of version 1, or of version 0 if the source has no rows.
 
     Raises:
-        TableExistsError: there is something at the path.
-        InvalidDefinitionError: files cannot keep a column.
-        NullKeyError, DuplicateKeyError: naming keys; nothing is left at the path.
-        InvalidMergeError, StorageError: the source cannot be evaluated, or not be read; likewise.
+        TableExistsError: the path exists.
+        InvalidDefinitionError: the file format cannot store a column.
+        NullKeyError, DuplicateKeyError: with keys; nothing was written.
+        InvalidMergeError, StorageError: the source cannot be evaluated or read; nothing was written.
     """
     start = time.perf_counter()
     check_storable(definition)
     store.require_free()
-    with (
-        store.cleanup_on_failure(),
-        discarded_on_failure(store) as written,
-    ):
-        doing = "a conversion writes the rows of its source"
-        with _naming_the_source(store.path), reporting.if_slow(store.path, doing):
+    with store.cleanup_on_failure(), discarded_on_failure(store) as written:
+        slow = reporting.if_slow(store.path, "a conversion writes the rows of its source")
+        with _naming_the_source(store.path), slow:
             staged, observed = _stage(store, source, definition)
         written.append(staged)
         _check(store, staged, observed, definition)
@@ -77,7 +74,7 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
             actions=[SetDefinition(definition)],
             metrics={n: observed[n] for n in ("rows", "tombstones")},
             user=current_user(),
-            duration_ms=int((time.perf_counter() - start) * 1000),
+            duration_ms=elapsed_ms(start),
         )
         if not observed["rows"]:
             store.discard(staged)
@@ -89,7 +86,7 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
 
 
 def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:
-    """Writes the rows, those of one key side by side, as merges do: so they are counted, and files are sorted and sized."""
+    """Write the rows sorted by key, as merges do, and count them."""
     hidden = [f"{FALSE} AS {quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
     names = [f.name for f in definition.stored_fields]
     rows = source.selectExpr(*map(quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))
@@ -113,29 +110,29 @@ def _has_null(definition: TableDefinition) -> str:
     return any_of(is_null(quote(k)) for k in definition.primaryKey)
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# Validation ----------------------------------------------------------------------------------------------------------
 
 
 def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
-    """Refuses rows that cannot be told apart by their key (S2); looks at the staged rows only to name some."""
+    """Raise for null and duplicate keys (S2). A job reads the staged rows only to name some."""
     keys, names = [quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)
     if observed["nulls"]:
         rows = store.read_staged(staged).filter(_has_null(definition))
         shown = _shown(rows.selectExpr(*map(quote, definition.names)))
         raise NullKeyError(
             f"convert(): {counted(observed['nulls'])} of the source's {observed['rows']:,} have a null in the primary key "
-            f"({names}), such as {'; '.join(map(str, shown))}. Nothing was written. Leave them out, or take another key.",
+            f"({names}), such as {'; '.join(map(str, shown))}. Remove them, or choose another key. Nothing was written.",
             rows=shown,
         )
     if observed["repeated"]:
         found = store.read_staged(staged).groupBy(*map(F.expr, keys)).agg(F.expr(f"count(1) AS {KEY_ROWS}"))
         several = found.filter(f"{KEY_ROWS} > 1")
         shown = _shown(several.orderBy(F.expr(KEY_ROWS).desc(), *map(F.expr, keys)))
-        told = "; ".join(f"{', '.join(map(repr, key))}: {counted(count)}" for *key, count in shown)
+        examples = "; ".join(f"{', '.join(map(repr, key))}: {counted(count)}" for *key, count in shown)
         raise DuplicateKeyError(
             f"convert(): {counted(observed['repeated'])} of the source's {observed['rows']:,} share their primary key "
-            f"({names}) with others: {told}. Nothing was written. Keep one row of each key, create() the table and merge the "
-            "source, so that the freshest wins; or take another key.",
+            f"({names}) with others: {examples}. Keep one row of each key, or create() the table and merge the source, "
+            "or choose another key. Nothing was written.",
             keys=[tuple(key) for *key, _ in shown],
         )
 
@@ -146,7 +143,7 @@ def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def _naming_the_source(path: str) -> Iterator[None]:
-    """Spark's errors about the source as ours."""
+    """Translate Spark errors about the source."""
     try:
         yield
     except Exception as error:

@@ -14,7 +14,7 @@ from trinitymerge.errors import ConcurrentCommitError, PendingHistoryInsertsErro
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry, RemoveOutboxEntry
 from trinitymerge.log.commit import ConcurrentCommits, publish
-from trinitymerge.log.model import Snapshot, current_user
+from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
@@ -40,25 +40,25 @@ _logger = logging.getLogger(__name__)
 
 
 def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Writes what a merge owes to other tables, then looks after its own. The merge stands, whatever becomes of that.
+    """Deliver the pending rows of a merge, then run automatic maintenance. The merge stays committed if that fails.
 
     Args:
-        store: where the table is.
+        store: of the table.
         result: of the merge.
-        after: the table with its rows; None if it committed none.
+        after: the snapshot of the merge; None if it committed nothing.
     """
     try:
-        left = _paid(store, result, after)
+        left = _delivered(store, result, after)
         result = auto.run_auto_maintenance(store, result, after)
-    except KeyboardInterrupt:  # who stops it gets no result, and is to know that there is one
-        done = f"the merge was committed as version {result.version}; what was to be done after it, the next one does"
+    except KeyboardInterrupt:  # the caller gets no result, so the log says that the merge is committed
+        done = f"the merge was committed as version {result.version}; the next merge does the rest"
         _logger.warning("%s: interrupted, but %s", store.path, done)
         raise
     return attrs.evolve(result, hint="; ".join(filter(None, (left, result.hint))))
 
 
-def _paid(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
-    """Writes what a merge owes to other tables. Why it could not, in words, or an empty string."""
+def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
+    """Deliver the pending rows of a merge. Return why that failed, or an empty string."""
     if after is None or not result.rowsHistory:
         return ""
     try:
@@ -71,7 +71,7 @@ def _paid(store: TableStore, result: MergeResult, after: Snapshot | None) -> str
 
 
 def pre_attempt_hook(store: TableStore) -> Snapshot:
-    """The newest version of a table, once what it owes to other tables is paid (:func:`deliver_pending`).
+    """Deliver pending rows (:func:`deliver_pending`), and return the newest snapshot.
 
     Raises:
         PendingHistoryInsertsError: as :func:`deliver_pending`.
@@ -84,10 +84,10 @@ def pre_attempt_hook(store: TableStore) -> Snapshot:
 
 
 def deliver_pending(store: TableStore) -> None:
-    """Write what merges into a table still owe to other tables, oldest first.
+    """Deliver the pending rows of a table to other tables, oldest first.
 
     Raises:
-        PendingHistoryInsertsError: some cannot be written; says why, and what to do.
+        PendingHistoryInsertsError: some rows cannot be delivered.
     """
     failed: list[PendingHistoryInsertsError] = []
     for entry in store.snapshot().outbox:
@@ -106,7 +106,7 @@ def deliver(store: TableStore, entry: OutboxEntry) -> None:
         _write(store, entry)
     except Exception as error:
         if not is_pending(store, entry):
-            return  # another writer has done it meanwhile, and removed the rows
+            return  # another writer has delivered the rows
         raise _blocked(store, entry, error) from error
     faults.fault("outbox.written")
     mark_delivered(store, entry, "DELIVER")
@@ -122,9 +122,9 @@ def is_pending(store: TableStore, entry: OutboxEntry) -> bool:
 def _blocked(store: TableStore, entry: OutboxEntry, error: Exception) -> PendingHistoryInsertsError:
     why = clean_message(error) if is_spark_error(error) else str(error)
     return PendingHistoryInsertsError(
-        f"A merge into {store.path} has replaced rows, and {counted(entry.rows)} made of them are still to be written into "
-        f"{entry.path}, which is not possible: {why.rstrip('.')}. Until then the table can be read, not "
-        f"written. Make {entry.path} again what it was, and write; or give these rows up with discardPendingHistoryInserts().",
+        f"{counted(entry.rows)} of a merge into {store.path} cannot be delivered to {entry.path}: {why.rstrip('.')}. Restore "
+        f"{entry.path} and write again, or discard the rows with discardPendingHistoryInserts(). Until then the table is "
+        "read-only.",
         path=store.path,
         table=entry.path,
         rows=entry.rows,
@@ -140,7 +140,7 @@ def _write(store: TableStore, entry: OutboxEntry) -> None:
     if entry.marker in snapshot.transactions:
         return
     rows = _fitted(_rows(store, entry), entry, snapshot.definition)
-    # What the other table owes itself has no part in this: two tables may owe each other rows.
+    # Without the hooks of the other table: two tables may have pending rows for each other.
     afterwards = partial(auto.run_auto_maintenance, other)
     merge = builder.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
     merge.withTransaction(entry.marker, entry.since_ms).execute()
@@ -152,15 +152,14 @@ def _staged(store: TableStore, entry: OutboxEntry) -> Staged:
 
 
 def _rows(store: TableStore, entry: OutboxEntry) -> DataFrame:
-    """The rows, as they were staged."""
     return store.read_staged(_staged(store, entry)).selectExpr(f"{OUTBOX_ROW}.*")
 
 
 def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFrame:
-    """The rows with the columns of the other table, which may have got new ones.
+    """Return the rows with the columns of the other table, which may have new columns.
 
     Raises:
-        TrinityMergeError: it is another table than that they were made for.
+        TrinityMergeError: its keys or columns have changed.
     """
     now = {f.first_stored_as: f for f in own.fields}
     same = {f.name: now.get(f.first_stored_as) for f in entry.fields}
@@ -177,35 +176,35 @@ def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFr
 
 
 def _holds(now: Field | None, then: Field) -> bool:
-    """True if a column is there that holds what one held: it may have become wider."""
+    """Return True if the column still exists with its type, or a wider one."""
     return now is not None and combined(then.type, now.type)[0] == now.type
 
 
-# Ending what is owed --------------------------------------------------------------------------------------------------
+# Ending the delivery --------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class _StillOwed:
-    """Nobody else has said already that these rows are not owed any more."""
+class _StillPending:
+    """A requirement: no other writer has ended the delivery of these rows."""
 
     id: str
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
-        return None if self.id in {r.id for r in landed.now.outbox} else "what it says has been said"
+        return None if self.id in {r.id for r in landed.now.outbox} else "another writer has removed the entry"
 
 
 def mark_delivered(store: TableStore, entry: OutboxEntry, operation: str) -> None:
-    """Commits that rows are not owed any more."""
+    """Commit that rows were delivered or discarded."""
     snapshot = store.snapshot()
     if entry.id not in {r.id for r in snapshot.outbox}:
         return
-    told = {"table": entry.path, "rows": entry.rows}
-    commit = snapshot.next_commit(operation, [RemoveOutboxEntry(entry.id)], parameters=told, user=current_user())
+    parameters = {"table": entry.path, "rows": entry.rows}
+    commit = snapshot.next_commit(operation, [RemoveOutboxEntry(entry.id)], parameters=parameters)
     try:
-        publish(store, commit, snapshot, (_StillOwed(entry.id),))
+        publish(store, commit, snapshot, (_StillPending(entry.id),))
     except ConcurrentCommitError as error:
-        if not isinstance(error.facts.get("requirement"), _StillOwed):
+        if not isinstance(error.facts.get("requirement"), _StillPending):
             raise
 
 
@@ -216,7 +215,7 @@ def discard_pending(store: TableStore) -> tuple[dict[str, Any], ...]:
         try:
             deliver(store, entry)
         except PendingHistoryInsertsError as error:
-            _logger.warning("%s: gives up %s for %s: %s", store.path, counted(entry.rows), entry.path, error)
+            _logger.warning("%s: discarding %s for %s: %s", store.path, counted(entry.rows), entry.path, error)
             mark_delivered(store, entry, "DISCARD")
             given_up.append({"table": entry.path, "rows": entry.rows, "batch": entry.id})
     return tuple(given_up)

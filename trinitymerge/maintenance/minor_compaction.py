@@ -11,7 +11,7 @@ from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import MINOR, RESOLVED, Batch, add_all, remove_all
 from trinitymerge.log.commit import AppendOnlySince, publish
-from trinitymerge.log.model import Commit, Snapshot, current_user
+from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.archives import archive_for_minor
 from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
 from trinitymerge.schema.properties import minor_compaction_after_batches, minor_compaction_max_bytes
@@ -98,8 +98,7 @@ def _commit_of(
             *remove_all([*replaces, *archived.replaced], MINOR),
             *add_all([rewritten.batch(version, base=everything), *archived.added], MINOR),
         ],
+        start,
         parameters={"batches": len(replaces)},
         metrics={n: rewritten.observed[n] for n in ("rows", "tombstones")},
-        user=current_user(),
-        duration_ms=int((time.perf_counter() - start) * 1000),
     )

@@ -25,8 +25,8 @@ from trinitymerge.fs import faults
 from trinitymerge.history.versions import archive_fields
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import Batch, PurgeKeys, SetPendingDeletes, add_all, remove_all
-from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, RetryPolicy, publish
-from trinitymerge.log.model import Snapshot, current_user, now_ms
+from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, publish, retry
+from trinitymerge.log.model import Snapshot, now_ms
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
@@ -286,35 +286,32 @@ def _evaluated(keys: DataFrame) -> DataFrame:
 
 def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
     """Commits the replacements and the markers; looks only at what is new when others were faster."""
-    backend, attempts = work.backend, RetryPolicy()
-    while True:
-        finish()
-        snapshot = backend.snapshot()
+
+    def attempt(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
+        if snapshot.outbox:
+            finish()
+            snapshot = work.backend.snapshot()
         work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
         try:
-            with naming_storage_errors(backend):
+            with naming_storage_errors(work.backend):
                 work.rewrite(snapshot)
                 faults.fault("purge.staged")
+                actions = [
+                    *remove_all(work.rewritten),
+                    *add_all(b for b in work.rewritten.values() if b is not None),
+                    _markers(work, snapshot),
+                    SetPendingDeletes(work.gone(snapshot)),
+                ]
                 commit = snapshot.next_commit(
-                    "PURGE",
-                    [
-                        *remove_all(work.rewritten),
-                        *add_all(b for b in work.rewritten.values() if b is not None),
-                        _markers(work, snapshot),
-                        SetPendingDeletes(work.gone(snapshot)),
-                    ],
-                    parameters={"keys": count},
-                    metrics=work.counts(snapshot),
-                    user=current_user(),
-                    duration_ms=int((time.perf_counter() - start) * 1000),
+                    "PURGE", actions, start, parameters={"keys": count}, metrics=work.counts(snapshot)
                 )
-                return snapshot, publish(backend, commit, snapshot, (NoConcurrentCommits(),))
-        except ConcurrentCommitError as error:
-            attempts.backoff(error, snapshot)
-        except FilesVacuumedError as error:
+                return snapshot, publish(work.backend, commit, snapshot, (NoConcurrentCommits(),))
+        except FilesVacuumedError:
             work.begin_anew()
-            attempts.backoff(error, snapshot)
+            raise
+
+    return retry(work.backend, attempt)
 
 
 def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:

@@ -21,8 +21,8 @@ from trinitymerge.log.actions import (
     add_all,
     remove_all,
 )
-from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, RetryPolicy, publish
-from trinitymerge.log.model import Commit, Snapshot, current_user, now_ms
+from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
 
@@ -37,12 +37,17 @@ _CHECKPOINTS_KEPT = 2
 
 
 def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
-    """Removes files that no version of the retention time needs (S39).
+    """Delete the files that no version within the retention needs (S39).
 
-    Batches that go are named in the log first, as a version of their own, which changes no row.
+    A commit that changes no row announces the batches first.
+
+    Args:
+        backend: of the table.
+        retention_hours: how long past versions stay readable.
+        dry_run: only return the paths.
 
     Returns:
-        The paths that were removed, or that would be.
+        The paths that were deleted, or would be.
 
     Raises:
         ValueError: the retention is not a number of hours.
@@ -50,7 +55,7 @@ def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
     cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
-    with reporting.if_slow(backend.path, "a vacuum looks for files that no version needs and removes them"):
+    with reporting.if_slow(backend.path, "a vacuum deletes files that no version needs"):
         removable = list(_removable(backend, cutoff_ms))
         faults.fault("vacuum.listed")
         if dry_run:
@@ -65,26 +70,30 @@ def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list
     seconds = time.perf_counter() - start
     reporting.done(
         backend.path,
-        f"vacuum has removed {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s",
+        f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s",
     )
     return removed
 
 
 @attrs.frozen
 class _Removable:
-    """What can go: a batch's directory, or a file of the log that it can do without."""
+    """A batch directory or a helper file of the log that can be deleted."""
 
     path: str
     batch_id: str | None = None
 
 
 def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
-    """What can go: batch directories, temporary files and checkpoints older than the cutoff."""
-    # Listed before the log is read: what is listed and was committed before is known to the log by then.
+    """Yield the batch directories, temporary files and checkpoints that are not needed and older than the cutoff."""
+    # List before reading the log, so that the log knows each listed batch that was committed before the listing.
     directories = backend.directories()
     latest = backend.snapshot()
-    first = _first_retained(backend, cutoff_ms)
-    needed = _needed(backend, first, latest)
+    try:
+        first = backend.version_at(cutoff_ms)
+    except TableNotFoundError:  # the table is younger
+        first = 0
+    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
+    needed.update(b.id for commit in backend.commits(first + 1, latest.version) for b in commit.added)
     for batch_id, directory in directories.items():
         if batch_id not in needed and _last_touched_ms(backend, batch_id, directory) <= cutoff_ms:
             yield _Removable(directory.path, batch_id)
@@ -97,67 +106,42 @@ def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
 
 
 def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
-    """Says in the log which batches are about to go: from then on none of them can be committed, or brought back by a restore.
-
-    Otherwise that might happen after the last look and before the removal, and the table would need files that are gone.
+    """Commit which batches are about to be deleted. From then on, no writer can commit or restore them.
 
     Returns:
-        Those that can go: not what a restore has taken back meanwhile, or a slow writer has committed.
+        The batches to delete, without those that a restore or a slow writer has committed concurrently.
 
     Raises:
-        ConcurrentCommitError: others took some of them back faster than this could be said, each time.
+        ConcurrentCommitError: other writers committed some of the batches during each attempt.
     """
-    attempts = RetryPolicy()
-    while True:
-        latest = backend.snapshot()
+
+    def attempt(latest: Snapshot) -> set[str]:
         going = ids - latest.referenced_ids
         if going <= set(latest.pending_deletes):
             return going
-        here = backend.directories()
-        commit = latest.next_commit(
-            "VACUUM",
-            [SetPendingDeletes(sorted(going | {i for i in latest.pending_deletes if i in here}))],
-            metrics={"directories": len(going)},
-            user=current_user(),
-        )
-        try:
-            publish(backend, commit, latest, (Predicate(partial(_why_needed, going)),), partial(_with_others, commit))
-        except ConcurrentCommitError as error:
-            attempts.backoff(error, latest)
-        else:
-            return going
 
+        def why_not(landed: ConcurrentCommits) -> str | None:
+            return "the table needs a batch again that was to be deleted" if going & landed.now.referenced_ids else None
 
-def _why_needed(going: set[str], landed: ConcurrentCommits) -> str | None:
-    return "a batch that was about to be removed is needed again" if going & landed.now.referenced_ids else None
+        present = backend.directories()
+        announced = SetPendingDeletes(sorted(going | {i for i in latest.pending_deletes if i in present}))
+        commit = latest.next_commit("VACUUM", [announced], metrics={"directories": len(going)})
+        publish(backend, commit, latest, (Predicate(why_not),), partial(_with_others, commit))
+        return going
+
+    return retry(backend, attempt, (ConcurrentCommitError,))
 
 
 def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
-    """On top of what landed: what others remove is gone, too."""
-    gone = {*(i for a in commit.all(SetPendingDeletes) for i in a.ids), *landed.now.pending_deletes}
-    return attrs.evolve(landed.now.rebase(commit), actions=[SetPendingDeletes(sorted(gone))])
-
-
-def _first_retained(backend: ManagedStore, cutoff_ms: int) -> int:
-    """The version that was current at the cutoff: it and all later ones stay readable."""
-    try:
-        return backend.version_at(cutoff_ms)
-    except TableNotFoundError:  # the table is younger
-        return 0
-
-
-def _needed(backend: ManagedStore, first: int, latest: Snapshot) -> set[str]:
-    """The batches of all versions from ``first`` to the latest."""
-    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
-    for commit in backend.commits(first + 1, latest.version):
-        needed.update(b.id for b in commit.added)
-    return needed
+    """Rebase the announcement on concurrent commits, and keep what they announce."""
+    announced = {*(i for a in commit.all(SetPendingDeletes) for i in a.ids), *landed.now.pending_deletes}
+    return attrs.evolve(landed.now.rebase(commit), actions=[SetPendingDeletes(sorted(announced))])
 
 
 def _last_touched_ms(backend: ManagedStore, batch_id: str, directory: FileInfo) -> int:
-    """When anything in a directory was last written: a write in progress touches its files."""
+    """Return when a file of a directory was last written; a write in progress modifies its files."""
     files = (f.modified_ms for f in backend.all_files(batch_id))
-    return max(files, default=directory.modified_ms)  # object stores give directories no time of their own
+    return max(files, default=directory.modified_ms)  # a directory of an object store has no time
 
 
 # Restore --------------------------------------------------------------------------------------------------------------
@@ -165,15 +149,15 @@ def _last_touched_ms(backend: ManagedStore, batch_id: str, directory: FileInfo) 
 
 @attrs.frozen
 class RestoreResult:
-    """What a restore did.
+    """The result of a restore.
 
     Attributes:
-        version: the table's version afterwards.
-        restored: the version it equals.
+        version: the table's version after the call.
+        restored: the version that the table equals now.
         batchesAdded: batches that are part of the table again.
-        batchesRemoved: batches that no longer are; their files stay until vacuumed.
+        batchesRemoved: batches that are not part of the table any more; vacuum deletes their files.
         skipped: why nothing was committed, or an empty string.
-        seconds: how long it took.
+        seconds: duration of the call.
     """
 
     version: int
@@ -193,46 +177,37 @@ class RestoreResult:
 
 
 def restore(backend: ManagedStore, version: int) -> RestoreResult:
-    """Commits a version that equals an old one (S40). Whatever lands meanwhile is undone too.
+    """Commit a version that equals an old one (S40). This also reverts concurrent commits.
 
-    Tombstones that were forgotten since are there again, and so is the old horizon. Purged keys stay purged, and
-    transaction markers stay: what was replayed once must not be replayed because of a restore.
+    Dropped tombstones and the old horizon return. Purged keys stay purged. Transaction markers stay, so that a restore
+    does not cause a replay.
 
     Raises:
-        ValueError: not a version number.
-        TableNotFoundError: there is no such version, or its files are gone.
-        ConcurrentCommitError: other writers were faster each time; nothing was changed.
-        FilesVacuumedError: a vacuum has just removed what was to be restored; nothing was changed.
+        ValueError: the argument is not a version number.
+        TableNotFoundError: the version does not exist, or its files were deleted.
+        ConcurrentCommitError: other writers committed first in each attempt; nothing was changed.
+        FilesVacuumedError: a concurrent vacuum deleted files of the version; nothing was changed.
     """
     if isinstance(version, bool) or not isinstance(version, int):
-        raise ValueError(f"restore takes a version number, got {version!r}.")
+        raise ValueError(f"restore() takes a version number, got {version!r}.")
     start = time.perf_counter()
     old = backend.snapshot_at(version)
     require_files(backend, old)
     faults.fault("restore.checked")
-    attempts = RetryPolicy()
-    while True:
-        latest = backend.snapshot()
-        commit = _going_back(latest, old, start)
+
+    def attempt(latest: Snapshot) -> RestoreResult:
+        commit = _restoring(latest, old, start)
         if commit is None:
-            why = f"the table equals version {version} already"
-            return RestoreResult(version=latest.version, restored=version, skipped=why)
-        try:
-            done = publish(backend, commit, latest, (NoConcurrentCommits(),))
-        except ConcurrentCommitError as error:
-            attempts.backoff(error, latest)
-            continue
-        return RestoreResult(
-            version=done.version,
-            restored=version,
-            batchesAdded=len(commit.added),
-            batchesRemoved=len(commit.removed),
-            seconds=time.perf_counter() - start,
-        )
+            return RestoreResult(latest.version, version, skipped=f"the table equals version {version} already")
+        done = publish(backend, commit, latest, (NoConcurrentCommits(),))
+        seconds = time.perf_counter() - start
+        return RestoreResult(done.version, version, len(commit.added), len(commit.removed), seconds=seconds)
+
+    return retry(backend, attempt, (ConcurrentCommitError,))
 
 
-def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
-    """The commit that makes of the latest version an old one; None if they are equal."""
+def _restoring(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
+    """Return the commit that restores an old version; None if the latest equals it."""
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
     restored = restore_definition(old.definition, latest.definition)
     definition = [SetDefinition(restored)] if restored != latest.definition else []
@@ -241,16 +216,10 @@ def _going_back(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
         return None
     actions: list[Action] = [*remove_all(removed), *definition, *add_all(added)]
     actions.append(RestoreVersion(old.version, old.horizon, old.extracts))
-    return latest.next_commit(
-        "RESTORE",
-        actions,
-        parameters={"version": old.version},
-        user=current_user(),
-        duration_ms=int((time.perf_counter() - start) * 1000),
-    )
+    return latest.next_commit("RESTORE", actions, start, parameters={"version": old.version})
 
 
 def _difference(left: Sequence[Batch], right: Sequence[Batch]) -> list[Batch]:
-    """The batches of ``left`` that ``right`` does not have. A batch never changes, but what its rows count as may (H1)."""
+    """Return the batches of ``left`` that ``right`` lacks. A batch never changes, but the version of its rows can (H1)."""
     known = {(b.id, b.version) for b in right}
     return [b for b in left if (b.id, b.version) not in known]

@@ -891,7 +891,7 @@ def test_S33_where_no_directory_can_be_renamed_files_are_moved(spark, events, tm
 
     monkeypatch.setattr(LocalFileSystem, "move", fail_at_the_second)
     fill(events, spark, [(n, 9, "more", False) for n in range(9)])
-    with pytest.raises(StorageError, match="Nothing is left there"):
+    with pytest.raises(StorageError, match="Nothing was written"):
         events.export(str(tmp_path / "again"))
     assert len(moves) == 2
     assert sorted(os.listdir(tmp_path)) == before
@@ -904,6 +904,6 @@ def test_S39_files_that_go_while_they_are_exported_are_an_error_that_says_so(spa
 
     before = sorted(os.listdir(tmp_path))
     monkeypatch.setattr(export, "write", write_after_a_vacuum)
-    with refused(StorageError, "could not be written", "Nothing is left"):
+    with refused(StorageError, "could not be written", "Nothing was written"):
         events.export(str(tmp_path / "plain"))
     assert sorted(os.listdir(tmp_path)) == before

@@ -182,7 +182,7 @@ def test_s35_attempts_are_bounded_as_the_table_says(spark, tmp_path, monkeypatch
             monkeypatch.setattr(faults, "fault", always_faster)
 
     monkeypatch.setattr(faults, "fault", always_faster)
-    with pytest.raises(ConcurrentCommitError, match="run it again"):
+    with pytest.raises(ConcurrentCommitError, match="Run it again"):
         add(table, spark, 0).execute()
     assert staged["commit.before"] == 3
     assert len(batch_directories(table)) == 4, "three by the others; no attempt left anything"

@@ -1,4 +1,4 @@
-"""What differs between SQL engines: quoting, types, file references."""
+"""The differences between SQL engines: quoting, types, file references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH
 
 NOTHING = Sql("(SELECT 1 AS one) AS nothing")
-"""A relation with one row, for those that a query needs one of."""
+"""A relation with one row."""
 
 _DECIMAL = re.compile(r"decimal\(\d+,\d+\)\Z")
 _TEXT = re.compile(r"(char|varchar)\(\d+\)\Z")
@@ -29,11 +29,11 @@ class ScanGroup:
 
     Attributes:
         ids: of the batches.
-        directories: theirs, as Spark takes them.
-        files: all data files in them, likewise.
+        directories: of the batches, as Spark paths.
+        files: all data files in them, as Spark paths.
         format: of the files.
-        columns: the names of those that are to be read, as files have them.
-        optional: names and types of columns among them that files may lack: they are to be null, if need be of no type.
+        columns: the names of the columns to read, as in the files.
+        optional: names and types of the columns that files may lack; these are read as null.
     """
 
     ids: tuple[str, ...]
@@ -45,14 +45,14 @@ class ScanGroup:
 
 
 class Dialect:
-    """An engine's SQL. What differs between engines, and nothing else.
+    """The SQL of one engine.
 
     Attributes:
         name: as users write it.
-        title: as the engine is called.
-        reads: the file formats it can read.
-        unites_files: one scan can read files that have different columns.
-        fills_fields: of files that lack a field within a column it makes a null there.
+        title: the name of the engine.
+        reads: the file formats that the engine can read.
+        unites_files: one scan can read files with different columns.
+        fills_fields: the engine reads a field that files lack within a column as null.
     """
 
     name: ClassVar[str]
@@ -68,15 +68,15 @@ class Dialect:
     of_field: ClassVar[str] = "{} {}"
 
     def quoted(self, name: str) -> Sql:
-        """A name, whatever characters it holds."""
+        """Return a quoted name."""
         return Sql(self.mark + name.replace(self.mark, self.mark * 2) + self.mark)
 
     def text(self, value: str) -> Sql:
-        """A string, likewise."""
+        """Return a string literal."""
         return Sql("'" + value.replace("'", "''") + "'")
 
     def type_of(self, kind: Any) -> Sql | None:
-        """What a type of Spark, in its JSON form, comes out as; None if it does not come out right."""
+        """Return the engine's name of a Spark type in its JSON form; None if the engine reads it wrongly."""
         if isinstance(kind, str):
             return self._atomic(kind)
         if kind["type"] == "struct":
@@ -94,26 +94,26 @@ class Dialect:
         return None if found is None else Sql(found)
 
     def cast(self, value: Sql, kind: Any) -> Sql:
-        """A value as a type, which is one that comes out right."""
+        """Cast a value to a type for which :meth:`type_of` has a name."""
         return Sql(f"CAST({value} AS {self.type_of(kind)})")
 
     def refuse_name(self, name: str) -> str:
-        """Why a column cannot be called so, as the rest of a sentence; empty if it can."""
+        """Return why the engine rejects a column name, as the rest of a sentence; empty if it accepts it."""
         return ""
 
     def place(self, path: str) -> str:
-        """A path of Spark's as the engine takes it, nothing in it being a pattern.
+        """Return a Spark path as the engine reads it, with pattern characters escaped.
 
         Raises:
-            UnsupportedStorageError: it cannot.
+            UnsupportedStorageError: the engine cannot read the path.
         """
         return path
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """A query over the files of some batches.
+        """Return a query over the files of some batches.
 
         Args:
-            items: what stands after ``SELECT``, over the columns that the files have.
+            items: the select list, over the columns of the files.
             rows: the batches.
         """
         raise NotImplementedError
@@ -136,7 +136,7 @@ _NAMES_OF_TYPES = {
 
 
 class _WithPathsAsText(Dialect):
-    """Engines that read files by ``read_parquet``, and take a path for a pattern."""
+    """Engines that read files by ``read_parquet``, which treats a path as a pattern."""
 
     option: ClassVar[str]
 
@@ -144,7 +144,7 @@ class _WithPathsAsText(Dialect):
         scheme, rest = split_scheme(path)
         if scheme in ("hdfs", "webhdfs", "swebhdfs", "viewfs"):
             raise UnsupportedStorageError(
-                f"{self.title} does not read {path}: it knows nothing of '{scheme}'. Call export() with a path that it reads.",
+                f"{self.title} does not read {path}: the scheme '{scheme}' is unknown. Call export() with a path that it reads.",
                 path=path,
                 dialect=self.name,
             )
@@ -167,7 +167,7 @@ class DuckDB(_WithPathsAsText):
     name = "duckdb"
     title = "DuckDB"
     unites_files = True
-    # Directories such as `_tm_batch=...` in a path are no columns.
+    # Directories such as `_tm_batch=...` in a path are not columns.
     option = "union_by_name = true, hive_partitioning = false"
     types: ClassVar[Mapping[str, str]] = {
         **_NAMES_OF_TYPES,
@@ -182,8 +182,8 @@ class DuckDB(_WithPathsAsText):
         """See :class:`Dialect`; in a pattern a backslash would separate directories."""
         if "\\" in path and re.search(r"[*?\[]", path):
             raise UnsupportedStorageError(
-                f"DuckDB cannot be told of {path}: it would take it for a pattern, and the backslash in it for a slash. Call "
-                "export() with a plainer path.",
+                f"DuckDB does not read {path}: it treats the path as a pattern, and the backslash as a slash. Call export() with "
+                "a path without these characters.",
                 path=path,
                 dialect=self.name,
             )
@@ -239,7 +239,7 @@ class Spark(Dialect):
         return super()._atomic(kind) or (None if own is None else Sql(own))
 
     def text(self, value: str) -> Sql:
-        """See :class:`Dialect`: whatever the session's rules of escaping are."""
+        """See :class:`Dialect`: for any escaping rules of the session."""
         return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
 
     def place(self, path: str) -> str:
@@ -264,7 +264,7 @@ class Spark(Dialect):
 
 @attrs.frozen
 class Trino(Dialect):
-    """Trino, over a table of Hive's whose partitions are the batches.
+    """Trino, over a Hive table whose partitions are the batches.
 
     Attributes:
         files: the name of that table.
@@ -287,10 +287,10 @@ class Trino(Dialect):
 
     @classmethod
     def over(cls, files: str | None) -> Trino:
-        """The dialect, over a table of a name in one to three parts, each quoted or not.
+        """Return the dialect over a table, whose name has one to three parts, each quoted or not.
 
         Raises:
-            ValueError: this is no such name.
+            ValueError: the name is invalid.
 
         Example:
             >>> Trino.over('hive."my files".orders').files
@@ -306,7 +306,7 @@ class Trino(Dialect):
         return cls(Sql(".".join('"' + p.replace('"', '""') + '"' for p in parts)))
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """See :class:`Dialect`. Which columns there are is said where the table is declared."""
+        """See :class:`Dialect`. The table declares the columns."""
         ids = ", ".join(self.text(i) for i in rows.ids)
         return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(BATCH)} IN ({ids})")
 

@@ -1,4 +1,4 @@
-"""`export`: the live rows as plain files."""
+"""`export`: write the live rows as plain files."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _MICROSECONDS = {"DAY": 86_400_000_000, "HOUR": 3_600_000_000, "MINUTE": 60_000_
 
 @attrs.frozen
 class ExportResult:
-    """What an export has written.
+    """The result of an export.
 
     Attributes:
-        path: where the files are.
-        version: of the table, whose live rows they hold.
-        rows: how many these are.
-        files: how many files hold them.
-        bytes: the size of the files.
-        seconds: how long it took.
+        path: the directory of the files.
+        version: the version of the table whose live rows were exported.
+        rows: number of rows.
+        files: number of files.
+        bytes: size of the files.
+        seconds: duration of the call.
     """
 
     path: str
@@ -65,31 +65,25 @@ class ExportResult:
 
 @with_session_settings
 def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
-    """Writes the live rows of a version.
+    """Write the live rows of a version.
 
     Args:
         store: of the table.
         snapshot: the version.
         path: a directory that does not exist.
 
-    Returns:
-        What has been written.
-
     Raises:
-        TableExistsError: there is something at the path.
-        StorageError: the rows cannot be read or written; nothing is left at the path or beside it.
-        UnsupportedStorageError: the files are written where this process does not see them.
+        TableExistsError: the path exists.
+        StorageError: the rows cannot be read or written; nothing was written.
+        UnsupportedStorageError: this process does not see the files that Spark writes.
     """
     start, batches = time.perf_counter(), Batches.of(snapshot)
     files = filesystem_for(store.spark, path)
     target = files.qualify(path)
     _require_free(files, target)
     gathering, temporary = Metrics({"rows": "count(1)"}), temporary_beside(target)
-    doing = f"an export writes the live rows to {target}"
-    with (
-        _nothing_left(files, temporary),
-        reporting.if_slow(store.path, doing),
-    ):
+    slow = reporting.if_slow(store.path, f"an export writes the live rows to {target}")
+    with _nothing_left(files, temporary), slow:
         with _naming_the_table(store.path, target):
             rows = gathering.observe(reader.live_rows(store, batches))
             with capture_observations(store.spark):
@@ -111,16 +105,16 @@ def _require_free(files: FileSystem, target: str) -> None:
 
 def _taken(target: str) -> TableExistsError:
     return TableExistsError(
-        f"export() writes into a directory of its own, and there is something at {target} already. Choose a path that does "
-        "not exist, or remove what is there.",
+        f"export() writes into a new directory, and {target} exists. Choose another path, or delete it. Nothing was "
+        "written.",
         path=target,
     )
 
 
 def _publish(files: FileSystem, temporary: str, target: str) -> None:
-    """Gives the directory its name, unless something has come there meanwhile: into which Hadoop would move it.
+    """Rename the directory, unless another process has created the target: Hadoop would move it inside.
 
-    Object stores have no directories to rename: there each file is moved.
+    Object stores cannot rename directories, so each file is moved.
     """
     try:
         if split_scheme(target)[0] in _RENAMING:
@@ -131,7 +125,7 @@ def _publish(files: FileSystem, temporary: str, target: str) -> None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise _taken(target) from None
         raise StorageError(
-            f"What was exported could not be moved to {target}: {error}. Nothing is left there. Repeat the call.",
+            f"The exported files could not be moved to {target}: {error}. Run it again. Nothing was written.",
             path=target,
         ) from error
     stray = f"{target}/{temporary.rpartition('/')[2]}"
@@ -141,7 +135,7 @@ def _publish(files: FileSystem, temporary: str, target: str) -> None:
 
 
 def _move_files(files: FileSystem, temporary: str, target: str) -> None:
-    """Moves all files, or none."""
+    """Move all files, or none."""
     found = [(f.path, f"{target}/{f.name}") for f in files.list(temporary)]
     try:
         files.mkdirs(target)
@@ -157,7 +151,7 @@ def _move_files(files: FileSystem, temporary: str, target: str) -> None:
 
 @contextmanager
 def _nothing_left(files: FileSystem, temporary: str) -> Iterator[None]:
-    """Whatever fails, what has been written beside the path goes."""
+    """Delete the temporary directory if the block fails."""
     try:
         yield
     except BaseException:
@@ -173,14 +167,14 @@ def _naming_the_table(path: str, target: str) -> Iterator[None]:
         if not is_spark_error(error):
             raise
         raise (classify_failure(error) or StorageError)(
-            f"The live rows of {path} could not be written to {target}: {clean_message(error)} Nothing is left there. If a "
-            "vacuum or purge has removed files meanwhile, open the table again and repeat the call.",
+            f"The live rows of {path} could not be written to {target}: {clean_message(error)} If a vacuum or purge has "
+            "deleted files concurrently, open the table again and repeat the call. Nothing was written.",
             path=target,
         ) from None
 
 
 def _cleared(files: FileSystem, directory: str) -> list[int]:
-    """The sizes of the files with rows; what else Spark leaves there goes, for not every engine passes it over."""
+    """Return the sizes of the data files, and delete Spark's other files, which some engines would read."""
     try:
         found = list(files.walk(directory))
     except FileNotFoundError:
@@ -200,7 +194,7 @@ def _cleared(files: FileSystem, directory: str) -> list[int]:
 
 
 def _plain(rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """The rows with types that others know: of an interval its microseconds or months, of a variant its JSON text."""
+    """Return the rows with portable types: an interval as microseconds or months, a variant as JSON text."""
     columns = [_column(f) for f in definition.fields]
     return rows.selectExpr(*columns) if columns != [quote(f.name) for f in definition.fields] else rows
 
@@ -212,7 +206,7 @@ def _column(field: Field) -> Sql:
 
 
 def _known(value: Sql, kind: Any, depth: int = 0) -> Sql:
-    """A value as one that others know; the same text where it is one."""
+    """Return a value with a portable type; the same text if its type is portable."""
     if isinstance(kind, str):
         return _known_value(value, kind)
     if kind["type"] == "struct":

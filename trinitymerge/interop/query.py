@@ -1,4 +1,4 @@
-"""`sqlFor`: the query by which another engine reads the live rows."""
+"""`sqlFor`: a query for another engine that reads the live rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FRACTIONS = ("float", "double")
 
 @attrs.frozen
 class BatchFiles:
-    """A batch with rows, and where they are.
+    """A batch with rows, and its files.
 
     Attributes:
-        batch: as the log says it.
-        directory: its directory, as Spark takes it.
-        files: its data files, likewise.
+        batch: as in the log.
+        directory: its directory, as a Spark path.
+        files: its data files, as Spark paths.
     """
 
     batch: Batch
@@ -38,7 +38,7 @@ class BatchFiles:
 
 @attrs.frozen
 class LiveRows:
-    """The live rows that a query selects, and how they are stored.
+    """The live rows that a query selects.
 
     Attributes:
         definition: of the table.
@@ -53,7 +53,7 @@ class LiveRows:
     tombstone_text: str
 
     def query(self, dialect: Dialect) -> Sql:
-        """The query, as text."""
+        """Return the query for an engine."""
         shown = ", ".join(dialect.quoted(n) for n in self.definition.names)
         if not self.stored:
             nulls = (f"{dialect.cast(Sql('NULL'), f.type)} AS {dialect.quoted(f.name)}" for f in self.definition.fields)
@@ -67,7 +67,7 @@ class LiveRows:
         return Sql(f"SELECT {shown} FROM (\n  {rows}\n) AS latest{where}")
 
     def _parts(self, dialect: Dialect) -> Iterator[Sql]:
-        """A query for each scan: the table's columns, and the version its rows count as where that matters."""
+        """Yield a query for each scan: the table's columns, and the version of the rows if keys repeat."""
         for some in self._together(dialect):
             batch = some[0].batch
             held = [ColumnForm.of(f, batch.layout_version) for f in self.definition.stored_fields]
@@ -84,7 +84,7 @@ class LiveRows:
             yield dialect.select(Sql(", ".join(items)), rows)
 
     def _together(self, dialect: Dialect) -> list[list[BatchFiles]]:
-        """The batches by what one scan can read: of one version where that matters, with files of one layout."""
+        """Group the batches by scan: files of one layout, and of one version if keys repeat."""
         may_differ = any(f.added or f.added_fields for f in self.definition.fields)
         found: dict[Any, list[BatchFiles]] = {}
         for stored in self.stored:
@@ -94,21 +94,21 @@ class LiveRows:
         return list(found.values())
 
     def _rank(self, dialect: Dialect) -> Sql:
-        """The place of a row among those of its key, the freshest first (S3, S6)."""
+        """Return the rank of a row among those of its key, the freshest first (S3, S6)."""
         key = ", ".join(dialect.quoted(k) for k in self.definition.primaryKey)
         watermark = (f"{self._watermark(dialect, w)} DESC NULLS LAST" for w in self.definition.watermarkKey)
         order = ", ".join([*watermark, f"{dialect.quoted(VERSION)} DESC"])
         return Sql(f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS {dialect.quoted(RANK)}")
 
     def _watermark(self, dialect: Dialect, name: str) -> Sql:
-        """A watermark, with one zero: not every engine takes ``-0.0`` for equal to ``0.0`` where it orders."""
+        """Return a watermark with one zero: some engines order ``-0.0`` before ``0.0``."""
         value = dialect.quoted(name)
         if self.definition.field(name).type not in _FRACTIONS:
             return value
         return Sql(f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END")
 
     def _is_tombstone(self, dialect: Dialect) -> Sql:
-        """True or false, never null (S4)."""
+        """Return a condition that is true for tombstones, and never null (S4)."""
         value, form = dialect.quoted(self.definition.tombstone_column), self.definition.tombstone_form
         if form is TombstoneForm.BOOLEAN:
             return Sql(f"coalesce({value}, false)")
@@ -119,12 +119,12 @@ class LiveRows:
 
 @attrs.frozen
 class ColumnForm:
-    """How the files of a layout hold a column: each in one form, the first that is not too old (S43).
+    """The name and type of a column in the files of one layout (S43).
 
     Attributes:
-        field: the column.
-        name: its name there.
-        type: its type there.
+        field: the column of the table.
+        name: its name in the files.
+        type: its type in the files.
     """
 
     field: Field
@@ -133,12 +133,12 @@ class ColumnForm:
 
     @classmethod
     def of(cls, field: Field, layout: int) -> ColumnForm:
-        """For a column, in files of a layout."""
+        """Return the form of a column in the files of a layout."""
         earlier = next((e for e in field.previous if layout < e.until), None)
         return cls(field, field.stored_as, field.type) if earlier is None else cls(field, earlier.name, earlier.type)
 
     def declared(self, dialect: Dialect) -> Sql:
-        """The column as the table has it: also where files have a narrower type, lack fields of a struct, or have none of it."""
+        """Return the column as the table defines it, even if files lack it or have an older type."""
         value, name = dialect.quoted(self.name), dialect.quoted(self.field.name)
         if self.type != self.field.type or self.field.added_fields or self.field.added:
             return Sql(f"{dialect.cast(value, self.field.type)} AS {name}")
@@ -146,23 +146,23 @@ class ColumnForm:
 
 
 def columns_of(definition: TableDefinition) -> Sequence[str]:
-    """All names that a query has for columns of a table."""
+    """Return all names that a query uses for columns of a table."""
     return [name for f in definition.fields for name in (f.name, f.stored_as, *(e.name for e in f.previous))]
 
 
 def sql_for(store: ManagedStore, snapshot: Snapshot, dialect: str, files: str | None) -> str:
-    """The query for the live rows of a version.
+    """Return the query for the live rows of a version.
 
     Args:
         store: of the table.
         snapshot: the version.
         dialect: the engine.
-        files: for Trino, the table its files are known by there.
+        files: for Trino, the name of the Hive table over the files.
 
     Raises:
-        ValueError: there is no such dialect; or ``files`` is missing, out of place, or no name of a table.
-        UnsupportedStorageError: the engine would not read a column, a path or the format right.
-        CorruptTableError: a file of the version is gone.
+        ValueError: the dialect is unknown; or ``files`` is missing, not supported, or not a table name.
+        UnsupportedStorageError: the engine cannot read a column, a path or the format correctly.
+        CorruptTableError: a file of the version is missing.
     """
     engine = _engine(dialect, files)
     batches, definition = Batches.of(snapshot), snapshot.definition
@@ -179,7 +179,7 @@ def _engine(dialect: str, files: str | None) -> Dialect:
         return Trino.over(files)
     if files is not None:
         raise ValueError(
-            f"sqlFor takes files= for Trino only: {kind.title} is told the files themselves. Leave it out."
+            f"sqlFor takes files= for Trino only: the query for {kind.title} names the files. Remove the argument."
         )
     return kind()
 
@@ -192,7 +192,7 @@ def _stored(store: ManagedStore, batch: Batch) -> BatchFiles:
 
 
 def _check(engine: Dialect, definition: TableDefinition, path: str) -> None:
-    """Refuses what the engine would not read, or not as it is."""
+    """Refuse formats, columns and names that the engine cannot read correctly."""
     if definition.fileFormat not in engine.reads:
         raise UnsupportedStorageError(
             f"{path} consists of {definition.fileFormat.upper()} files, which {engine.title} does not read. Call export(), which "

@@ -29,7 +29,7 @@ from trinitymerge.log.codec import (
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
-# What actions are about ---------------------------------------------------------------------------------------
+# The contents of actions ---------------------------------------------------------------------------------------
 
 UNRESOLVED, RESOLVED = "unresolved", "resolved"
 """The two kinds of archives, see :attr:`Batch.archive`."""
@@ -167,7 +167,7 @@ class PurgedKeys:
         return self if other is None else PurgedKeys(self.salt, sorted({*self.hashes, *other.hashes}))
 
 
-# What they change -----------------------------------------------------------------------------------------------
+# The actions -----------------------------------------------------------------------------------------------
 
 
 class InapplicableCommit(ValueError):  # noqa: N818 - its writer may compute it again

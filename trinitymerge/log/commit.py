@@ -1,4 +1,4 @@
-"""Committing on top of other writers: publish(), requirements, retries and transactions (S33, S35, S36)."""
+"""Commit concurrently with other writers: publish(), requirements, retries and transactions (S33, S35, S36)."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def retry(
 
 @attrs.frozen
 class MicroBatch:
-    """Which part of which stream a merge is.
+    """One micro-batch of a stream.
 
     Attributes:
-        app_id: the stream's stable name.
-        number: of the micro-batch, counted by the stream's checkpoint directory.
-        query_id: that directory's own id; None where Spark does not tell.
+        app_id: the stable name of the stream.
+        number: of the micro-batch, counted by the checkpoint directory of the stream.
+        query_id: the id of the checkpoint directory; None if Spark does not report it.
     """
 
     app_id: str
@@ -97,10 +97,10 @@ class MicroBatch:
 
 
 def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
-    """Refuses a micro-batch of a stream that has started over: as a replay it would be dropped, rows and all (S36a).
+    """Refuse a micro-batch of a restarted stream, which would be skipped as a replay (S36a).
 
     Raises:
-        InvalidMergeError: another streaming query has written under this name, or this one had come further.
+        InvalidMergeError: another streaming query wrote under this name, or this one has committed a later micro-batch.
     """
     last = snapshot.transactions.get(batch.app_id)
     writer = snapshot.streams.get(batch.app_id)
@@ -116,8 +116,8 @@ def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
         return
     raise InvalidMergeError(
         f"{what}: the stream has started over, for instance with a new checkpoint directory, and counts from 0 again, so its "
-        "batches cannot be told from replays. Nothing was written. Give the stream a new appId, and what it delivers will be "
-        "merged; or start it with the checkpoint directory it had.",
+        "batches look like replays. Give the stream a new appId, or start it with its previous checkpoint directory. "
+        "Nothing was written.",
         appId=batch.app_id,
         batchId=batch.number,
         last=last,
@@ -129,11 +129,11 @@ class CommitStateUnknown(OSError):  # noqa: N818 - it may have worked
 
 
 class VersionConflict(Exception):  # noqa: N818 - an answer to a question, not a failure
-    """Another writer has committed that version; nothing was changed.
+    """Another writer has committed the version; nothing was changed.
 
     Attributes:
-        version: the version that was wanted.
-        winner: what stands there now.
+        version: the version of the commit that lost.
+        winner: the commit of the other writer.
     """
 
     def __init__(self, version: int, winner: Commit) -> None:
@@ -143,36 +143,36 @@ class VersionConflict(Exception):  # noqa: N818 - an answer to a question, not a
 
 
 class Versioned(Protocol):
-    """What committing takes: a sequence of versions to which one writer at a time can add the next."""
+    """A sequence of versions to which one writer at a time can add the next."""
 
     @property
     def path(self) -> str:
-        """Where the table is."""
+        """The path of the table."""
 
     def snapshot(self) -> Snapshot:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits of versions ``first`` to ``last``, oldest first."""
+        """Return the commits of versions ``first`` to ``last``, oldest first."""
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Makes a commit visible as ``commit.version``, on top of ``before``.
+        """Make a commit visible as ``commit.version``, on top of ``before``.
 
         Raises:
-            VersionConflict: that version exists already; nothing was changed.
-            FilesVacuumedError: a batch it adds has lost its files; nothing was changed.
-            CommitStateUnknown: the storage cannot say whether the commit took place.
+            VersionConflict: the version exists already; nothing was changed.
+            FilesVacuumedError: a vacuum has deleted files of an added batch; nothing was changed.
+            CommitStateUnknown: the storage failed and may have made the commit.
         """
 
 
 @attrs.frozen
 class ConcurrentCommits:
-    """What others have committed since a snapshot.
+    """The commits of other writers since a snapshot.
 
     Attributes:
         since: the snapshot that the commit was made on.
-        now: the newest one.
-        commits: those in between, oldest first.
+        now: the newest snapshot.
+        commits: the commits between them, oldest first.
     """
 
     since: Snapshot
@@ -181,17 +181,17 @@ class ConcurrentCommits:
 
     @classmethod
     def after(cls, store: Versioned, since: Snapshot) -> ConcurrentCommits:
-        """What a table's history says."""
+        """Read the commits from a table's log."""
         now = store.snapshot()
         return cls(since, now, tuple(store.commits(since.version + 1, now.version)))
 
     def then(self, later: ConcurrentCommits) -> ConcurrentCommits:
-        """This and what landed after it."""
+        """Return these commits and later ones."""
         return ConcurrentCommits(self.since, later.now, (*self.commits, *later.commits))
 
     @property
     def appended_batches(self) -> tuple[Batch, ...]:
-        """The batches of commits that removed none, as the log's entries say them, whether or not they are live now."""
+        """The batches of commits that removed none, as in the log's entries, even if removed since."""
         return tuple(
             attrs.evolve(b, version=c.version) if b.version is None else b
             for c in self.commits
@@ -201,10 +201,10 @@ class ConcurrentCommits:
 
 
 class Requirement(Protocol):
-    """What must hold of the commits that landed meanwhile for a commit to go on top of them."""
+    """A condition on concurrent commits under which a commit may follow them."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """Says why the commit may not go on top, in words that follow "because"; None if it may."""
+        """Return why the commit may not follow them, in words that fit after "because"; None if it may."""
 
 
 @attrs.frozen
@@ -220,7 +220,7 @@ class SameDefinition:
 
 @attrs.frozen
 class PurgeUnchanged:
-    """No key has been purged: the rows to commit have been checked against the markers of before."""
+    """No key has been purged: the rows to commit were checked against the earlier markers."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
@@ -229,7 +229,7 @@ class PurgeUnchanged:
 
 @attrs.frozen
 class TransactionNotCommitted:
-    """The transaction has not been committed by somebody else, nor any of another stream under its name (S36, S36a)."""
+    """No other writer has committed the transaction, and no other stream one of its name (S36, S36a)."""
 
     application: str
     version: int
@@ -249,11 +249,10 @@ class TransactionNotCommitted:
 class AppendOnlySince:
     """No concurrent commit did more than add new rows.
 
-    Batches that a restore brings back count as older than what is committed on top, and so would lose to what that has
-    resolved without them.
+    Batches of a restore are older than the commit on top, which has resolved rows without them.
 
     Attributes:
-        or_minor_compactions: allow these too, which never change what readers see (S38a).
+        or_minor_compactions: allow minor compactions too, which never change what readers see (S38a).
     """
 
     or_minor_compactions: bool = False
@@ -273,7 +272,7 @@ class AppendOnlySince:
 
 @attrs.frozen
 class NoConcurrentCommits:
-    """Nobody has committed anything: what is committed was computed from the table as a whole."""
+    """No other writer has committed: the commit was computed from the whole table."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`Requirement`."""
@@ -282,10 +281,10 @@ class NoConcurrentCommits:
 
 @attrs.frozen(eq=False)
 class Predicate:
-    """Anything else, handed in by whoever knows it.
+    """A condition given as a function.
 
     Attributes:
-        why_not: from what landed to the reason against the commit, or None.
+        why_not: returns the reason against the commit, or None.
     """
 
     why_not: Callable[[ConcurrentCommits], str | None]
@@ -302,22 +301,22 @@ def publish(
     requirements: Sequence[Requirement],
     remade: Callable[[ConcurrentCommits], Commit] | None = None,
 ) -> Snapshot:
-    """Commits on top of a snapshot, or of what others have committed since, as long as every requirement holds (S35).
+    """Commit on top of a snapshot, or of concurrent commits if every requirement allows them (S35).
 
     Args:
         store: of the table.
         commit: made on ``before``.
-        before: the snapshot it was computed from.
-        requirements: asked, in order, each time somebody else was faster.
-        remade: if they hold, what to commit on top of all that has landed since ``before``; if it is not given, the same.
+        before: the snapshot that the commit was computed from.
+        requirements: checked, in order, each time another writer commits first.
+        remade: returns the commit to make on top of all commits since ``before``; None rebases ``commit``.
 
     Returns:
         The snapshot after the commit.
 
     Raises:
-        ConcurrentCommitError: a requirement does not hold; nothing was changed. Its ``requirement`` says which.
-        FilesVacuumedError: a batch of the commit has lost its files; nothing was changed.
-        CommitStateUnknown: the storage cannot say whether the commit took place: its files must stay.
+        ConcurrentCommitError: a requirement is violated, which the error's ``requirement`` holds; nothing was changed.
+        FilesVacuumedError: a vacuum has deleted files of the commit; nothing was changed.
+        CommitStateUnknown: the storage failed and may have made the commit: its files must stay.
     """
     everything = ConcurrentCommits(before, before, ())
     while True:
@@ -345,8 +344,8 @@ def _conflict(
     requirement: Requirement | None = None,
 ) -> ConcurrentCommitError:
     return ConcurrentCommitError(
-        f"Another writer has committed to {store.path} meanwhile: expected version {landed.since.version}, found "
-        f"{landed.now.version} ({taken.winner.operation}), and {why}. Nothing was written; run it again.",
+        f"Another writer has committed to {store.path}: expected version {landed.since.version}, found "
+        f"{landed.now.version} ({taken.winner.operation}), and {why}. Run it again. Nothing was written.",
         path=store.path,
         version=taken.version,
         requirement=requirement,

@@ -21,21 +21,21 @@ _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 
 
 def encode_with_checksum(data: Mapping[str, Any]) -> tuple[bytes, str]:
-    """A JSON object in its envelope, and its checksum."""
+    """Return a JSON object in its envelope, and its checksum."""
     body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()[1:]
     checksum = hashlib.sha256(body).hexdigest()
     return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
 
 
 def decode_with_checksum(content: bytes) -> tuple[dict[str, Any], str]:
-    """The inverse of :func:`encode_with_checksum`.
+    """Return the inverse of :func:`encode_with_checksum`.
 
     Raises:
-        ValueError: these bytes are not what :func:`encode_with_checksum` has written.
+        ValueError: the bytes are not an envelope of :func:`encode_with_checksum`.
     """
     checksum = checksum_of(content)
     data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
-    if b"\\u" in content:  # half a character, which neither Spark nor a file takes
+    if b"\\u" in content:  # half a character, which neither Spark nor a file accepts
         json.dumps(data, ensure_ascii=False).encode()
     return data, checksum
 
@@ -45,10 +45,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def checksum_of(content: bytes) -> str:
-    """The checksum of an envelope, once its content is known to match.
+    """Return the checksum of an envelope after checking its content.
 
     Raises:
-        ValueError: these bytes are not what :func:`encode_with_checksum` has written.
+        ValueError: the bytes are not an envelope of :func:`encode_with_checksum`.
     """
     match = _ENVELOPE.match(content)
     if not match:
@@ -66,7 +66,7 @@ _NAME = re.compile(r"([0-9]{20})(\.checkpoint)?\.json")
 _logger = logging.getLogger(__name__)
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, NoRegularFileError)
-"""What reading and parsing foreign content raises."""
+"""Exceptions that reading and parsing foreign content raises."""
 
 
 @attrs.frozen
@@ -77,7 +77,7 @@ class Entry:
 
 @attrs.frozen
 class Hint:
-    """Where the end of the log was when somebody looked, and from where it may be replayed, best first."""
+    """A recent end of the log, and the checkpoints to replay it from, best first."""
 
     version: int
     starts: tuple[int, ...]
@@ -86,7 +86,7 @@ class Hint:
 class LogFiles:
     """The files of one log.
 
-    Every method may raise the storage's ``OSError`` besides what it names.
+    Every method may also raise the storage's ``OSError``.
 
     Args:
         fs: where the table is.
@@ -107,7 +107,7 @@ class LogFiles:
         return f"{self.directory}/{version:020d}.checkpoint.json"
 
     def require_own(self) -> None:
-        """Raises a CorruptTableError if the log is somewhere else: a link leads there."""
+        """Raise a CorruptTableError if the log directory is a link."""
         require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
 
     def exists(self) -> bool:
@@ -143,7 +143,7 @@ class LogFiles:
         )
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        """True if the entry a snapshot ends with is still there: not so if the table was dropped or replaced since.
+        """Return True if the last entry of a snapshot still exists; False if the table was dropped or replaced since.
 
         Raises:
             CorruptTableError: the entry is cut short or garbled.
@@ -222,7 +222,7 @@ class LogFiles:
 
 
 def require_outside(fs: FileSystem, path: str) -> None:
-    """Refuses a path within a table's directory: the table's own calls may remove or read what is there.
+    """Refuse a path within a table's directory, whose files the table's calls may delete or read.
 
     Raises:
         TableExistsError: naming the table.

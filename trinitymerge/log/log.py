@@ -31,9 +31,9 @@ _logger = logging.getLogger(__name__)
 
 
 class CommitLog:
-    """The log of one table. Holds no state: any number of them, in any process, may work on one table.
+    """The log of one table, without state: any number of instances, in any process, may work on one table.
 
-    Every method may raise the storage's ``OSError`` besides what it names.
+    Every method may also raise the storage's ``OSError``.
 
     Args:
         fs: where the table is.
@@ -59,19 +59,19 @@ class CommitLog:
     # Reading ------------------------------------------------------------------------------------------------
 
     def newest(self, known: Snapshot | None = None) -> Snapshot:
-        """The newest snapshot.
+        """Return the newest snapshot.
 
         Args:
-            known: a snapshot read before; then only the entries after it are read. Should the table have been
-                dropped or replaced since, it is of no use and ignored.
+            known: an earlier snapshot, so that only the entries after it are read; ignored if the table was dropped or
+                replaced since.
 
         Returns:
             The snapshot of the last version whose entry exists.
 
         Raises:
-            TableNotFoundError: no table here.
-            CorruptTableError: naming the file that is cut short, garbled, foreign or missing.
-            UnsupportedStorageError: written by a newer library.
+            TableNotFoundError: the table does not exist.
+            CorruptTableError: a file is cut short, garbled, foreign or missing; the error names it.
+            UnsupportedStorageError: a newer library has written the table.
         """
         self.files.require_own()
         if known is not None and self.files.is_current(known):
@@ -111,9 +111,7 @@ class CommitLog:
         return snapshot
 
     def _no_version(self, version: int, first: int, last: int) -> TableNotFoundError:
-        why = (
-            "" if not first else f" What came before version {first} is in the log of the table that this is a copy of."
-        )
+        why = f" The log of the copied table has the versions before {first}." if first else ""
         return TableNotFoundError(
             f"The table '{self.files.table_path}' has no version {version}; it has versions {first} to {last}.{why}",
             path=self.files.table_path,
@@ -121,7 +119,7 @@ class CommitLog:
         )
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The version that was current at a time (S40), found by bisection: timestamps grow with versions.
+        """Return the version that was current at a time (S40), by bisection: timestamps grow with versions.
 
         Args:
             timestamp_ms: milliseconds since the epoch.
@@ -148,17 +146,17 @@ class CommitLog:
         return versions[found - 1]
 
     def version_of(self, timestamp_ms: int) -> int | None:
-        """The version that was committed at exactly that time, before a copy was made too; None if nobody knows."""
+        """Return the version that was committed at exactly this time, also before a copy was made; None if unknown."""
         begins = self.files.entry(0).commit.initial_snapshot
         if begins is None or timestamp_ms >= begins.timestamp_ms:
             return self.version_at(timestamp_ms)
         return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
 
     def committed_at(self, version: int) -> int:
-        """When a version was committed, milliseconds since the epoch: one whose entry is here, or that a copy's rows count as.
+        """Return when a version was committed, in milliseconds since the epoch, also for the versions of a copy's rows.
 
         Raises:
-            CorruptTableError: nobody knows.
+            CorruptTableError: the log does not contain the time.
         """
         try:
             return self.files.read_entry(version).commit.timestamp_ms
@@ -171,13 +169,13 @@ class CommitLog:
         return begins.commit_times[version]
 
     def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
-        """The commits from version ``first`` to ``last`` (by default the newest), one file read each, lazily.
+        """Yield the commits from version ``first`` to ``last`` (by default the newest), and read one file for each.
 
-        Those of a copy begin with the one that made it (:attr:`Commit.shown`).
+        The commits of a copy begin with the one that made it (:attr:`Commit.shown`).
 
         Raises:
-            TableNotFoundError: no table here.
-            CorruptTableError: naming the entry that is cut short, garbled, foreign or missing.
+            TableNotFoundError: the table does not exist.
+            CorruptTableError: an entry is cut short, garbled, foreign or missing; the error names it.
         """
         last = self.newest().version if last is None else last
         versions = self._entries(first, last)
@@ -185,22 +183,22 @@ class CommitLog:
             yield self.files.entry(version).commit.shown
 
     def _entries(self, first: int, last: int) -> Sequence[int]:
-        """The numbers of the entries that tell of some versions: what a log begins with is told by that of version 0."""
+        """Return the numbers of the entries that describe some versions; entry 0 holds the initial contents."""
         if first > last or (first > 0 and self.files.fs.exists(self.files.entry_path(first))):
             return range(first, last + 1)
         begins_at = self.files.entry(0).commit.shown.version
-        told = [0] if first <= begins_at <= last else []
-        return [*told, *range(max(first, begins_at + 1), last + 1)]
+        initial = [0] if first <= begins_at <= last else []
+        return [*initial, *range(max(first, begins_at + 1), last + 1)]
 
     # Writing ------------------------------------------------------------------------------------------------
 
     def create(self, commit: Commit) -> Snapshot:
-        """Makes a table by its first commit, which must be version 0 and carry the definition.
+        """Create a table by its first commit, which must be version 0 and carry the definition.
 
         Raises:
-            FileExistsError: there is a table, or a file, already; nothing was changed.
-            InapplicableCommit: the commit is no first commit.
-            CorruptTableError: there is a log without its first entry; nothing was changed.
+            FileExistsError: the table, or a file at its path, exists; nothing was changed.
+            InapplicableCommit: the commit is not a first commit.
+            CorruptTableError: the log lacks its first entry; nothing was changed.
             UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
             CommitStateUnknown: as :meth:`commit`.
         """
@@ -216,11 +214,10 @@ class CommitLog:
             raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
 
     def commit(self, commit: Commit, before: Snapshot | None = None) -> Snapshot:
-        """Makes a commit visible, all at once, as ``commit.version`` (S33).
+        """Make a commit visible atomically as ``commit.version`` (S33).
 
         The timestamp is moved forward if the clock has gone back. A checkpoint is written every
-        ``trinitymerge.checkpointInterval`` versions; that it, or the hint, cannot be written never fails the
-        commit.
+        ``trinitymerge.checkpointInterval`` versions. The commit succeeds even if checkpoint or hint cannot be written.
 
         Args:
             commit: see :meth:`Snapshot.next_commit` and :meth:`Snapshot.rebase`.
@@ -230,7 +227,7 @@ class CommitLog:
             The snapshot after the commit.
 
         Raises:
-            VersionConflict: another writer was faster; nothing was changed.
+            VersionConflict: another writer committed first; nothing was changed.
             InapplicableCommit: it does not fit what is before it: ``expected version 5, found 7``; nothing was
                 changed.
             TableNotFoundError: the table was dropped, or replaced by another one, since ``before`` was read.
@@ -271,13 +268,13 @@ class CommitLog:
         return after
 
     def _require_own(self, commit: Commit) -> None:
-        """Accepts an entry that is ours after all: a storage may repeat a request whose answer got lost."""
+        """Accept an entry of this writer: a storage may repeat a request whose answer got lost."""
         winner = self.files.entry(commit.version).commit
         if winner.id != commit.id:
             raise VersionConflict(commit.version, winner)
 
     def _settle(self, commit: Commit, error: OSError) -> None:
-        """Finds out what a failed create has done."""
+        """Find out whether a failed create has created the entry."""
         try:
             self._require_own(commit)
         except OSError as second:
@@ -295,7 +292,7 @@ class CommitLog:
                 self._write_checkpoint(snapshot)
             self._write_hint(snapshot)
             faults.fault("hint.done")
-        except Exception as error:  # noqa: BLE001 - the commit stands, whatever happens here
+        except Exception as error:  # noqa: BLE001 - the commit stands even if this fails
             _logger.warning(
                 "%s: no checkpoint or hint for version %d: %s", self.files.table_path, snapshot.version, error
             )
@@ -320,7 +317,7 @@ class CommitLog:
     def _newest_by_listing(self) -> Snapshot:
         entries, checkpoints = self.files.list_versions()
         snapshot = self._replay(checkpoints)
-        # The listing is older than the replay, so whatever it shows was there to be replayed.
+        # The listing is older than the replay, so the replay has seen each listed entry.
         if max((*entries, *checkpoints)) > snapshot.version:
             raise self.files.missing_entry(snapshot.version + 1)
         return snapshot
@@ -360,12 +357,12 @@ class CommitLog:
         return snapshot
 
     def _has_grown(self, version: int) -> bool:
-        """True if the log has grown since the entry after a version was not found. Raises if it has a gap there."""
+        """Return True if the log has grown since the entry after a version was not found. Raise if it has a gap."""
         if not self.files.fs.exists(self.files.entry_path(version + 2)):
             return False
         if not self.files.fs.exists(self.files.entry_path(version + 1)):
             raise self.files.missing_entry(version + 1)
-        return True  # two writers came in between
+        return True  # two writers have committed since
 
     def _follow(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         path = self.files.entry_path(entry.commit.version)

@@ -134,7 +134,7 @@ class Commit:
 
     @property
     def initial_snapshot(self) -> InitialSnapshot | None:
-        """What the log begins with, if that is not an empty table."""
+        """The contents that the log begins with; None for an empty table."""
         return self.last(InitialSnapshot)
 
     @property

@@ -1,4 +1,4 @@
-"""What Python's logging reports: one line per commit, and progress of slow calls."""
+"""Log one line per commit, and the progress of slow calls."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from contextlib import contextmanager
 from trinitymerge.log.model import Commit
 
 SLOW_SECONDS = 10.0
-"""What runs for longer says what it does."""
+"""A call that runs for longer is reported."""
 
 _logger = logging.getLogger(__name__)
 
 
 def committed(path: str, commit: Commit) -> None:
-    """Says that a commit has become a version of a table."""
+    """Log a commit of a table."""
     if not _logger.isEnabledFor(logging.INFO):
         return
     shown = commit.shown
-    told = {**commit.parameters, **commit.metrics}
+    facts = {**commit.parameters, **commit.metrics}
     counts = [
-        f"{n}={v:,}" for n, v in told.items() if isinstance(v, int) and n != "version" and not isinstance(v, bool)
+        f"{n}={v:,}" for n, v in facts.items() if isinstance(v, int) and n != "version" and not isinstance(v, bool)
     ]
-    of = f" of version {told['version']}" if isinstance(told.get("version"), int) else ""
+    of = f" of version {facts['version']}" if isinstance(facts.get("version"), int) else ""
     strategy = commit.metrics.get("strategy")
     way = f" by {strategy}" if strategy else ""
     seconds = [] if commit.duration_ms is None else [f"{commit.duration_ms / 1000:.1f} s"]
@@ -34,17 +34,17 @@ def committed(path: str, commit: Commit) -> None:
 
 
 def done(path: str, words: str) -> None:
-    """Says that something is done that is no commit."""
+    """Log that work without a commit is done."""
     _logger.info("%s: %s", path, words)
 
 
 @contextmanager
 def if_slow(path: str, doing: str | Callable[[], str]) -> Iterator[None]:
-    """Says, once, what goes on, if what is inside takes long.
+    """Log once what runs, if the block takes longer than :data:`SLOW_SECONDS`.
 
     Args:
         path: of the table.
-        doing: in words; asked by another thread if it is a function, so it must look only at plain data.
+        doing: the work in words, or a function that another thread calls and that reads plain data only.
     """
     if not _logger.isEnabledFor(logging.INFO):
         yield
@@ -56,7 +56,7 @@ def if_slow(path: str, doing: str | Callable[[], str]) -> Iterator[None]:
         _logger.info("%s: %s; it has been running for %.0f s", path, words, time.perf_counter() - start)
 
     timer = threading.Timer(SLOW_SECONDS, say)
-    timer.daemon = True  # it keeps no process from ending
+    timer.daemon = True  # the process can end before it
     timer.start()
     try:
         yield
@@ -66,8 +66,8 @@ def if_slow(path: str, doing: str | Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def best_effort(path: str, doing: str) -> Iterator[None]:
-    """Lets what is inside fail with a warning: nothing depends on it."""
+    """Log an error of the block as a warning instead of raising it."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is
+    except Exception as error:  # noqa: BLE001 - any error becomes a warning
         _logger.warning("%s: %s failed: %s", path, doing, error)

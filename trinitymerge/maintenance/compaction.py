@@ -49,7 +49,6 @@ from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
-
 _ATTEMPTS = 3
 """How often :func:`compact_all` rewrites a table before it gives way to concurrent commits."""
 

@@ -1,4 +1,4 @@
-"""What changed between two versions of a table (S41)."""
+"""The changes between two versions of a table (S41)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from trinitymerge.stores.base import Batches, TableStore, require_files
 
 @attrs.frozen
 class Span:
-    """Two versions of a table, and what was committed between them.
+    """Two versions of a table, and the commits between them.
 
     Attributes:
         before: the earlier one.
@@ -91,9 +91,9 @@ class Span:
 
     @property
     def appended(self) -> tuple[Batch, ...] | None:
-        """The batches that were appended between, rewritten since or not; None if a commit did more than append.
+        """The batches appended between the versions, even if rewritten since; None if a commit did more than append.
 
-        Compactions and folds aside, nothing but an append changes a table, and it changes no keys but its own.
+        An append changes only its own keys. Compactions do not change what readers see.
         """
         if any(c.removed for c in self.changing):
             return None
@@ -101,16 +101,16 @@ class Span:
 
     @property
     def restored_at(self) -> int | None:
-        """The last restore, which made rows hold that are older than both versions; or what a copy begins with, likewise."""
+        """The version of the last restore, or of the initial contents of a copy: their rows are older than both versions."""
         return max(
             (c.version for c in self.changing if c.last(RestoreVersion) or c.initial_snapshot is not None), default=None
         )
 
     @property
     def newest_commit_by_version(self) -> dict[int, int | None]:
-        """For each version that newer rows of the later one count as: the newest commit that can have written them.
+        """For each version of newer rows: the newest commit that can have written them.
 
-        Rows that a compaction or fold has written count as a version that may have added none.
+        Rows of a compaction have a version that may have added none.
         """
         versions = {
             b.version for b in self.after.live_batches if b.version is not None and b.version > self.before.version
@@ -123,7 +123,7 @@ class Span:
 
 
 def candidate_batches(store: TableStore, span: Span) -> tuple[Batch, ...]:
-    """Batches whose keys are all that can differ between two versions, as few rows of them as there are."""
+    """Return batches that contain every key that can differ between two versions, with as few rows as possible."""
     unshared, appended = span.unshared, span.appended
     if appended is None or total_rows(appended) >= total_rows(unshared):
         return unshared
@@ -133,57 +133,57 @@ def candidate_batches(store: TableStore, span: Span) -> tuple[Batch, ...]:
 
 
 def total_rows(batches: Iterable[Batch]) -> int:
-    """How many rows some batches hold."""
+    """Return the number of rows of some batches."""
     return sum(b.rows for b in batches)
 
 
 def prune_span(
     store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
 ) -> tuple[Batch, ...]:
-    """Those batches that may hold a key of the sought ones, by the ranges kept beside their files."""
+    """Return the batches that may hold a key of the sought ones, by the key ranges beside their files."""
     if len(sought) > reader.MAX_PRUNED_BATCHES:
         return tuple(batches)
     return reader.prune_batches(store, definition, batches, [store.range_of(b) for b in sought])
 
 
 def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
-    """Checks that no column of a table is called as one that a call adds.
+    """Check that a table has no column with the name of a column that a call adds.
 
     Raises:
-        InvalidDefinitionError: naming the first that is.
+        InvalidDefinitionError: with the first such column.
     """
     taken = [n for n in definition.names if n.lower() in added]
     if taken:
         raise InvalidDefinitionError(
-            f"The table has a column '{taken[0]}', and {call} adds one of that name (it adds {', '.join(added)}). Call the "
-            "table's column something else.",
+            f"The table has a column '{taken[0]}', and {call} adds one of that name (it adds {', '.join(added)}). Rename the "
+            "table's column.",
             column=taken[0],
         )
 
 
 def field_of(row: Sql, name: str) -> Sql:
-    """A field of a struct."""
+    """Return a field of a struct."""
     return Sql(f"{row}.{quote(name)}")
 
 
 def bigint(value: int | None) -> Sql:
-    """A number as a ``BIGINT``, or null."""
+    """Return a number as a ``BIGINT``, or null."""
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
 
 
 def meaning(meanings: Mapping[int, int | None], value: Sql) -> Sql:
-    """What a number stands for, as SQL; null if nothing."""
+    """Map a number to another, as SQL; null if the mapping lacks it."""
     pairs = ", ".join(f"{bigint(k)}, {bigint(v)}" for k, v in meanings.items())
     return Sql(f"try_element_at(map({pairs}), {value})") if pairs else bigint(None)
 
 
 def timestamp(milliseconds: Sql) -> Sql:
-    """A time of the log as a timestamp."""
+    """Return a time of the log as a timestamp."""
     return Sql(f"timestamp_millis({milliseconds})")
 
 
 def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
-    """The declared watermark of a row: the column itself, or a struct of several; a null number if none is declared.
+    """Return the declared watermark of a row: a column, or a struct of several; a null number without one.
 
     Args:
         definition: of the table.
@@ -198,7 +198,7 @@ def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
 
 
 def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
-    """The value as something Spark can compare, and that is equal where it is: maps by their entries, variants by their text."""
+    """Return a value that Spark can compare: maps by their entries, variants by their text."""
     if _is_plain(kind):
         return value
     each = Sql(f"x{depth}")
@@ -223,32 +223,32 @@ def _is_plain(kind: DataType) -> bool:
 
 
 OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"
-"""What is shown beside the user's columns; all but the last are called as Delta calls them."""
+"""The columns that changes() adds; all but the last have Delta's names."""
 
 MOST_STEPS = 100
-"""With ``net=False``, so many versions make one plan."""
+"""The most versions of one plan with ``net=False``."""
 
 _KIND, _IMAGE = field_of(CHANGE, "kind"), field_of(CHANGE, "image")
 
 BROADCAST_ROWS = 500_000
-"""Up to this many keys that can have changed are sent to every task that scans the batches of both versions."""
+"""The most keys that are broadcast to the scans of the batches of both versions."""
 
 
 @with_session_settings
 def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
-    """What happened to the live rows after one version up to another (S41).
+    """Return the changes of the live rows between two versions (S41).
 
     Args:
-        store: where the table is.
-        newest: the version the table is at, or was opened at.
+        store: of the table.
+        newest: the version of the table, or the version it was opened at.
         fromVersion: exclusive.
         toVersion: None for the newest.
         net: compare the two states, instead of each version with the one before.
 
     Raises:
-        ValueError: these are no two versions, one after the other; or too many of them without ``net``.
-        TableNotFoundError: there is no such version, or its files are gone.
-        InvalidDefinitionError: a column of the table is called as one that is added.
+        ValueError: the versions are invalid or in the wrong order, or too many without ``net``.
+        TableNotFoundError: a version does not exist, or its files were deleted.
+        InvalidDefinitionError: a column of the table has the name of an added one.
     """
     last = newest if toVersion is None else toVersion
     _check_versions(store.path, fromVersion, last, newest)
@@ -285,7 +285,7 @@ def _check_versions(path: str, first: int, last: int, newest: int) -> None:
 
 
 def _require_files(store: TableStore, spans: Sequence[Span]) -> None:
-    """Looks for each batch once, however many versions have it. The newest version is not a past one: reading it says more."""
+    """Check the files of past versions, each batch once; reading the newest version gives the better error."""
     newest = store.snapshot().version
     snapshots = {s.version: s for span in spans for s in (span.before, span.after)}
     past = [s for v, s in sorted(snapshots.items()) if v < newest]
@@ -296,7 +296,7 @@ def _require_files(store: TableStore, spans: Sequence[Span]) -> None:
 
 
 def _united(frames: Sequence[DataFrame]) -> DataFrame:
-    """The rows of all, by halves: a long chain of unions would nest as deep as it is long."""
+    """Return the union of all rows as a balanced tree, which nests less deeply than a chain."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
@@ -308,12 +308,12 @@ def _united(frames: Sequence[DataFrame]) -> DataFrame:
 
 @attrs.frozen(eq=False)
 class _Comparison:
-    """The live rows of two versions, one beside the other.
+    """The live rows of two versions, joined by key.
 
     Attributes:
-        store: where the batches are.
+        store: of the table.
         span: the versions.
-        definition: by which both are read.
+        definition: to read both by.
     """
 
     store: TableStore
@@ -321,7 +321,7 @@ class _Comparison:
     definition: TableDefinition
 
     def changes(self) -> DataFrame:
-        """The rows that are shown."""
+        """Return the output rows."""
         own = self.definition
         was, now = _is_live(own, LATEST_BEFORE), _is_live(own, LATEST_AFTER)
         differ = any_of(not_(_is_same(f)) for f in own.fields)
@@ -337,7 +337,7 @@ class _Comparison:
         )
 
     def _both_states(self) -> DataFrame:
-        """The latest row of each key in either version, of the keys that can differ."""
+        """Return the latest row in each version of every key that can differ."""
         parts = list(self._parts())
         rows = _united(parts) if parts else self._part((), True, True)
         # The largest effective watermark, as structs compare: column by column, null is the smallest (S3, S13).
@@ -349,7 +349,7 @@ class _Comparison:
         return rows.groupBy(*[KEY_TO_COMPARE(i) for i in range(len(self.definition.primaryKey))]).agg(*states)
 
     def _parts(self) -> Iterator[DataFrame]:
-        """The stored rows of both versions that matter, each batch once."""
+        """Yield the stored rows of keys that can differ, each batch once."""
         sought = candidate_batches(self.store, self.span)
         if not total_rows(sought):
             return
@@ -367,7 +367,7 @@ class _Comparison:
                 yield self._about(self._part(close, was, now), sought)
 
     def _part(self, batches: Sequence[Batch], was: bool, now: bool) -> DataFrame:
-        """The rows of some batches, which are part of the one version, the other, or both."""
+        """Return the rows of some batches of one version, the other, or both."""
         own = self.definition
         keys = [f"{quote(k)} AS {KEY_TO_COMPARE(i)}" for i, k in enumerate(own.primaryKey)]
         stored = ", ".join(quote(f.name) for f in own.stored_fields)
@@ -380,7 +380,7 @@ class _Comparison:
         return rows.selectExpr(*keys, *structs, *flags)
 
     def _about(self, rows: DataFrame, sought: Sequence[Batch]) -> DataFrame:
-        """The rows whose keys occur in some batches. Very rarely there are others: unchanged ones, which nothing shows."""
+        """Return the rows whose keys occur in some batches, and rarely other rows, which are unchanged."""
         own = self.definition
         keys = self.store.scan(Batches(own, tuple(sought))).selectExpr(*keys_to_find(own))
         kinds = [physical_type(own.field(k)) for k in own.primaryKey]
@@ -390,17 +390,17 @@ class _Comparison:
     # When -----------------------------------------------------------------------------------------------------------
 
     def _made_by(self) -> Sql:
-        """The version of the commit that made a change, as far as known, as SQL over the latest row of the later version."""
+        """Return the version of the commit that made a change, if known, as SQL over the row of the later version."""
         made = self.span.changing
         if len(made) == 1:
             return bigint(made[0].version)
         version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
-        told = case([(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version))
-        return case([(is_not_null(version), told)], bigint(None))
+        found = case([(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version))
+        return case([(is_not_null(version), found)], bigint(None))
 
     def _committed(self, version: Sql) -> Sql:
-        """When a version was committed, as SQL."""
+        """Return the commit time of a version, as SQL."""
         made = self.span.changing
         shown = (
             {*self.span.newest_commit_by_version.values(), self.span.restored_at}
@@ -420,13 +420,13 @@ def _is_live(definition: TableDefinition, row: Sql) -> Sql:
 
 
 def _is_same(field: Field) -> Sql:
-    """True if a column has the same value in both states, or null in both."""
+    """Return a condition: a column has the same value in both states, or null in both."""
     kind = physical_type(field)
     return same(*(comparable(field_of(row, field.name), kind) for row in (LATEST_BEFORE, LATEST_AFTER)))
 
 
 def _shown(was: Sql, now: Sql) -> Sql:
-    """One or two rows, each with the type of the change."""
+    """Return one or two rows, each with the type of the change."""
 
     def row(kind: str, of: Sql) -> str:
         return f"named_struct('kind', {text_literal(kind)}, 'image', {of})"

@@ -1,4 +1,4 @@
-"""`why`: every stored row of a key, and why one holds (S42)."""
+"""`why`: explain which stored row of a key is current (S42)."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from trinitymerge.spark.system_columns import BATCH, RANK, RUNNER_UP, SINCE, VER
 from trinitymerge.stores.base import ManagedStore
 
 OUTPUT_COLUMNS = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
-"""What stands beside the user's columns."""
+"""The columns that why() adds."""
 
 _CALL = "why"
 
 
 @with_session_settings
 def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
-    """Every stored row of one key, the one that holds first (S42).
+    """Return every stored row of one key, the current one first (S42).
 
     Args:
-        store: where the table is.
-        snapshot: the version asked about.
-        key: a value, or a tuple, dict or Row where the key has several columns.
+        store: of the table.
+        snapshot: the version to read.
+        key: a value; a tuple, dict or Row if the key has several columns.
 
     Raises:
-        SchemaMismatchError, NullKeyError: this is no key of the table.
-        InvalidDefinitionError: a column of the table is called as one that is added.
+        SchemaMismatchError, NullKeyError: the value is not a key of the table.
+        InvalidDefinitionError: a column of the table has the name of an added one.
     """
     own = snapshot.definition
     require_free(own, OUTPUT_COLUMNS, _CALL)
@@ -72,7 +72,7 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
 
 
 def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
-    """The versions that have committed rows of a table with history, by the time that the rows keep in archives."""
+    """Return the versions that committed the rows of archives, by the commit time that these keep."""
     kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
     found = {r[0]: store.version_of(r[0]) for r in kept}
     return {at_ms: version for at_ms, version in found.items() if version is not None}
@@ -87,7 +87,7 @@ def _version_of(batches: Sequence[Batch]) -> Sql:
 
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
-    """The rows of one key with their place (S6, S13), and beside each what won, and what comes next."""
+    """Return the rows of one key with their rank (S6, S13), the winner, and the next row."""
     order = ", ".join([*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", BATCH])
     window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
     mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
@@ -152,7 +152,7 @@ def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
 
 
 def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
-    """A watermark as it is shown: one value, or several in parentheses."""
+    """Return a watermark as text: one value, or several in parentheses."""
     parts = [_value(own, w, quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
     return parts[0] if len(parts) == 1 else Sql(f"concat('(', concat_ws(', ', {', '.join(parts)}), ')')")
 

@@ -1,4 +1,4 @@
-"""Changes for another table, each delivered once (S41)."""
+"""Changes since the last delivery to another table (S41)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trinitymerge.stores.base import TableStore
 
 @attrs.frozen(eq=False)
 class Increment:
-    """What has changed in one table since another was told last; made by ``TrinityTable.changesSince()``.
+    """The changes since the last delivery to another table; made by ``TrinityTable.changesSince()``.
 
     Attributes:
-        rows: what :meth:`changes` gives between the two versions, lazily.
-        fromVersion: the version that the other table knows, 0 if none.
-        toVersion: the version that it will know.
-        appId: the name under which it does.
+        rows: the result of :meth:`changes` between the two versions, lazily.
+        fromVersion: the last delivered version, 0 if none.
+        toVersion: the version to deliver.
+        appId: the name under which the other table records the version.
     """
 
     rows: DataFrame
@@ -30,22 +30,22 @@ class Increment:
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """For ``withTransaction(*increment.transaction)``: the merge that has it moves the position, in its own commit."""
+        """For ``withTransaction(*increment.transaction)``: the commit of that merge records the version."""
         return self.appId, self.toVersion
 
 
 def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> Increment:
-    """What has changed since another table was told.
+    """Return the changes since the last delivery to another table.
 
     Args:
-        store: where the table is that has changed.
-        newest: the version it is at, or was opened at.
+        store: of the changed table.
+        newest: the version of the table, or the version it was opened at.
         target: the other table.
-        app_id: under which its position is kept.
+        app_id: the name under which the other table records the delivered version.
 
     Raises:
-        InvalidMergeError: no increment leads there, for the table was restored or purged, or is another one.
-        TableNotFoundError: files that it takes are gone.
+        InvalidMergeError: the table was restored, purged or replaced since the last delivery.
+        TableNotFoundError: needed files were deleted.
     """
     known = target.transactions.get(app_id, 0)
     if known > newest:

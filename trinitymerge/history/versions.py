@@ -50,62 +50,59 @@ from trinitymerge.stores.base import Batches, TableStore
 
 
 def require_history(definition: TableDefinition, call: str, path: str) -> None:
-    """Checks that a table keeps its versions (H8).
+    """Check that a table keeps row versions (H8).
 
     Raises:
-        InvalidDefinitionError: it does not.
+        InvalidDefinitionError: the table keeps only the latest rows.
     """
     if not definition.history:
         raise InvalidDefinitionError(
             f"{call} needs a table that keeps its versions, and {path} keeps the latest rows only. Create one with "
-            "TrinityTable.create(..., history=True), or switch it on for what comes: table.alter().setHistory().execute(). What "
-            "changed between two versions of this one, changes() tells."
+            "TrinityTable.create(..., history=True), or enable history from now on: table.alter().setHistory().execute(). "
+            "changes() returns the changes between two versions of this table."
         )
 
 
-# What stands beside the rows of an archive ----------------------------------------------------------------------------
+# Columns of archives --------------------------------------------------------------------------------------------------
 
 
 def until_field(definition: TableDefinition) -> Field:
-    """Where a version ends: the first watermark column of the next, or the time of its commit in milliseconds."""
+    """Return the end of a row version: the first watermark column of the next, or its commit time in milliseconds."""
     kind = definition.field(definition.watermarkKey[0]).type if definition.watermarkKey else "long"
     return Field(str(UNTIL), kind)
 
 
 def archive_fields(definition: TableDefinition) -> tuple[Field, ...]:
-    """What the files of archives hold beside the stored columns."""
+    """Return the additional columns in the files of archives."""
     return Field(str(SINCE), "long"), until_field(definition), Field(str(ENDED), "long")
 
 
 def valid_from(definition: TableDefinition) -> Sql:
-    """Where a version begins: its first watermark column, or the time of its commit in milliseconds (H5)."""
+    """Return the start of a row version: its first watermark column, or its commit time in milliseconds (H5)."""
     return quote(definition.watermarkKey[0]) if definition.watermarkKey else SINCE
 
 
 def time_order(definition: TableDefinition) -> Sql:
-    """The order of the rows of a key, the earliest first: by watermark, then by commit (S6).
-
-    By the time of the commit, which each row keeps: archives hold rows of many versions.
-    """
+    """Return the order of the rows of a key, the earliest first: by watermark, then by commit time (S6)."""
     return Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{SINCE} ASC"]))
 
 
 def is_in_order(
     definition: TableDefinition, pending: Sequence[Batch], base: Sequence[Batch], horizon: Watermark | None
 ) -> bool:
-    """True if no pending row lies before a settled version begins or ends, by what the log knows of batches.
+    """Return True if every pending row is later than all resolved row versions, by the log's statistics.
 
-    Whatever has ended was ended by what is current now, or by a tombstone that has been forgotten.
+    A current row, or a dropped tombstone, has ended each past row version.
 
     Args:
         definition: of the table.
-        pending: batches of rows, and loose archives.
-        base: the batches of what is current now.
-        horizon: the largest watermark of forgotten tombstones; None if there are none.
+        pending: pending batches, and unresolved archives.
+        base: the base batches.
+        horizon: the largest watermark of dropped tombstones; None without one.
     """
     if (
         not definition.watermarkKey
-    ):  # the order is that of commits; a fold of all leaves replaced rows beside a newer base
+    ):  # ordered by commit; a minor compaction of all batches leaves replaced rows beside a newer base
         return all(b.archive is None for b in pending)
     ends = [b.watermark_max for b in base] + ([] if horizon is None else [horizon])
     lowest = [b.watermark_min for b in pending if b.rows]
@@ -117,10 +114,10 @@ def is_in_order(
 
 @attrs.frozen(eq=False)
 class Timeline:
-    """The rows of a table's batches with the times of their commits.
+    """The rows of a table's batches with their commit times.
 
     Attributes:
-        backend: where the batches are.
+        backend: of the table.
         definition: of the table.
     """
 
@@ -128,49 +125,49 @@ class Timeline:
     definition: TableDefinition
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
-        """The stored columns of batches, :data:`VERSION`, and what :func:`archive_fields` names.
+        """Return the stored columns of batches, :data:`VERSION`, and the columns of :func:`archive_fields`.
 
-        Where a row ends is null but in archives; in loose ones an older row may end it earlier.
+        Only rows of archives have an end. In unresolved archives an older row may end them earlier.
         """
         rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
         since = self.since(batches)
         return rows.selectExpr(*[f"{since} AS {SINCE}" if n == SINCE else quote(n) for n in rows.columns])
 
     def since(self, batches: Sequence[Batch]) -> Sql:
-        """When a row was committed: rewritten batches keep it, others are of one commit."""
+        """Return the commit time of a row: rewritten batches store it, other batches have one commit."""
         versions = sorted({b.version for b in batches if b.version is not None and b.archive is None})
         return or_else(SINCE, meaning({v: self.backend.committed_at(v) for v in versions}, VERSION))
 
     def with_next(self, rows: DataFrame) -> DataFrame:
-        """Rows of whole keys, as :meth:`scan` gives them, and as :data:`NEXT` the watermark and commit of the next of the key."""
+        """Add :data:`NEXT` to all rows of keys: the watermark and commit time of the next row of the key."""
         own = self.definition
         following = over(Sql(f"lead(struct({', '.join(self._marks())}))"), map(quote, own.primaryKey), time_order(own))
         return rows.selectExpr("*", f"{following} AS {NEXT}")
 
     def _marks(self) -> list[str]:
-        """What :data:`NEXT` tells of a row: its watermark, then its commit, so that of two the smaller one is the earlier (S6)."""
+        """Return the fields of :data:`NEXT`: watermark, then commit time, so that the earlier row is smaller (S6)."""
         return [*(f"{quote(w)} AS w{i}" for i, w in enumerate(self.definition.watermarkKey)), f"{SINCE} AS since"]
 
     def is_corrected(self) -> Sql:
-        """True if the next row of the key stands for the same moment: it was committed later, and holds (H2)."""
+        """Return a condition: the next row of the key has the same watermark and replaces this one (H2)."""
         if not self.definition.watermarkKey:
             return or_else(equals(SINCE, field_of(NEXT, "since")), FALSE)
         pairs = enumerate(self.definition.watermarkKey)
         return all_of([is_not_null(NEXT), *(same(quote(w), field_of(NEXT, f"w{i}")) for i, w in pairs)])
 
     def ends_earlier(self) -> Sql:
-        """True if the next row ends this one earlier than it says, or for the first time.
+        """Return a condition: the next row ends this one earlier than stored, or for the first time.
 
-        What a settled archive says may know more: of a tombstone that has been forgotten since.
+        The stored end of a resolved archive may come from a tombstone that was dropped since.
         """
         ends = is_older([field_of(NEXT, "w0" if self.definition.watermarkKey else "since")], [UNTIL])
         return all_of([is_not_null(NEXT), any_of([is_null(ENDED), ends])])
 
     def in_order(self, rows: DataFrame) -> DataFrame:
-        """Rows of whole keys with their ends found anew; of several with equal watermarks the last committed (H2).
+        """Compute the ends of all rows of keys again; of rows with equal watermarks, keep the last committed (H2).
 
         Returns:
-            The columns of :meth:`scan`, and :data:`IS_ENDED`: false on rows that nothing ends.
+            The columns of :meth:`scan`, and :data:`IS_ENDED`: false on rows without an end.
         """
         return self._ended(self.with_next(rows), self.is_corrected())
 
@@ -184,14 +181,14 @@ class Timeline:
         return self._ended(self.with_next(rows), is_same).filter(IS_ENDED)
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
-        """Rows that end where they say, unless the first of some later ones ends them earlier, or corrects them.
+        """Return resolved rows with their stored ends, unless the first later row of the key ends or corrects them.
 
-        Nothing is shuffled but the later rows. What comes first of them stands for the next row of every one of its key: to rows
-        that another one has ended before, that makes no difference.
+        Only the later rows are shuffled. The first later row of a key serves as the next row of all rows of the key. Rows
+        with an earlier end do not change.
 
         Args:
-            rows: of :meth:`scan`, settled.
-            later: likewise, pending; of each key all, and none of them before one of ``rows``, see :func:`is_in_order`.
+            rows: of :meth:`scan`, resolved.
+            later: of :meth:`scan`, all pending rows of each key, none before one of ``rows``, see :func:`is_in_order`.
 
         Returns:
             As :meth:`in_order`, without the later ones.
@@ -204,10 +201,10 @@ class Timeline:
 
     def _ended(self, rows: DataFrame, is_dropped: Sql) -> DataFrame:
         """Return rows with :data:`NEXT`, which ends them or does not, except those that are dropped."""
-        anew, until = self.ends_earlier(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
+        is_ended_now, until = self.ends_earlier(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
-            UNTIL: case([(anew, until)], UNTIL),
-            ENDED: case([(anew, field_of(NEXT, "since"))], ENDED),
+            UNTIL: case([(is_ended_now, until)], UNTIL),
+            ENDED: case([(is_ended_now, field_of(NEXT, "since"))], ENDED),
         }
         return rows.filter(not_(is_dropped)).selectExpr(
             *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns if n != NEXT],
@@ -215,7 +212,7 @@ class Timeline:
         )
 
     def as_stored(self, rows: DataFrame) -> DataFrame:
-        """Rows of :meth:`scan` that end where they say, if anywhere: those of a base and of settled archives."""
+        """Return rows of :meth:`scan` with their stored ends: rows of a base and of resolved archives."""
         return rows.selectExpr("*", f"{is_not_null(ENDED)} AS {IS_ENDED}")
 
 
@@ -224,7 +221,7 @@ _COMMIT_TIME = Field("commit time", "timestamp")
 
 @attrs.frozen
 class VersionsOptions:
-    """What a user asks of ``versions()`` beside the keys; its arguments."""
+    """The arguments of ``versions()`` other than the keys."""
 
     track: tuple[str, ...] | None
     exceptColumns: tuple[str, ...]
@@ -239,13 +236,12 @@ class VersionsOptions:
 def versions(
     store: TableStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
 ) -> DataFrame:
-    """One row per version, with its interval (H2-H5).
+    """Return one row per row version, with its interval (H2-H5).
 
     Raises:
-        InvalidDefinitionError: the table keeps no versions, or has a column that is called like one that is added, or not the
-            one that is to be tracked.
-        SchemaMismatchError, NullKeyError: these are no keys of the table.
-        ValueError: the value for open ends is of another type.
+        InvalidDefinitionError: the table keeps no history, has a column with the name of an added one, or lacks the tracked one.
+        SchemaMismatchError, NullKeyError: the keys are not keys of the table.
+        ValueError: the value for open ends has another type.
     """
     own = snapshot.definition
     require_history(own, "versions()", store.path)
@@ -272,11 +268,11 @@ def versions(
 
 @with_session_settings
 def as_of(store: TableStore, snapshot: Snapshot, when: Any) -> DataFrame:
-    """The rows that were valid at a moment of the data's time (H5).
+    """Return the rows that were valid at a moment of the data's time (H5).
 
     Raises:
-        InvalidDefinitionError: the table keeps no versions.
-        ValueError: this is no moment of that time.
+        InvalidDefinitionError: the table keeps no history.
+        ValueError: the value has another type.
     """
     own = snapshot.definition
     require_history(own, "asOf()", store.path)
@@ -287,7 +283,7 @@ def as_of(store: TableStore, snapshot: Snapshot, when: Any) -> DataFrame:
 
 
 def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
-    """The stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
+    """Return the stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
     begins = valid_from(timeline.definition)
     holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(IS_ENDED), Sql(f"{UNTIL} > {at}")])]
     rows = _with_ends(timeline, snapshot, None, "asOf")
@@ -317,7 +313,7 @@ def _beside(own: TableDefinition, shown: VersionsOptions) -> list[str]:
 
 
 def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, call: str) -> DataFrame:
-    """All versions of all keys, or of some, tombstones included, with their ends."""
+    """Return all row versions with their ends, tombstones included, of all keys or of some."""
     own = timeline.definition
     if keys is not None:
         sought = keys_to_columns(timeline.backend.spark, own, keys, call)
@@ -345,7 +341,7 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
 
 
 def _time_field(own: TableDefinition) -> Field:
-    """What kind of value versions begin and end at."""
+    """Return the type of the starts and ends of row versions."""
     return own.field(own.watermarkKey[0]) if own.watermarkKey else _COMMIT_TIME
 
 
@@ -361,7 +357,7 @@ def _is_empty(own: TableDefinition) -> Sql:
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     """A user's value as one of a column's type, as SQL.
 
-    Text without a time zone of its own is in the session's, as literals are.
+    Text without a time zone is in the session's time zone, like literals.
 
     Raises:
         ValueError: it is none.

@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files go to the next process that is free. The long ones go first, or one would keep the last process busy alone.
-LONGEST_FIRST = ("merge", "maintenance", "properties", "settings", "security", "streaming", "examples", "crashes")
+LONGEST_FIRST = ("merge", "maintenance", "properties", "conf", "security", "streaming", "examples", "crashes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -199,13 +199,13 @@ def test_s36_the_function_of_a_stream_can_be_sent_to_another_process(spark, tabl
 
 @pytest.mark.parametrize("path", ["s3a://bucket/t", "hdfs://host/t", "abfss://a@b/t", "viewfs:///t"])
 def test_storage_beyond_the_jvm_is_refused_with_what_to_do(path):
-    with pytest.raises(UnsupportedStorageError, match=r"Spark Connect session does not have\. Use a classic session"):
+    with pytest.raises(UnsupportedStorageError, match=r"Spark Connect session has none\. Use a classic session"):
         filesystem_for(remote_session(), path)
 
 
 def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tmp_path):
     session = remote_session(spark_hadoop_fs_defaultFS="hdfs://host:8020")
-    with pytest.raises(UnsupportedStorageError, match="hdfs://host:8020' by the session's 'spark"):
+    with pytest.raises(UnsupportedStorageError, match="hdfs://host:8020' by 'spark"):
         filesystem_for(session, "/data/orders")
     assert isinstance(filesystem_for(session, f"file:{tmp_path}"), LocalFileSystem)
 

@@ -61,7 +61,7 @@ def test_S33_a_log_opens_without_Java():
     environment = {"PATH": "", "JAVA_HOME": "/nowhere", "PYTHONPATH": str(WRITTEN.parents[2])}
     command = [sys.executable, "-c", OPENING, str(WRITTEN / "orders")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == "19 430 id ts status cents deleted 20".split(), done.stderr
+    assert done.stdout.split() == ["19", "430", "id", "ts", "status", "cents", "deleted", "20"], done.stderr
 
 
 @pytest.mark.parametrize("name", ["orders", "copy"])

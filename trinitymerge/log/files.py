@@ -177,7 +177,7 @@ class LogFiles:
         path = self.entry_path(version)
         try:
             data, checksum = decode_with_checksum(self.fs.read(path))
-            commit = Commit.from_json(self._of_known_format(path, data))
+            commit = Commit.from_json(of_known_format(path, data))
         except UnknownActionError as error:
             raise newer_library(path, str(error)) from error
         except UNREADABLE as error:
@@ -191,7 +191,7 @@ class LogFiles:
         path = self.checkpoint_path(version)
         try:
             data, _ = decode_with_checksum(self.fs.read(path))
-            snapshot = Snapshot.from_json(self._of_known_format(path, data))
+            snapshot = Snapshot.from_json(of_known_format(path, data))
             if snapshot.version != version:
                 raise ValueError(f"it says that it is version {snapshot.version}")
             if not self.is_current(snapshot):
@@ -202,14 +202,6 @@ class LogFiles:
             _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
             return None
         return snapshot
-
-    def _of_known_format(self, path: str, data: Mapping[str, object]) -> Mapping[str, object]:
-        found = data.get("format")
-        if type(found) is not int or found < 1:
-            raise ValueError(f"expected a format, found {found!r}")
-        if found > FORMAT:
-            raise newer_library(path, f"it has format {found}, and this version of trinitymerge knows {FORMAT}")
-        return data
 
     def missing_entry(self, version: int) -> CorruptTableError:
         return self.corrupt_file(self.entry_path(version), "it is missing, but later ones exist")
@@ -235,6 +227,21 @@ def require_outside(fs: FileSystem, path: str) -> None:
                 path=path,
             )
         above = above.rpartition("/")[0]
+
+
+def of_known_format(path: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entry or checkpoint if this library knows its format.
+
+    Raises:
+        ValueError: it has no format.
+        UnsupportedStorageError: a newer library wrote it.
+    """
+    found = data.get("format")
+    if type(found) is not int or found < 1:
+        raise ValueError(f"expected a format, found {found!r}")
+    if found > FORMAT:
+        raise newer_library(path, f"it has format {found}, and this version of trinitymerge knows {FORMAT}")
+    return data
 
 
 def newer_library(path: str, why: str) -> UnsupportedStorageError:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.log.actions import Batch, UnknownActionError, add_all, remove_all
-from trinitymerge.log.files import newer_library
+from trinitymerge.log.files import newer_library, of_known_format
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
@@ -252,7 +252,7 @@ class IcebergVersions:
 
     def _read(self, link: IcebergSnapshot) -> Snapshot:
         try:
-            snapshot = Snapshot.from_json(json.loads(link.summary[STATE]))
+            snapshot = Snapshot.from_json(of_known_format(self.path, json.loads(link.summary[STATE])))
         except UnknownActionError as error:
             raise newer_library(self.path, str(error)) from error
         except (ValueError, KeyError, TypeError) as error:
@@ -350,7 +350,7 @@ class IcebergVersions:
     @staticmethod
     def _time_of(link: IcebergSnapshot) -> int:
         told = link.summary.get(COMMIT)
-        return int(json.loads(told)["timestamp"]) if told else link.at_ms
+        return int(json.loads(told)["timestampMs"]) if told else link.at_ms
 
     def committed_at(self, version: int) -> int:
         """When a version was committed; of one that has been expired, when the oldest that is known was: it was not later."""

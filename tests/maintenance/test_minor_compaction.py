@@ -462,7 +462,7 @@ def test_S38a_who_interrupts_a_fold_is_told_that_the_merge_is_committed(spark, t
     assert "interrupted, but the merge was committed as version 4" in warning
     assert (8, 1, "new", False) in live_rows(TrinityTable.forPath(spark, table.path))
     result = table.upsert(frame(spark, ROWS, (9, 1, "new", False))).execute()
-    assert "folded" in result.hint
+    assert "compacted" in result.hint
 
 
 @pytest.mark.parametrize("point", ["stage.written", "stage.synced", "fold.staged"])

@@ -236,7 +236,7 @@ def test_wrong_alias(merge):
 
 
 def test_both_sides_under_one_alias(orders, source):
-    with refused(InvalidMergeError, "`A`.`id` is ambiguous", "same alias", "alias(...)"):
+    with refused(InvalidMergeError, "`A`.`id` is ambiguous", "same alias", "another alias"):
         orders.alias("A").merge(source.alias("A"), "A.id = A.id").whenMatched().delete().build()
 
 

@@ -92,8 +92,7 @@ def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
         first = backend.version_at(cutoff_ms)
     except TableNotFoundError:  # the table is younger
         first = 0
-    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
-    needed.update(b.id for commit in backend.commits(first + 1, latest.version) for b in commit.added)
+    needed = _needed(backend, first, latest)
     for batch_id, directory in directories.items():
         if batch_id not in needed and _last_touched_ms(backend, batch_id, directory) <= cutoff_ms:
             yield _Removable(directory.path, batch_id)
@@ -136,6 +135,12 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
     """Rebase the announcement on concurrent commits, and keep what they announce."""
     announced = {*(i for a in commit.all(SetPendingDeletes) for i in a.ids), *landed.now.pending_deletes}
     return attrs.evolve(landed.now.rebase(commit), actions=[SetPendingDeletes(sorted(announced))])
+
+
+def _needed(backend: ManagedStore, first: int, latest: Snapshot) -> set[str]:
+    """Return the ids of the batches of all versions from ``first`` to the latest."""
+    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
+    return needed.union(b.id for commit in backend.commits(first + 1, latest.version) for b in commit.added)
 
 
 def _last_touched_ms(backend: ManagedStore, batch_id: str, directory: FileInfo) -> int:

@@ -51,7 +51,7 @@ from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDiff
 from trinitymerge.testing.model.expressions import Row
 from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.model.values import order_key, tombstone_value
-from trinitymerge.testing.strategies import merge_cases, source_tables, table_batches
+from trinitymerge.testing.strategies import VALUES, merge_cases, source_tables, table_batches
 
 LANE = "lane"
 
@@ -132,8 +132,6 @@ def with_base(case: MergeCase, rising: bool) -> MergeCase:
 
 
 def _oldest(field: Field) -> Any:
-    from trinitymerge.testing.domains import VALUES
-
     return None if field.nullable else min(VALUES[str(field.type)], key=order_key)
 
 

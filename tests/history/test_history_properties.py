@@ -31,11 +31,10 @@ from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.system_columns import BATCH
 from trinitymerge.stores.base import Batches
 from trinitymerge.testing import ModelTable, renderDifference
-from trinitymerge.testing.domains import VALUES
 from trinitymerge.testing.model.expressions import Row
 from trinitymerge.testing.model.history import latest_rows, net_changes
 from trinitymerge.testing.model.rows import RowRules
-from trinitymerge.testing.strategies import table_batches, table_definitions
+from trinitymerge.testing.strategies import VALUES, table_batches, table_definitions
 
 LANES, BATCHES = 30, 9
 QUICK, LONG = range(4), range(100, 160)
@@ -179,7 +178,8 @@ class Life:
         options = [{}, {"emptyIntervals": True}, {"track": tracked}, {"exceptColumns": tracked, "emptyIntervals": True}]
         for chosen in options[:1] + chance.sample(options[1:], 1):
             self._same(f"versions({chosen})", model.versions(**chosen), self.table.versions(**chosen), "validFrom")
-        some = chance.choice(sorted(model.chains(), key=repr)) if model.chains() else None
+        stored = {self.rules.key(row) for batch in model.batches for row in batch}
+        some = chance.choice(sorted(stored, key=repr)) if stored else None
         if some is not None:
             expected = [row for row in model.versions() if self.rules.key(row) == some]
             keys = as_they_are(self.spark, [some], physical_schema([own.field(k) for k in own.primaryKey]))

@@ -34,10 +34,9 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.testing import Expr, MergeCase, renderDifference
-from trinitymerge.testing.clause_strategies import Columns, clause_lists
 from trinitymerge.testing.model.expressions import KeyEquality, Row, bare, eq, literal, source, target
 from trinitymerge.testing.model.rows import RowRules
-from trinitymerge.testing.strategies import merge_conditions, source_tables, table_batches
+from trinitymerge.testing.strategies import Columns, clause_lists, merge_conditions, source_tables, table_batches
 
 pytestmark = pytest.mark.generated
 

@@ -118,8 +118,6 @@ def test_S12a_the_interpreter_says_the_same(spark, tmp_path):
         assert getattr(result, count) == getattr(told, count)
     with pytest.raises(AmbiguousMergeError):
         ModelTable(table.definition).insert(rows, deduplicate=True, orderBy=lambda row: 0)
-    with pytest.raises(InvalidMergeError):
-        model.insert(rows, orderBy=lambda row: 0)
 
 
 @pytest.mark.generated

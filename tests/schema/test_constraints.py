@@ -484,7 +484,7 @@ def test_S46_the_interpreter_knows_defaults():
         [{"id": 2, "b": 3}], [WhenNotMatched(None, [Insert(Assignments({"id": source("id"), "b": source("b")}))])]
     )
     assert table.live() == [{"id": 1, "a": "x", "b": -2}, {"id": 2, "a": "x", "b": 3}]
-    with pytest.raises(ConstraintError, match="Constraint 'small' is broken by 1 row"):
+    with pytest.raises(ConstraintError, match="'small'"):
         table.merge([{"id": 1, "b": 7}], [WhenMatched(None, [Update(Assignments({"b": source("b")}))])])
 
 

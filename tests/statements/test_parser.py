@@ -28,8 +28,8 @@ from trinitymerge.schema.field import Field
 from trinitymerge.statements.parser import statement_of
 from trinitymerge.statements.tree import AlterCall, AlterTable, Column, DeleteFrom, Describe, Reference, UpdateTable
 from trinitymerge.testing import Expr
-from trinitymerge.testing.clause_strategies import Columns, clause_lists
 from trinitymerge.testing.model.expressions import literal
+from trinitymerge.testing.strategies import Columns, clause_lists
 
 sqlglot = pytest.importorskip("sqlglot")
 

@@ -25,7 +25,7 @@ from trinitymerge.testing.assertions import (
 )
 from trinitymerge.testing.case import MergeCase, to_engine
 from trinitymerge.testing.model.expressions import Expr, KeyEquality
-from trinitymerge.testing.model.outcomes import ModelResult
+from trinitymerge.testing.model.merge import ModelResult
 from trinitymerge.testing.model.table import ModelTable
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A merge as data that the interpreter and the engine both run."""
+"""A merge as data, which the interpreter and the engine both run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import attrs
 from trinitymerge.merge.model.clauses import Action, Assignments, Clause, Delete
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.testing.model.expressions import Expr, Row
-from trinitymerge.testing.model.outcomes import ModelResult
+from trinitymerge.testing.model.expressions import Expr
+from trinitymerge.testing.model.merge import ModelResult
 from trinitymerge.testing.model.table import ModelTable
+from trinitymerge.testing.model.values import Row
 
 TARGET, SOURCE = "A", "B"
 """The aliases that generated expressions use."""
@@ -23,14 +24,14 @@ class MergeCase:
     """A table with a past, a source, and a merge.
 
     Attributes:
-        definition: the table's.
+        definition: of the table.
         batches: the commits before the merge, oldest first; rows have the stored columns.
         source_schema: the source's columns.
-        source_rows: with these columns each.
-        condition: over the aliases A (target) and B (source); a ``KeyEquality`` is exactly key equality.
-        clauses: their expressions are ``Expr`` or literals.
-        on_stale: ``"skip"``, ``"error"`` or ``"force"``.
-        checks: the checks of the definition as functions of a row, by their names (S45).
+        source_rows: rows with these columns each.
+        condition: over the aliases A (target) and B (source); a ``KeyEquality`` is exactly key equality (S18).
+        clauses: with ``Expr`` or literals as expressions.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        checks: the constraints of the definition by name, as functions of a row (S45).
     """
 
     definition: TableDefinition
@@ -43,44 +44,36 @@ class MergeCase:
     checks: Mapping[str, Callable[[Row], bool | None]] = attrs.field(factory=dict, eq=False, repr=False)
 
     def table(self) -> ModelTable:
-        """The table before the merge, in the model."""
+        """Return the table before the merge, in the interpreter."""
         model = ModelTable(self.definition, checks=dict(self.checks))
         for batch in self.batches:
             model.commit(batch)
         return model
 
     def run(self, table: ModelTable | None = None, **options: Any) -> ModelResult:
-        """Merges in the model: into ``table``, or into a new one.
+        """Merge in the interpreter, into ``table`` or into a new one.
 
         Raises:
-            TrinityMergeError: the error the rules call for.
+            TrinityMergeError: The merge is refused.
         """
-        model = self.table() if table is None else table
-        return model.merge(
-            self.source_rows,
-            self.clauses,
-            self.condition,
-            sourceColumns=[field.name for field in self.source_schema],
-            targetAlias=TARGET,
-            **{"onStale": self.on_stale, **options},
-        )
+        columns = [field.name for field in self.source_schema]
+        given = {"sourceColumns": columns, "targetAlias": TARGET, "onStale": self.on_stale, **options}
+        return (table or self.table()).merge(self.source_rows, self.clauses, self.condition, **given)
 
     @property
     def engine_clauses(self) -> tuple[Clause, ...]:
         """The clauses with SQL text in place of every ``Expr``."""
         return to_engine(self.clauses)
 
-    @property
-    def source_json(self) -> dict[str, Any]:
-        """The source's schema as ``pyspark.sql.types.StructType.fromJson`` takes it."""
-        return {"type": "struct", "fields": [field.to_json() for field in self.source_schema]}
-
 
 def to_engine(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
-    """The same clauses for Spark: every ``Expr`` becomes its SQL text, literals stay.
+    """Return the same clauses for Spark: every ``Expr`` becomes its SQL text, literals stay.
+
+    Args:
+        clauses: of the interpreter.
 
     Raises:
-        TypeError: for a plain callable, which has no text.
+        TypeError: An expression is a plain callable, which has no text.
 
     Example:
         >>> from trinitymerge.merge.model.clauses import WhenMatched
@@ -88,23 +81,21 @@ def to_engine(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
         >>> to_engine([WhenMatched(eq(source("op"), literal("D")), [Delete()])])[0].condition
         "B.op = 'D'"
     """
-    return tuple(_engine_clause(clause) for clause in clauses)
 
+    def action(given: Action) -> Action:
+        if isinstance(given, Delete) or not isinstance(given.values, Assignments):
+            return given
+        return attrs.evolve(given, values=Assignments([(_text(k), _text(v)) for k, v in given.values.items]))
 
-def _engine_clause(clause: Clause) -> Clause:
-    actions: Any = [_engine_action(action) for action in clause.actions]
-    return attrs.evolve(clause, condition=_text(clause.condition), actions=actions)
-
-
-def _engine_action(action: Action) -> Action:
-    if isinstance(action, Delete) or not isinstance(action.values, Assignments):
-        return action
-    return attrs.evolve(action, values=Assignments([(_text(k), _text(v)) for k, v in action.values.items]))
+    return tuple(
+        attrs.evolve(clause, condition=_text(clause.condition), actions=[action(a) for a in clause.actions])
+        for clause in clauses
+    )
 
 
 def _text(expression: Any) -> Any:
     if isinstance(expression, Expr):
         return expression.sql
     if callable(expression):
-        raise TypeError(f"{expression!r} has no SQL text; write it as Expr(sql, callable).")
+        raise TypeError(f"{expression!r} has no SQL text. Write it as Expr(sql, callable).")
     return expression

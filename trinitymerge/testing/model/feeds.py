@@ -1,121 +1,300 @@
-"""Truncates, ignored nulls and deduplication (H9, H10, S12a)."""
+"""Feeds as merges: change events (H9, H10), extracts (H11), and the first rows of a load (S12a)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
-from trinitymerge.errors import SchemaMismatchError
+from trinitymerge.errors import AmbiguousMergeError, NullKeyError, SchemaMismatchError
+from trinitymerge.merge.model.clauses import All, Clause, Delete, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.testing.model.events import Event, Events, delete_of, is_dead, order_of
-from trinitymerge.testing.model.expressions import Row
-from trinitymerge.testing.model.outcomes import Key
-from trinitymerge.testing.model.rows import RowRules
-from trinitymerge.testing.model.validate import Names
-from trinitymerge.testing.model.values import default_value, order_keys, store
+from trinitymerge.testing.model.expressions import Expr, evaluate
+from trinitymerge.testing.model.history import Stored
+from trinitymerge.testing.model.rows import Names, RowRules, require
+from trinitymerge.testing.model.values import (
+    Key,
+    Row,
+    alive_value,
+    default_value,
+    is_tombstone,
+    order_key,
+    order_keys,
+)
+
+DELETE = "_tm_delete"
+"""The column of an event that says whether it is a delete. Its other columns are the table's."""
+
+EVENT_CLAUSES: tuple[Clause, ...] = (
+    WhenMatched(lambda _, event: event[DELETE], [Delete()]),
+    WhenMatched(None, [Update(All())]),
+    WhenNotMatched(lambda _, event: not event[DELETE], [Insert(All())]),
+)
+"""The merge of events."""
 
 
-def firsts(
-    names: Names, rows: Iterable[Mapping[str, Any]], order: Callable[[Mapping[str, Any]], Any]
-) -> list[Mapping[str, Any]]:
-    """The rows that come first among those with their key and watermark, as they would be stored.
-
-    Args:
-        names: of table and source.
-        rows: of the source.
-        order: from a row to what sorts it.
-    """
-    definition, given = names.definition, list(rows)
-    keys = (*definition.primaryKey, *definition.watermarkKey)
-    columns = {n: column for n in keys if (column := names.source_column(n)) is not None}
-
-    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return order_keys(
-            store(definition.field(n), row[column], isKey=n in definition.primaryKey) for n, column in columns.items()
-        )
-
+def firsts(names: Names, rows: Sequence[Mapping[str, Any]], order: Callable[[Any], Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the rows that are first in an order among those of equal key and watermark (S12a)."""
+    rules, own = RowRules(names.definition), names.definition
+    columns = {n: c for n in (*own.primaryKey, *own.watermarkKey) if (c := names.source_column(n)) is not None}
     try:
-        places = [place(row) for row in given]
+        groups = [order_keys(rules.store(n, row[column]) for n, column in columns.items()) for row in rows]
     except SchemaMismatchError:
-        return given  # the merge refuses it
-    least: dict[tuple[Any, ...], Any] = {}
-    for at, row in zip(places, given, strict=True):
-        least[at] = min(least.get(at, order(row)), order(row))
-    return [row for at, row in zip(places, given, strict=True) if order(row) == least[at]]
+        return rows  # the merge refuses it
+    least: dict[Any, Any] = {}
+    for group, row in zip(groups, rows, strict=True):
+        least[group] = min(least.get(group, order(row)), order(row))
+    return [row for group, row in zip(groups, rows, strict=True) if order(row) == least[group]]
 
 
-RowBefore: TypeAlias = Callable[[Key, Row], Row | None]
-"""Of a key and a watermark: the freshest stored row, dead or alive, that is not fresher."""
+# Change events (H9, H10) ------------------------------------------------------------------------------------
 
 
-def truncated(definition: TableDefinition, events: Events, live: Mapping[Key, Row]) -> list[Event]:
-    """The events of keys once truncates have had their effect (H9).
+@attrs.frozen
+class Feed:
+    """A call of ``applyChanges``: its arguments of these names, and the columns of both sides (H9).
 
-    The freshest truncate counts. Events that are not fresher give way to a delete of their key at its watermark, and so does
-    each live row that is not fresher.
+    An expression is an ``Expr`` over the source, a callable of one of its rows, or a literal.
     """
-    if not events.truncates:
-        return list(events.ofKeys)
-    last = max(events.truncates, key=lambda watermark: order_of(definition, watermark))
-    rules, limit = RowRules(definition), order_of(definition, last)
-    gone = [event for event in events.ofKeys if order_of(definition, event.row) <= limit and _has_key(rules, event)]
-    keys = {rules.key(event.row) for event in gone}
+
+    names: Names
+    sequenceBy: tuple[Any, ...]
+    applyAsDeletes: Any
+    applyAsTruncates: Any
+    columns: tuple[str, ...] | None
+    exceptColumns: tuple[str, ...]
+
+    @property
+    def taken(self) -> list[str]:
+        """The columns taken from the source's of the same name: the key always, watermarks never."""
+        own, excepted = self.names.definition, {name.lower() for name in self.exceptColumns}
+        listed = own.names if self.columns is None else map(self.names.target_column, self.columns)
+        wanted = {*own.primaryKey, *(name for name in listed if name.lower() not in excepted)} - {*own.watermarkKey}
+        return [name for name in own.names if name in wanted]
+
+    @property
+    def lacking(self) -> list[str]:
+        """The taken columns that the source lacks, and may lack (S22)."""
+        own = self.names.definition
+        absent = [own.field(name) for name in self.taken if self.names.source_column(name) is None]
+        may_lack = self.columns is None
+        return [f.name for f in absent if may_lack and f.may_be_left_out and f.name != own.tombstoneKey]
+
+    def check(self) -> None:
+        """Raise InvalidMergeError for events that the table cannot take, whatever the data."""
+        own, taken = self.names.definition, self.taken
+        require(self.applyAsTruncates is None or not own.history, "A table with history takes no truncates (H9).")
+        require(
+            len(self.sequenceBy) == len(own.watermarkKey), "sequenceBy is one value for each watermark column (H9)."
+        )
+        for name in (name for name in self.sequenceBy if isinstance(name, str)):
+            self.names.required(name)
+        for name in taken:
+            if name not in (own.tombstoneKey, *self.lacking):
+                self.names.required(name)
+        decided = {*taken, *own.watermarkKey, own.tombstone_column}
+        left = [field.name for field in own.fields if not field.nullable and field.name not in decided]
+        require(not left, f"Columns {left} are not nullable, and no event has a value for them (H9).")
+
+    def read(self, source: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+        """Return the events of keys, and the watermarks of truncates.
+
+        Raises:
+            NullKeyError: An event has a null in its sequence.
+            SchemaMismatchError: A key or watermark does not fit its column.
+        """
+        events, truncates = list[Row](), list[Row]()
+        for row in source:
+            watermark = self._watermark(row)
+            if self.applyAsTruncates is not None and _value(self.applyAsTruncates, row) is True:
+                truncates.append(watermark)
+            else:
+                events.append(self._event(row) | watermark)
+        return events, truncates
+
+    def _watermark(self, row: Row) -> Row:
+        rules = RowRules(self.names.definition)
+        values = [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.sequenceBy]
+        if None in values:
+            raise NullKeyError(f"H9: event {row} has a null in its sequence.")
+        return {n: rules.store(n, value) for n, value in zip(self.names.definition.watermarkKey, values, strict=True)}
+
+    def _event(self, row: Row) -> Row:
+        own, rules = self.names.definition, RowRules(self.names.definition)
+        values = {name: row[column] for name in self.taken if (column := self.names.source_column(name)) is not None}
+        key = {n: rules.store(n, values[n]) for n in own.primaryKey if values[n] is not None}  # null keys: S34
+        alive = {own.tombstoneKey: alive_value(own)} if own.tombstoneKey else {}
+        is_delete = self.applyAsDeletes is not None and _value(self.applyAsDeletes, row) is True
+        return {**dict.fromkeys(own.names), **alive, **values, **key, DELETE: is_delete}
+
+
+def _value(expression: Any, row: Row) -> Any:
+    is_call = callable(expression) and not isinstance(expression, Expr)
+    return expression(row) if is_call else evaluate(expression, None, row)
+
+
+def _is_dead(definition: TableDefinition, event: Row) -> bool:
+    """Whether it is a delete, or a row that is a tombstone by itself."""
+    value = event.get(definition.tombstone_column)
+    return bool(event[DELETE]) or (
+        value is not None and is_tombstone(definition, RowRules(definition).store(definition.tombstone_column, value))
+    )
+
+
+def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
+    return {
+        **dict.fromkeys(definition.names),
+        **dict(zip(definition.primaryKey, key, strict=True)),
+        **watermark,
+        DELETE: True,
+    }
+
+
+def truncated(
+    definition: TableDefinition, events: list[Row], truncates: list[Row], live: Mapping[Key, Row]
+) -> list[Row]:
+    """Return the events of keys after the freshest truncate (H9).
+
+    It puts a delete in the place of each event and each live row that is not fresher.
+    """
+    if not truncates:
+        return events
+    rules = RowRules(definition)
+    last = max(truncates, key=rules.watermark_order)
+    limit = rules.watermark_order(last)
+    is_gone = [rules.watermark_order(event) <= limit and None not in rules.key(event) for event in events]
+    keys = {rules.key(event) for event, gone in zip(events, is_gone, strict=True) if gone}
     keys |= {key for key, row in live.items() if rules.watermark_order(row) <= limit}
-    staying = [event for event in events.ofKeys if not any(event is other for other in gone)]
-    return [*staying, *(delete_of(definition, key, last) for key in keys)]
-
-
-def _has_key(rules: RowRules, event: Event) -> bool:
-    return None not in rules.key(event.row)
+    staying = [event for event, gone in zip(events, is_gone, strict=True) if not gone]
+    return [*staying, *(_delete_of(definition, key, last) for key in keys)]
 
 
 def filled(
     definition: TableDefinition,
-    events: Iterable[Event],
+    events: Iterable[Row],
     columns: Iterable[str],
-    before: RowBefore,
-    lacking: Iterable[str] = (),
-) -> list[Event]:
-    """The events with values in place of nulls, from what comes before each (H10).
+    before: Callable[[Key, Row], Row | None],
+    lacking: Iterable[str],
+) -> list[Row]:
+    """Return the events of one batch with their nulls filled (H10).
+
+    Each takes values from the freshest row or event of its key that is older, or, in the table, as old; none if that is a
+    tombstone.
 
     Args:
         definition: of the table.
         events: of one batch.
-        columns: that may be filled.
-        before: of the table.
-        lacking: columns that the events know nothing of: where nothing was before, they have their default (S46).
-
-    Returns:
-        The events. Each takes values from the freshest row or event of its key that is older, or, in the table, as old; from
-        nothing if that is a tombstone.
+        columns: the columns that may be filled.
+        before: from a key and a watermark to the freshest stored row that is not fresher, dead or alive.
+        lacking: columns that events do not have. If nothing was before, they have their default (S46).
     """
-    rules, of_keys = RowRules(definition), dict[Key, list[Event]]()
+    rules, of_keys = RowRules(definition), dict[Key, list[Row]]()
     for event in events:
-        of_keys.setdefault(rules.key(event.row), []).append(event)
+        of_keys.setdefault(rules.key(event), []).append(event)
     fillable = [name for name in columns if name not in (*definition.primaryKey, *definition.watermarkKey)]
     nothing = {name: default_value(definition.field(name)) for name in lacking}
-    found = (_filled_key(definition, own, fillable, key, before, nothing) for key, own in of_keys.items())
-    return [event for of_key in found for event in of_key]
+    found: list[Row] = []
+    for key, own in of_keys.items():
+        done: list[Row] = []
+        for event in sorted(own, key=rules.watermark_order):
+            stored = before(key, rules.watermark(event))
+            earlier = [e for e in done if rules.older(e, event)]
+            values = nothing if stored is None or rules.is_tombstone(stored) else stored
+            if earlier and (stored is None or not rules.older(earlier[-1], stored)):
+                values = nothing if _is_dead(definition, earlier[-1]) else earlier[-1]
+            nulls = [] if _is_dead(definition, event) else [name for name in fillable if event[name] is None]
+            done.append(event | {name: values.get(name) for name in nulls})
+        found += done
+    return found
 
 
-def _filled_key(
-    definition: TableDefinition, events: list[Event], columns: list[str], key: Key, before: RowBefore, nothing: Row
-) -> list[Event]:
-    rules, done = RowRules(definition), list[Event]()
-    for event in sorted(events, key=lambda e: order_of(definition, e.row)):
-        stored = before(key, rules.watermark(event.row))
-        earlier = [e for e in done if rules.older(e.row, event.row)]
-        if is_dead(definition, event):
-            done.append(event)
-        elif earlier and (stored is None or not rules.older(earlier[-1].row, stored)):
-            done.append(_fill(event, columns, nothing if is_dead(definition, earlier[-1]) else earlier[-1].row))
-        else:
-            done.append(_fill(event, columns, nothing if stored is None or rules.is_tombstone(stored) else stored))
-    return done
+# Extracts (H11) ---------------------------------------------------------------------------------------------
 
 
-def _fill(event: Event, columns: list[str], values: Mapping[str, Any]) -> Event:
-    found = {name: values.get(name) for name in columns if event.row[name] is None}
-    return attrs.evolve(event, row={**event.row, **found})
+def check_snapshot(names: Names, at: Any) -> None:
+    """Raise InvalidMergeError for an extract that the table cannot take, whatever the data."""
+    own = names.definition
+    require(len(own.watermarkKey) == 1 and at is not None, "An extract has one moment, the table's watermark (H11).")
+    for field in own.fields:
+        if field.name not in (*own.watermarkKey, own.tombstoneKey) and not field.may_be_left_out:
+            names.required(field.name)
+
+
+def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> dict[Key, Row]:
+    """Return the rows of an extract as they would be stored, by key, tombstones among them.
+
+    Raises:
+        NullKeyError: A key is null.
+        AmbiguousMergeError: A key has several rows that are not equal.
+        SchemaMismatchError: A value does not fit its column.
+    """
+    own, rules, found = names.definition, RowRules(names.definition), dict[Key, Row]()
+    columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
+    unsaid = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
+    for given in source:
+        row = {**unsaid, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
+        if None in rules.key(row):
+            raise NullKeyError(f"H11: row {given} has a null in its primary key.")
+        stored = rules.stored(row)
+        row = rules.bare(stored) if rules.is_tombstone(stored) else stored
+        key, other = rules.key(row), found.setdefault(rules.key(row), row)
+        both_dead = rules.is_tombstone(row) and rules.is_tombstone(other)
+        if rules.content(row) != rules.content(other) and not both_dead:
+            raise AmbiguousMergeError(f"H11: the extract has different rows of {own.primaryKey} = {key}.", keys=[key])
+    return found
+
+
+@attrs.frozen
+class Moment:
+    """A moment of an extract, and the stored rows that the table holds then, by key."""
+
+    at: Any
+    held: Mapping[Key, Row]
+
+
+def snapshot_events(
+    names: Names,
+    snapshot: Mapping[Key, Row],
+    now: Moment,
+    following: Moment | None,
+    stored: Mapping[Key, list[Stored]],
+    keep: bool,
+) -> list[Row]:
+    """Return the events after which the extract holds at its moment, and at the next one what held there (H11).
+
+    Args:
+        names: columns of both sides.
+        snapshot: the extract's rows by key.
+        now: its moment.
+        following: the next moment of an extract, if there is one.
+        stored: the stored rows of each key.
+        keep: whether keys stay that the extract lacks.
+    """
+    own, rules = names.definition, RowRules(names.definition)
+    (watermark,) = own.watermarkKey
+    compared = [name for name in own.names if names.source_column(name) is not None and name != watermark]
+    lacking = [f.name for f in own.fields if f.may_be_left_out and names.source_column(f.name) is None]
+
+    def event(key: Key, row: Row | None, at: Any) -> Row:
+        if row is None:
+            return _delete_of(own, key, {watermark: at})
+        return {name: row[name] for name in own.names} | {watermark: at, DELETE: False}
+
+    written: dict[Key, Row | None] = {}
+    for key, row in snapshot.items():
+        held = now.held.get(key)
+        if rules.is_tombstone(row):
+            if held is not None:
+                written[key] = None
+        elif held is None or any(order_key(row[n]) != order_key(held[n]) for n in compared):
+            written[key] = row | ({} if held is None else {name: held[name] for name in lacking})  # S22
+    written |= {key: None for key in ([] if keep else now.held) if key not in snapshot}
+    events = [event(key, row, now.at) for key, row in written.items()]
+    if following is not None:
+        low, high = order_key(now.at), order_key(following.at)
+        for key in written:
+            moments = (order_key(s.row[watermark]) for s in stored.get(key, []))
+            if not any(low < moment <= high for moment in moments):
+                events.append(event(key, following.held.get(key), following.at))
+    return events

@@ -1,81 +1,241 @@
-"""Changes between two states of a table (S41)."""
+"""What a table held: its rows by key, changes between versions (S41), row versions (H2-H5), and intervals (H12)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import attrs
 
-from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.testing.model.expressions import Row
-from trinitymerge.testing.model.outcomes import Key
+from trinitymerge.errors import (
+    DuplicateKeyError,
+    InvalidDefinitionError,
+    InvalidMergeError,
+    NullKeyError,
+    SchemaMismatchError,
+)
+from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.testing.model.rows import RowRules
-from trinitymerge.testing.model.values import order_keys
+from trinitymerge.testing.model.values import Key, Row, order_key, order_keys, store
 
 
 @attrs.frozen
-class Latest:
-    """The latest row of a key, live or a tombstone, and the version that wrote it."""
+class Stored:
+    """A stored row, live or a tombstone, and the table version that committed it."""
 
     row: Row
     version: int
 
 
-def latest_rows(
-    definition: TableDefinition, batches: Iterable[tuple[Row, ...]], of: Key | None = None
-) -> dict[Key, Latest]:
-    """The latest row of every key, live or a tombstone (S6, S13, S15); or of one key."""
-    rules, found = RowRules(definition), dict[Key, tuple[Any, ...]]()
+def rows_by_key(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -> dict[Key, list[Stored]]:
+    """Return the stored rows of each key, in key order, the latest one last (S6, S13, S15, H2).
+
+    Of rows with equal declared watermarks only the last committed is returned. Without a declared watermark, one row of
+    each commit is returned.
+
+    Args:
+        definition: of the rows.
+        batches: one for each version of the table, oldest first.
+    """
+    rules = RowRules(definition)
+    found: dict[Key, dict[Any, tuple[Any, Stored]]] = {}
     for version, batch in enumerate(batches, start=1):
         for row in batch:
-            key = rules.key(row)
-            if of is None or key == of:
-                rank = rules.watermark_order(row), version, rules.is_tombstone(row), order_keys(row.values())
-                found[key] = max(found.get(key, (rank, row)), (rank, row), key=lambda f: f[0])
-    return {key: Latest(row, rank[1]) for key, (rank, row) in found.items()}
+            moment = rules.watermark_order(row) if definition.watermarkKey else (version,)
+            rank = version, rules.is_tombstone(row), order_keys(row.values())  # S6, S15
+            of_key, entry = found.setdefault(rules.key(row), {}), (rank, Stored(row, version))
+            of_key[moment] = max(of_key.get(moment, entry), entry, key=lambda e: e[0])
+    return {key: [found[key][moment][1] for moment in sorted(found[key])] for key in sorted(found, key=order_keys)}
 
 
-def net_changes(definition: TableDefinition, before: Mapping[Key, Latest], after: Mapping[Key, Latest]) -> list[Row]:
-    """The changes from one state to another: per key at most one, which is two rows if it is an update.
+def latest_rows(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -> dict[Key, Stored]:
+    """Return the latest row of each key, live or a tombstone, in key order (S13)."""
+    return {key: rows[-1] for key, rows in rows_by_key(definition, batches).items()}
+
+
+# Changes (S41) ----------------------------------------------------------------------------------------------
+
+
+def net_changes(definition: TableDefinition, before: Mapping[Key, Stored], after: Mapping[Key, Stored]) -> list[Row]:
+    """Return the changes from one state to another: one row for each insert and delete, two for each update.
 
     Args:
         definition: of both.
         before: the latest row of each key.
-        after: likewise.
+        after: the latest row of each key.
 
     Returns:
         The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
     """
-    keys = sorted({*before, *after}, key=order_keys)
-    return [row for key in keys for row in _change(definition, before.get(key), after.get(key))]
+    rules, found = RowRules(definition), list[Row]()
+
+    def live(stored: Stored | None) -> Row | None:
+        return None if stored is None or rules.is_tombstone(stored.row) else stored.row
+
+    for key in sorted({*before, *after}, key=order_keys):
+        was, now, last = live(before.get(key)), live(after.get(key)), after.get(key)
+        is_update = was is not None and now is not None
+        if was is not None and now is not None and rules.content(was) == rules.content(now):
+            continue
+        version, watermark = (last.version, _watermark(rules, last.row)) if last else (None, None)
+        kinds = ("update_preimage", "update_postimage") if is_update else ("delete", "insert")
+        for row, kind in zip((was, now), kinds, strict=True):
+            if row is not None:
+                shown = {name: row[name] for name in definition.names}
+                found.append(shown | {"_change_type": kind, "_commit_version": version, "_watermark": watermark})
+    return found
 
 
-def _change(definition: TableDefinition, before: Latest | None, after: Latest | None) -> list[Row]:
-    rules = RowRules(definition)
-    was, now = (x.row if x and not rules.is_tombstone(x.row) else None for x in (before, after))
-    if was is None and now is None:
-        return []
-    if now is None:
-        assert was is not None
-        return [_shown(definition, was, "delete", after)]
-    if was is None:
-        return [_shown(definition, now, "insert", after)]
-    if rules.content(was) == rules.content(now):
-        return []
-    return [_shown(definition, was, "update_preimage", after), _shown(definition, now, "update_postimage", after)]
-
-
-def _shown(definition: TableDefinition, row: Row, kind: str, after: Latest | None) -> Row:
-    return {
-        **{name: row[name] for name in definition.names},
-        "_change_type": kind,
-        "_commit_version": after.version if after else None,
-        "_watermark": watermark_of(definition, after.row) if after else None,
-    }
-
-
-def watermark_of(definition: TableDefinition, row: Row) -> Any:
-    """The declared watermark of a row as ``_watermark`` shows it: one value, several by name, or None if none is declared."""
-    declared = RowRules(definition).watermark(row)
+def _watermark(rules: RowRules, row: Row) -> Any:
+    """One value, several by name, or None if the table declares no watermark."""
+    declared = rules.watermark(row)
     return declared if len(declared) > 1 else next(iter(declared.values()), None)
+
+
+# Row versions (H2-H5) ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Version:
+    """A row and the time in which it holds (H5).
+
+    Attributes:
+        row: as it is stored; never a tombstone.
+        begins: inclusive; None is from the beginning.
+        ends: exclusive; None while it is open, or if the next version begins with None, too.
+        isOpen: no row follows it.
+    """
+
+    row: Row
+    begins: Any
+    ends: Any
+    isOpen: bool
+
+    @property
+    def isEmpty(self) -> bool:
+        """Whether it ends where it begins."""
+        return not self.isOpen and order_key(self.begins) == order_key(self.ends)
+
+    def holds(self, moment: Any) -> bool:
+        """Return whether the moment is in the interval; null is before all others."""
+        begun = order_key(self.begins) <= order_key(moment)
+        return begun and (self.isOpen or order_key(moment) < order_key(self.ends))
+
+
+def check_history(definition: TableDefinition) -> None:
+    """Raise InvalidDefinitionError for a table without history (H8)."""
+    if not definition.history:
+        raise InvalidDefinitionError("The table keeps current rows only. Create it with history=True (H8).")
+
+
+def row_versions(definition: TableDefinition, rows: Sequence[Stored], time: Callable[[int], Any]) -> list[Version]:
+    """Return the versions of one key: each ends where the next version or tombstone begins (H3-H5).
+
+    Args:
+        definition: of the rows.
+        rows: of the key, the latest one last.
+        time: from a table version to the time of its commit, when rows begin that have no declared watermark.
+    """
+    rules, first = RowRules(definition), definition.watermarkKey[:1]
+    begins = [stored.row[first[0]] if first else time(stored.version) for stored in rows]
+    return [
+        Version(stored.row, begun, ended, isOpen=stored is rows[-1])
+        for stored, begun, ended in zip_longest(rows, begins, begins[1:])
+        if not rules.is_tombstone(stored.row)
+    ]
+
+
+def merged(versions: Iterable[Version], tracked: Sequence[str]) -> list[Version]:
+    """Return consecutive versions of one key that agree in the tracked columns as one (H5).
+
+    It begins with the first and has the other columns of the last. Versions are consecutive where one ends as the other
+    begins, so never across a gap.
+    """
+    found: list[Version] = []
+    for version in versions:
+        last = found[-1] if found else None
+        is_adjacent = last is not None and not last.isOpen and order_key(last.ends) == order_key(version.begins)
+        if last and is_adjacent and all(order_key(last.row[n]) == order_key(version.row[n]) for n in tracked):
+            found[-1] = attrs.evolve(version, begins=last.begins)
+        else:
+            found.append(version)
+    return found
+
+
+# Dimensions with intervals (H12) ----------------------------------------------------------------------------
+
+_STEPS: Mapping[str, Any] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), 1),
+    "date": dt.timedelta(days=1),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), dt.timedelta(microseconds=1)),
+}
+
+
+def read_intervals(
+    fields: Iterable[Field],
+    source: Iterable[Mapping[str, Any]],
+    primaryKey: str | Iterable[str],
+    validFrom: str,
+    validTo: str,
+    openEnd: Any = None,
+    endInclusive: bool = False,
+) -> tuple[TableDefinition, list[Row], int]:
+    """Return the definition and the rows of a dimension, and the number of empty intervals that are left out.
+
+    Each row is a version. A tombstone follows where an interval ends and no other begins. The arguments are those of
+    :meth:`ModelTable.fromIntervals`.
+
+    Raises:
+        InvalidMergeError: An interval ends before it begins, or an inclusive end has no next value.
+        NullKeyError: A key is null.
+        DuplicateKeyError: Intervals of one key overlap.
+        SchemaMismatchError: A value does not fit its column.
+    """
+    by_name = {field.name.lower(): field for field in fields}
+    begin, end = by_name[validFrom.lower()], by_name[validTo.lower()]
+    definition = TableDefinition.of([f for f in by_name.values() if f != end], primaryKey, begin.name, history=True)
+    rules, bound = RowRules(definition), Field(end.name, begin.type)
+    found: list[Version] = []
+    for given in source:
+        if None in rules.key(given):
+            raise NullKeyError(f"Row {dict(given)} has a null in its primary key (H12).")
+        row = {name: rules.store(name, given[name]) for name in definition.names} | {HIDDEN_TOMBSTONE: False}
+        ended = store(bound, given[end.name])
+        is_open = order_key(ended) in (order_key(None), order_key(store(bound, openEnd)))
+        ended = None if is_open else _next(bound, ended) if endInclusive else ended
+        found.append(Version(row, row[begin.name], ended, is_open))
+    backwards = [rules.key(v.row) for v in found if not v.isOpen and order_key(v.ends) < order_key(v.begins)]
+    if backwards:
+        raise InvalidMergeError(f"Intervals of {backwards[:5]} end before they begin (H12).", keys=backwards)
+    of_keys: dict[Key, list[Version]] = {}
+    filled = [version for version in found if not version.isEmpty]
+    for version in sorted(filled, key=lambda v: (order_keys(rules.key(v.row)), order_key(v.begins))):
+        of_keys.setdefault(rules.key(version.row), []).append(version)
+    overlapping = [key for key, own in of_keys.items() for a, b in pairwise(own) if a.holds(b.begins)]
+    if overlapping:
+        raise DuplicateKeyError(f"Intervals of {overlapping[:5]} overlap (H12).", keys=overlapping)
+    rows: list[Row] = []
+    for own in of_keys.values():
+        for version, following in zip_longest(own, own[1:]):
+            rows.append(version.row)
+            if not version.isOpen and (following is None or order_key(version.ends) < order_key(following.begins)):
+                rows.append(rules.bare({**version.row, begin.name: version.ends, HIDDEN_TOMBSTONE: True}))
+    return definition, rows, len(found) - len(filled)
+
+
+def _next(field: Field, value: Any) -> Any:
+    """The smallest value after this one: the exclusive end of an interval that includes it."""
+    decimal = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", str(field.type))
+    is_exact = decimal is not None and (int(decimal[1]) < 38 or int(decimal[2]) <= 6)
+    step = Decimal(1).scaleb(-int(decimal[2])) if decimal and is_exact else _STEPS.get(str(field.type))
+    try:
+        if step is not None:
+            return store(field, value + step)
+    except (OverflowError, SchemaMismatchError):
+        pass
+    raise InvalidMergeError(f"The inclusive end {value!r} has no next value of type {field.text} (H12).")

@@ -1,4 +1,4 @@
-"""Values as Spark stores and compares them, in plain Python (S3, S9, S15, S29)."""
+"""Values as Spark stores and compares them, in plain Python (S3, S4, S9, S15, S29)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
-from typing import Any
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -17,19 +17,22 @@ from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 
+Row: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[Any, ...]
+
 _INTEGERS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
-_TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
+_BOOLEANS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _LENGTH = re.compile(r"(char|varchar)\((\d+)\)")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
 _TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))?")
 
 
-# The order of values ----------------------------------------------------------------------------------------
-
-
 def order_key(value: Any) -> tuple[Any, ...]:
-    """A key that sorts as Spark does (S3): null first, NaN last, ``-0.0`` as ``0.0``, strings by code point.
+    """Return a key that sorts as Spark does (S3): null first, NaN last, ``-0.0`` as ``0.0``, strings by code point.
 
     Example:
         >>> sorted([2.0, None, float("nan"), 1.0], key=order_key)
@@ -45,116 +48,89 @@ def order_key(value: Any) -> tuple[Any, ...]:
 
 
 def order_keys(values: Iterable[Any]) -> tuple[Any, ...]:
-    """:func:`order_key` column by column, for composite keys and whole rows."""
-    return tuple(order_key(value) for value in values)
+    """Return the :func:`order_key` of each value, for composite keys and whole rows."""
+    return tuple(map(order_key, values))
 
 
 # Store assignment (S29) -------------------------------------------------------------------------------------
 
 
 def store(field: Field, value: Any, isKey: bool = False) -> Any:
-    """The value as column ``field`` holds it, by Spark's ANSI store assignment (S29).
+    """Return the value as column ``field`` holds it, by Spark's ANSI store assignment (S29).
 
     Args:
-        field: the column, or a value inside of one, such as ``address.city`` or ``tags.element``. Structs and maps are
-            mappings, arrays lists.
-        value: what an expression gave, or None.
-        isKey: the column is part of the primary key: blanks beyond the length of a varchar are not cut off.
+        field: the column, or a value inside of one, such as ``address.city`` or ``tags.element``.
+        value: the value of an expression. Structs and maps are mappings, arrays are lists.
+        isKey: the column is part of the primary key, where a varchar keeps its trailing blanks.
 
     Returns:
         The value in the column's Python type.
 
     Raises:
-        SchemaMismatchError: null in a column that is not nullable, an overflow, text that does not parse, a
-            type that cannot be stored in the column.
+        SchemaMismatchError: The value is null and the column is not nullable, or the value does not fit the column.
 
     Example:
         >>> store(Field("n", "byte"), "12"), store(Field("d", "decimal(4,1)"), Decimal("1.25"))
         (12, Decimal('1.3'))
     """
-    if value is None:
-        if field.nullable:
-            return None
-        raise SchemaMismatchError(
-            f"Column '{field.name}' ({field.text}) is not nullable and would be null. Assign it a value.",
-            column=field.name,
-        )
+    if value is None and field.nullable:
+        return None
     try:
-        converted = _converter(field)(field, value)
-        if isKey and str(field.type).startswith("varchar") and len(converted) < len(_text(value)):
-            raise ValueError("a key keeps its trailing blanks, and they do not fit")
-        return converted
+        if value is None:
+            raise ValueError
+        stored = _converter(field)(field, value)
+        if isKey and str(field.type).startswith("varchar") and len(stored) < len(_text(value)):
+            raise ValueError
+        return stored
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
-        raise SchemaMismatchError(
-            f"Column '{field.name}' ({field.text}) cannot hold {value!r}: {error}. "
-            "Cast it in the clause, or widen the column.",
-            column=field.name,
-            value=value,
-        ) from error
+        problem = f"Column '{field.name}' ({field.text}) cannot hold {value!r} (S29)."
+        raise SchemaMismatchError(problem, column=field.name, value=value) from error
 
 
 def _converter(field: Field) -> Callable[[Field, Any], Any]:
-    if not isinstance(field.type, str):
-        return _CONVERTERS[field.type["type"]]
-    base = field.type.partition("(")[0]
-    if base in _INTEGERS:
-        return _to_integer
-    if base.startswith("interval") or base == "time":
-        return _unchanged
-    return _CONVERTERS[base]
+    base = field.type.partition("(")[0] if isinstance(field.type, str) else field.type["type"]
+    return (lambda _, value: value) if base.startswith("interval") or base == "time" else _CONVERTERS[base]
 
 
 def _to_integer(field: Field, value: Any) -> int:
-    if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?\d+", value.strip()):
-            raise ValueError("the text is not a whole number")
-        number = int(value)
-    elif isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        number = int(value)  # cuts fractional digits, as Spark does
-    else:
-        raise TypeError(f"{type(value).__name__} is not a number")
-    limit = 2 ** _INTEGERS[str(field.type)]
+    is_text = isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value)
+    if not is_text and (isinstance(value, bool) or not isinstance(value, (int, float, Decimal))):
+        raise ValueError
+    number, limit = int(value), 2 ** _INTEGERS[str(field.type)]  # int() cuts fractional digits, as Spark does
     if not -limit <= number < limit:
-        raise OverflowError("the number is out of range")
+        raise OverflowError
     return number
 
 
 def _to_float(field: Field, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
-        raise TypeError(f"{type(value).__name__} is not a number")
+        raise ValueError
     number = float(value)
     return number if field.type == "double" else float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 def _to_decimal(field: Field, value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
-        raise TypeError(f"{type(value).__name__} is not a number")
     match = _DECIMAL.fullmatch(str(field.type))
-    assert match is not None
+    if match is None or isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise ValueError
     precision, scale = int(match[1]), int(match[2])
     with localcontext() as context:
         context.prec = 100
-        try:
-            exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-            number = exact.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
-        except InvalidOperation:
-            raise ValueError("it is not a decimal number") from None
+        exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        number = exact.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
         if not number.is_finite() or abs(number) >= Decimal(10) ** (precision - scale):
-            raise OverflowError("the number is out of range")
+            raise OverflowError
         return number
 
 
 def _to_string(field: Field, value: Any) -> str:
-    text = _text(value)
-    match = _LENGTH.fullmatch(str(field.type))
+    text, match = _text(value), _LENGTH.fullmatch(str(field.type))
     if match is None:
         return text
     length = int(match[2])
-    if len(text) > length:
-        if text[length:].strip(" "):
-            raise ValueError(f"the text is longer than {length}")
-        text = text[:length]
-    return text.ljust(length) if match[1] == "char" else text
+    if text[length:].strip(" "):
+        raise ValueError
+    return text[:length].ljust(length) if match[1] == "char" else text[:length]
 
 
 def _text(value: Any) -> str:
@@ -169,112 +145,94 @@ def _text(value: Any) -> str:
 
 
 def _to_boolean(field: Field, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
-        return value.strip().lower() in _TRUE
-    raise ValueError("it is not a boolean")
+    text = _text(value).strip().lower() if isinstance(value, (bool, str)) else None
+    if text not in _BOOLEANS:
+        raise ValueError
+    return _BOOLEANS[text]
 
 
 def _to_binary(field: Field, value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value)
-    raise TypeError(f"{type(value).__name__} is not binary")
+    if not isinstance(value, (str, bytes, bytearray)):
+        raise ValueError
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _to_date(field: Field, value: Any) -> dt.date:
-    if isinstance(value, dt.datetime):
-        return value.date()
     if isinstance(value, dt.date):
-        return value
-    if isinstance(value, str):
-        match = _DATE.fullmatch(value.strip())
-        if match:
-            return dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
-        raise ValueError("the text is not a date")
-    raise TypeError(f"{type(value).__name__} is not a date")
+        return value.date() if isinstance(value, dt.datetime) else value
+    match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError
+    return dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
 
 
 def _to_timestamp(field: Field, value: Any) -> dt.datetime:
     if isinstance(value, dt.datetime):
         return value
-    if isinstance(value, str):
-        match = _TIMESTAMP.fullmatch(value.strip())
-        if match:
-            year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-            return dt.datetime(year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0")))
-    return dt.datetime.combine(_to_date(field, value), dt.time())
+    match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return dt.datetime.combine(_to_date(field, value), dt.time())
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    return dt.datetime(year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0")))
 
 
-def _to_struct(field: Field, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{type(value).__name__} is not a mapping of fields")
+def _to_struct(field: Field, value: Mapping[str, Any]) -> dict[str, Any]:
     parts = (Field(f["name"], f["type"], f.get("nullable", True)) for f in field.type["fields"])
-    return {part.name: _store_inside(field, part, value.get(part.name)) for part in parts}
+    return {part.name: _store_inside(field, part, dict(value).get(part.name)) for part in parts}
 
 
 def _to_array(field: Field, value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{type(value).__name__} is not a list")
+        raise ValueError
     part = Field("element", field.type["elementType"], field.type.get("containsNull", True))
     return [_store_inside(field, part, item) for item in value]
 
 
-def _to_map(field: Field, value: Any) -> dict[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{type(value).__name__} is not a mapping")
+def _to_map(field: Field, value: Mapping[Any, Any]) -> dict[Any, Any]:
     key = Field("key", field.type["keyType"], nullable=False)
     part = Field("value", field.type["valueType"], field.type.get("valueContainsNull", True))
-    return {_store_inside(field, key, k): _store_inside(field, part, v) for k, v in value.items()}
+    return {_store_inside(field, key, k): _store_inside(field, part, v) for k, v in dict(value).items()}
 
 
 def _store_inside(field: Field, part: Field, value: Any) -> Any:
     return store(attrs.evolve(part, name=f"{field.name}.{part.name}"), value)
 
 
-def _unchanged(field: Field, value: Any) -> Any:
-    return value
-
-
 _CONVERTERS: dict[str, Callable[[Field, Any], Any]] = {
-    "float": _to_float,
-    "double": _to_float,
+    **dict.fromkeys(_INTEGERS, _to_integer),
+    **dict.fromkeys(("float", "double"), _to_float),
+    **dict.fromkeys(("string", "char", "varchar"), _to_string),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), _to_timestamp),
     "decimal": _to_decimal,
-    "string": _to_string,
-    "char": _to_string,
-    "varchar": _to_string,
     "boolean": _to_boolean,
     "binary": _to_binary,
     "date": _to_date,
-    "timestamp": _to_timestamp,
-    "timestamp_ntz": _to_timestamp,
     "struct": _to_struct,
     "array": _to_array,
     "map": _to_map,
 }
 
-
-# Fill-in values ---------------------------------------------------------------------------------------------
+# Values that the library writes -----------------------------------------------------------------------------
 
 
 def zero(field: Field) -> Any:
-    """The zero value of a column that a tombstone row must fill and knows nothing about (S9)."""
+    """Return the value of a column that is not nullable in a tombstone that does not hold it (S9)."""
     if not isinstance(field.type, str):
         fields = field.type.get("fields", ())
         return [] if field.type["type"] == "array" else {f["name"]: zero(Field(f["name"], f["type"])) for f in fields}
     base = field.type.partition("(")[0]
     if base.startswith("interval"):
         return dt.timedelta()
-    filled = {"boolean": False, "date": dt.date(1970, 1, 1), "binary": b"", "time": dt.time()}
-    if base in ("timestamp", "timestamp_ntz"):
-        return dt.datetime(1970, 1, 1)
-    return filled[base] if base in filled else store(field, "" if field.is_string else 0)
+    if base == "time":
+        return dt.time()
+    return store(field, "" if field.is_string or base == "binary" else _ZEROS.get(base, 0))
+
+
+_ZEROS = {"boolean": False, **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), dt.date(1970, 1, 1))}
 
 
 def is_tombstone(definition: TableDefinition, value: Any) -> bool:
-    """True if this value of the tombstone column says "deleted" (S4)."""
+    """Return whether this value of the tombstone column says "deleted" (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return value is True
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
@@ -284,7 +242,7 @@ def is_tombstone(definition: TableDefinition, value: Any) -> bool:
 
 
 def tombstone_value(definition: TableDefinition, commit_time: dt.datetime) -> Any:
-    """What the library writes into the tombstone column of a deleted row (S9)."""
+    """Return what the library writes into the tombstone column of a deleted row (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return True
     field = definition.field(definition.tombstone_column)
@@ -302,8 +260,16 @@ def tombstone_value(definition: TableDefinition, commit_time: dt.datetime) -> An
     return zero(field)
 
 
+def alive_value(definition: TableDefinition) -> Any:
+    """Return the tombstone column's value in a live row whose source has no such column (S22)."""
+    if definition.tombstone_form is TombstoneForm.BOOLEAN:
+        return False
+    field = definition.field(definition.tombstone_column)
+    return None if field.nullable else store(field, "")
+
+
 def default_value(field: Field) -> Any:
-    """What an insert puts into a column that it says nothing of (S46): of SQL this knows numbers, text and the like, no calls.
+    """Return the column's default (S46). Of SQL, only literals of numbers, text, booleans and null are read.
 
     Example:
         >>> default_value(Field("a", "long", default="-5")), default_value(Field("b", "string", default="'x'"))
@@ -312,11 +278,3 @@ def default_value(field: Field) -> Any:
     words = {"TRUE": True, "FALSE": False, "NULL": None}
     text = "NULL" if field.default is None else field.default
     return words[text.upper()] if text.upper() in words else ast.literal_eval(text)
-
-
-def alive_value(definition: TableDefinition) -> Any:
-    """What ``updateAll`` and ``insertAll`` write when the source has no tombstone column (S22)."""
-    if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return False
-    field = definition.field(definition.tombstone_column)
-    return None if field.nullable else store(field, "")

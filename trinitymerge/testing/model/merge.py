@@ -1,0 +1,533 @@
+"""A merge, row by row: which clauses fire, and what is written, refused and counted (S8-S37)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trinitymerge.errors import (
+    AmbiguousMergeError,
+    ConstraintError,
+    DuplicateKeyError,
+    NullKeyError,
+    StaleRowsError,
+    TooManyDeletesError,
+    TrinityMergeError,
+)
+from trinitymerge.merge.model.clauses import (
+    All,
+    Clause,
+    Delete,
+    Insert,
+    TableAction,
+    Update,
+    WhenMatched,
+    WhenNotMatched,
+    WhenOnlyOnTarget,
+    check_clauses,
+)
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.testing.model.expressions import Expr, KeyEquality, evaluate, reads_target
+from trinitymerge.testing.model.rows import Names, RowRules, require
+from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, tombstone_value, zero
+
+
+@attrs.frozen
+class ModelResult:
+    """The counts of a merge, as in ``MergeResult`` (S30a), and its rows.
+
+    Attributes:
+        version: the table's version afterwards.
+        rowsInserted: number of keys that became live.
+        rowsUpdated: number of live keys whose row was replaced; a moved row is one.
+        rowsDeleted: number of keys that ceased to be live.
+        rowsStale: number of rows older than what they would have replaced, and of inserts left out with them (S21a).
+        rowsAppended: number of rows of the batch.
+        rowsSource: number of rows of the source.
+        rowsUnchanged: number of updates left out because they would have changed nothing (S22b).
+        perClause: how often each clause fired, in the order of the chain.
+        rowsHistory: number of rows for other tables (S27).
+        skipped: why nothing was written (S36, S37), or an empty string.
+        rows: the live rows afterwards, in key order.
+        appended: the batch, hidden tombstone column included.
+    """
+
+    version: int
+    rowsInserted: int = 0
+    rowsUpdated: int = 0
+    rowsDeleted: int = 0
+    rowsStale: int = 0
+    rowsAppended: int = 0
+    rowsSource: int = 0
+    rowsUnchanged: int = 0
+    perClause: tuple[int, ...] = ()
+    rowsHistory: int = 0
+    skipped: str = ""
+    rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
+    appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
+
+
+# What no data could make right ------------------------------------------------------------------------------
+
+
+def check_merge(names: Names, clauses: tuple[Clause, ...], dated: Iterable[str] | None) -> None:
+    """Raise InvalidMergeError for a merge that no data could make right (S21-S23, S28, S30, H2a).
+
+    Args:
+        names: columns of both sides.
+        clauses: of the merge.
+        dated: the watermark columns that ``at`` assigns, if updates and deletes must not write over a version (H2a);
+            None if they may.
+    """
+    check_clauses(clauses)
+    own = names.definition
+    required = {f.name for f in own.fields if not f.nullable and f.default is None}
+    for clause in clauses:
+        sees_target, sees_source = not isinstance(clause, WhenNotMatched), not isinstance(clause, WhenOnlyOnTarget)
+        for expression in (clause.condition, *(value for a in clause.actions for _, value in a.assignments)):
+            if isinstance(expression, Expr):
+                in_sight = (sees_target or not expression.reads_target) and (sees_source or not expression.reads_source)
+                require(in_sight, f"{expression} reads the other side, where no row is (S30).")
+        by_source = {n for n in own.watermarkKey if sees_source and names.source_column(n) is not None}
+        for action in clause.changes:
+            assigned = by_source | assigned_columns(names, action)
+            if isinstance(action, Insert):
+                require(required <= assigned, f"{action.outline} leaves out {required - assigned} (S23).")
+            elif dated is not None:
+                left = {*own.watermarkKey} - assigned - {*dated}
+                require(not left, f"{action.outline} assigns no {left}, and would write over a version (H2a).")
+
+
+def assigned_columns(names: Names, action: TableAction) -> set[str]:
+    """Return the columns that the action assigns (S22, S23)."""
+    if isinstance(action, Delete):
+        return set()
+    if isinstance(action.values, All):
+        return {*columns_of_all(names, action.values, isinstance(action, Insert))}
+    return {names.target_column(name) for name, _ in action.values.items}
+
+
+def columns_of_all(names: Names, values: All, is_insert: bool) -> dict[str, str | None]:
+    """Return the source's column for each column that ``updateAll`` or ``insertAll`` assigns (S22).
+
+    The tombstone column has None if the row is alive because the source says nothing.
+
+    Raises:
+        InvalidMergeError: The source lacks a column.
+    """
+    own, found = names.definition, dict[str, str | None]()
+    excepted = {name.lower() for name in values.exceptColumns}
+    listed = own.names if values.columns is None else {*own.primaryKey, *map(names.target_column, values.columns)}
+    for field in own.fields:
+        is_wanted, column = field.name in listed and field.name.lower() not in excepted, names.source_column(field.name)
+        if is_wanted and column is not None:
+            found[field.name] = column
+        elif field.name == own.tombstoneKey:
+            if is_wanted or (is_insert and values.columns is not None):
+                found[field.name] = None
+        elif is_wanted:
+            is_optional = field.may_be_left_out or field.name in own.watermarkKey
+            require(is_optional, f"Column '{field.name}' not found in the source (S22).")
+    return found
+
+
+# The merge --------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Firing:
+    """A clause that applies to a pair, a source row or a target row; None is the absent delete of S18."""
+
+    clause: int | None
+    target: Row | None
+    source: Row | None
+
+
+@attrs.define(eq=False)
+class Change:
+    """One action on one firing, and what it writes.
+
+    Attributes:
+        firing: where it comes from.
+        row: the row to write.
+        pre_image: the live target row that is updated, moved or deleted; None for inserts and absent deletes.
+        replaced: the latest target row, live or tombstone, at the key of ``row``.
+        old_key_tombstone: what a move writes for the key it leaves (S24).
+        is_insert: the action is an insert.
+        only_if_changed: the action asks for S22b.
+        stale: ``row`` has no effect on reads because what it replaces is fresher (S11).
+        withheld: ``row`` is left out because the update or delete of its firing is stale (S21a).
+        unchanged: ``row`` is left out because it would change nothing (S22b).
+    """
+
+    firing: Firing
+    row: Row
+    pre_image: Row | None = None
+    replaced: Row | None = None
+    old_key_tombstone: Row | None = None
+    is_insert: bool = False
+    only_if_changed: bool = False
+    stale: bool = False
+    withheld: bool = False
+    unchanged: bool = False
+
+    @property
+    def is_move(self) -> bool:
+        return self.old_key_tombstone is not None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is in the batch: not if S21a, S22b or S24 (all or nothing) leave it out."""
+        return not (self.withheld or self.unchanged or (self.is_move and self.stale))
+
+
+@attrs.define
+class Merge:
+    """A merge of ``source`` into the live rows of one snapshot.
+
+    Attributes:
+        names: columns of both sides.
+        latest: the latest stored row of each key, dead or alive, in key order (S13).
+        source: the source's rows.
+        clauses: checked already.
+        condition: the merge condition.
+        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
+        max_delete_fraction: the share of the live rows that may be deleted (S37).
+        at: watermark columns that neither clause nor source decides (H2a).
+        commit_time: for tombstones of date and timestamp type.
+        checks: constraints by name (S45).
+    """
+
+    names: Names
+    latest: Mapping[Key, Row]
+    source: list[Row]
+    clauses: tuple[Clause, ...]
+    condition: Any
+    on_stale: str
+    max_delete_fraction: float | None
+    at: Mapping[str, Any]
+    commit_time: dt.datetime
+    checks: Mapping[str, Callable[[Row], bool | None]]
+    rules: RowRules = attrs.field(init=False)
+    live: dict[Key, Row] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.rules = RowRules(self.names.definition)
+        self.live = {key: row for key, row in self.latest.items() if not self.rules.is_tombstone(row)}
+
+    def run(self) -> tuple[ModelResult, list[tuple[Any, list[Row]]]]:
+        """Return the result, whose version and rows are to be filled in, and the rows for each other table (S27).
+
+        Raises:
+            TrinityMergeError: What is refused, in the order of S34.
+        """
+        firings = self.fire()
+        assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
+        if any(
+            name in values and values[name] is None for _, _, values in assigned for name in self.definition.primaryKey
+        ):
+            raise NullKeyError("S2: a row would be written with a null in its primary key.")
+        stored = [(firing, action, self.rules.stored(values)) for firing, action, values in assigned]
+        changes = [self.write(*each) for each in stored]
+        self.decide_stale(changes)
+        self.decide_unchanged(changes)
+        batch = self.batch(changes)
+        self.check_batch(changes, batch)
+        result = self.count(firings, changes, batch)
+        live, fraction = len(self.live), self.max_delete_fraction
+        if fraction is not None and result.rowsDeleted and result.rowsDeleted / live > fraction:
+            problem = f"S37: {result.rowsDeleted} of {live} live rows would be deleted, more than {fraction} of them."
+            raise TooManyDeletesError(problem, deleted=result.rowsDeleted, live=live)
+        return result, self.rows_for_other_tables(changes)
+
+    @property
+    def definition(self) -> TableDefinition:
+        return self.names.definition
+
+    # Which clauses fire (S17-S20)
+
+    def fire(self) -> list[Firing]:
+        targets = list(self.live.values())
+        pairs = [(t, s) for s in self.source for t in targets if evaluate(self.condition, t, s) is True]  # S20
+        paired = {id(row) for pair in pairs for row in pair}
+        found = [self.first_true(WhenMatched, t, s) for t, s in pairs]  # S17
+        found += [
+            self.first_true(WhenNotMatched, None, s) or self.absent_delete(s)
+            for s in self.source
+            if id(s) not in paired
+        ]  # S18
+        found += [self.first_true(WhenOnlyOnTarget, t, None) for t in targets if id(t) not in paired]  # S19
+        return [firing for firing in found if firing is not None]
+
+    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> Firing | None:
+        for position, clause in enumerate(self.clauses):
+            if isinstance(clause, kind) and self.holds(clause, target, source):
+                return Firing(position, target, source)
+        return None
+
+    def holds(self, clause: Clause, target: Row | None, source: Row | None) -> bool:
+        return clause.condition is None or evaluate(clause.condition, target, source) is True  # null is not true (S20)
+
+    def absent_delete(self, source: Row) -> Firing | None:
+        """S18: under exact key equality, a delete of an absent key is recorded."""
+        if not isinstance(self.condition, KeyEquality) or None in self.source_key(source):
+            return None
+        for clause in self.clauses:
+            if isinstance(clause, WhenMatched):
+                if clause.condition is not None and reads_target(clause.condition):
+                    return None
+                if self.holds(clause, None, source):
+                    return Firing(None, None, source) if clause.changes == (Delete(),) else None
+        return None
+
+    def source_key(self, source: Row) -> Key:
+        by_column = dict(self.condition.columns)
+        columns = [by_column[name] for name in self.definition.primaryKey]
+        return tuple(source[self.names.source_column(column) or column] for column in columns)
+
+    def actions(self, firing: Firing) -> tuple[TableAction, ...]:
+        return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
+
+    # What is assigned (S10, S22, S23)
+
+    def assign(self, firing: Firing, action: TableAction) -> Row:
+        """The columns that the action, the source or ``at`` decides."""
+        own, values = self.definition, self.assigned_by(firing, action)
+        by_source: Row = {}
+        for name in own.watermarkKey:
+            column = self.names.source_column(name)
+            if firing.source is not None and column is not None:
+                by_source[name] = firing.source[column]
+        values = {**self.at, **by_source, **values}  # H2a, S10.2, S10.1
+        if isinstance(action, Insert):  # S23, S46
+            values |= {f.name: default_value(f) for f in own.fields if f.name not in (*values, *own.watermarkKey)}
+        return values
+
+    def assigned_by(self, firing: Firing, action: TableAction) -> Row:
+        """What the action itself assigns (S22, S23); for an absent delete, the key."""
+        if isinstance(action, Delete):
+            if firing.clause is not None or firing.source is None:
+                return {}
+            return dict(zip(self.definition.primaryKey, self.source_key(firing.source), strict=True))
+        if not isinstance(action.values, All):
+            items = [(self.names.target_column(name), value) for name, value in action.values.items]
+            return {name: evaluate(value, firing.target, firing.source) for name, value in items}
+        values: Row = {}
+        for name, column in columns_of_all(self.names, action.values, isinstance(action, Insert)).items():
+            values[name] = alive_value(self.definition) if column is None else (firing.source or {})[column]
+            is_kept = column is not None and values[name] is None and self.ignores_nulls(name, action.values)
+            if is_kept and isinstance(action, Update) and firing.target is not None:  # S22
+                values[name] = firing.target[name]
+        return values
+
+    def ignores_nulls(self, name: str, values: All) -> bool:
+        if isinstance(values.ignoreNulls, bool):
+            return values.ignoreNulls and name not in self.rules.of_tombstones
+        return name in map(self.names.target_column, values.ignoreNulls)
+
+    # What is written (S9, S10, S22-S26)
+
+    def write(self, firing: Firing, action: TableAction, values: Row) -> Change:
+        """The change as it is stored: every tombstone is a bare one (S9)."""
+        change = self.change(firing, action, values)
+        change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
+        if self.rules.is_tombstone(change.row):
+            change.row = self.rules.bare(change.row)
+        return change
+
+    def change(self, firing: Firing, action: TableAction, values: Row) -> Change:
+        own, target = self.definition, firing.target
+        if isinstance(action, Insert) or target is None:
+            replaced = self.latest.get(self.rules.key(values))
+            inherited = self.rules.watermark(replaced) if replaced else {}  # S10.3
+            if isinstance(action, Insert):  # S23, S26
+                blank = dict.fromkeys(own.names) | (
+                    {} if own.tombstoneKey else {own.tombstone_column: False}
+                )  # S5, S10.4
+                return Change(firing, {**blank, **inherited, **values}, replaced=replaced, is_insert=True)
+            undecided = {n: None if own.field(n).nullable else zero(own.field(n)) for n in own.watermarkKey}
+            return Change(firing, self.tombstone({**undecided, **inherited, **values}))  # S18: it replaces nothing
+        row = {**target, **values}  # S22; the watermark of the row it replaces: S10.3
+        if isinstance(action, Delete):
+            return Change(firing, self.tombstone(row), pre_image=target, replaced=target)
+        if self.rules.key(row) == self.rules.key(target):
+            return Change(firing, row, pre_image=target, replaced=target)
+        replaced = self.latest.get(self.rules.key(row))  # S24: a row under the new key, a tombstone under the old one
+        row = {**target, **self.rules.watermark(self.fresher(target, replaced)), **values}
+        assigned = {name: values[name] for name in own.watermarkKey if name in values}
+        return Change(firing, row, target, replaced, self.tombstone({**target, **assigned}))
+
+    def tombstone(self, row: Row) -> Row:
+        return self.rules.bare(
+            {**row, self.definition.tombstone_column: tombstone_value(self.definition, self.commit_time)}
+        )
+
+    def fresher(self, row: Row, other: Row | None) -> Row:
+        return other if other is not None and self.rules.older(row, other) else row
+
+    # Stale and unchanged rows (S11, S21a, S22b)
+
+    def decide_stale(self, changes: list[Change]) -> None:
+        for change in changes:
+            change.stale = self.is_stale(change)
+            if change.stale and self.on_stale == "force":
+                self.force(change)
+                change.stale = False
+        late = {id(change.firing) for change in changes if change.stale and not change.is_insert}
+        for change in changes:
+            change.withheld = change.is_insert and id(change.firing) in late  # S21a
+
+    def is_stale(self, change: Change) -> bool:
+        stale, old = self.rules.older(change.row, change.replaced), change.pre_image
+        if change.old_key_tombstone is not None:  # S24: all or nothing
+            stale = stale or self.rules.older(change.row, old) or self.rules.older(change.old_key_tombstone, old)
+        return stale
+
+    def force(self, change: Change) -> None:
+        """Give the row the watermark of the row it replaces, so that it wins by committing later (S6)."""
+        old, tombstone = change.pre_image, change.old_key_tombstone
+        winner = change.replaced if old is None or tombstone is None else self.fresher(old, change.replaced)
+        assert winner is not None
+        change.row |= self.rules.watermark(winner)
+        if tombstone is not None and self.rules.older(tombstone, old):
+            tombstone |= self.rules.watermark(winner)
+
+    def decide_unchanged(self, changes: list[Change]) -> None:
+        """S22b: an update that changes nothing is left out, unless another row of its key changes something."""
+        idle = {id(change) for change in changes if self.changes_nothing(change)}
+        changed = {self.rules.key(c.row) for c in changes if id(c) not in idle and c.is_written}
+        for change in changes:
+            change.unchanged = id(change) in idle and self.rules.key(change.row) not in changed
+
+    def changes_nothing(self, change: Change) -> bool:
+        if not change.only_if_changed or change.stale or change.is_move or change.pre_image is None:
+            return False
+        row = {**change.row, **self.rules.watermark(change.pre_image)}
+        return self.rules.content(row) == self.rules.content(change.pre_image)
+
+    # The batch (S8, S24, S25)
+
+    def is_arrival(self, change: Change) -> bool:
+        """Whether a row comes to a key that is live in the target (S25)."""
+        return (change.is_insert or change.is_move) and change.is_written and self.rules.key(change.row) in self.live
+
+    def batch(self, changes: list[Change]) -> list[Row]:
+        """Every row to append. A key that another row arrives at gets that row alone, no tombstone (S24)."""
+        arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
+        rows: list[Row] = []
+        for change in changes:
+            if change.is_written:
+                deletes_in_place = (
+                    change.pre_image is not None and not change.is_move and self.rules.is_tombstone(change.row)
+                )
+                if not deletes_in_place:
+                    rows.append(change.row)
+                tombstone = change.row if deletes_in_place else change.old_key_tombstone
+                if tombstone is not None and self.rules.key(tombstone) not in arrived:
+                    rows.append(tombstone)
+        return rows
+
+    # What is refused (S34)
+
+    def refuse(self, error: type[TrinityMergeError], rule: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        keys = [self.rules.key(row) for row in rows]
+        if keys:
+            raise error(f"{rule}: {self.definition.primaryKey} = {keys[:5]}.", keys=keys)
+
+    def check_batch(self, changes: list[Change], batch: list[Row]) -> None:
+        for name, holds in self.checks.items():
+            broken = [row for row in batch if not self.rules.is_tombstone(row) and holds(row) is False]
+            self.refuse(ConstraintError, f"S45: rows break constraint '{name}'", broken)
+        freed = {self.frees(change) for change in changes}
+        taken = [c.row for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
+        self.refuse(DuplicateKeyError, "S25: a row comes to a key that is live and not freed", taken)
+        groups: dict[Any, list[Row]] = {}
+        for row in batch:
+            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
+        ambiguous = [rows[0] for rows in groups.values() if not self.agree(rows)]
+        self.refuse(AmbiguousMergeError, "S12: different rows of one key and watermark", ambiguous + self.torn(changes))
+        if self.on_stale == "error":
+            stale = [change.row for change in self.stale_changes(changes, batch)]
+            self.refuse(StaleRowsError, "S11: rows are older than those they would replace", stale)
+
+    def frees(self, change: Change) -> Key | None:
+        """The live key that the change empties: by a delete, an update to a tombstone, or a move away (S25)."""
+        empties = change.is_move or self.rules.is_tombstone(change.row)
+        return (
+            self.rules.key(change.pre_image) if change.pre_image is not None and empties and not change.stale else None
+        )
+
+    def agree(self, rows: list[Row]) -> bool:
+        """S12: all are tombstones, or equal in every column."""
+        return all(map(self.rules.is_tombstone, rows)) or len(set(map(self.rules.content, rows))) == 1
+
+    def torn(self, changes: list[Change]) -> list[Row]:
+        """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
+        by_target: dict[Key, list[Change]] = {}
+        for change in changes:
+            if change.pre_image is not None and not change.stale:
+                by_target.setdefault(self.rules.key(change.pre_image), []).append(change)
+        return [
+            self.live[key]
+            for key, group in by_target.items()
+            if any(c.is_move for c in group) and len({self.rules.content(c.row) for c in group}) > 1
+        ]
+
+    def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
+        """Stale rows of the batch, and stale moves, which are not in it."""
+        written = {id(row) for row in batch}
+        return [c for c in changes if c.stale and not c.withheld and (c.is_move or id(c.row) in written)]
+
+    # What is counted (S30a)
+
+    def count(self, firings: list[Firing], changes: list[Change], batch: list[Row]) -> ModelResult:
+        """Follow every live row: it stayed, was replaced or moved (both updates), or is gone (a delete)."""
+        winners: dict[Key, Row] = {}
+        for row in batch:
+            key = self.rules.key(row)
+            if not self.rules.older(row, self.latest.get(key)) and not self.rules.older(row, winners.get(key)):
+                winners[key] = row
+        alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}
+        came_from: dict[Key, Key] = {}  # for each key that a moved row now lives at, the key it came from
+        left: set[Key] = set()  # the keys of moved rows, including those that have become one with another
+        for change in changes:
+            key = self.rules.key(change.row)
+            lives_on = key in alive and self.rules.content(alive[key]) == self.rules.content(change.row)
+            if change.is_move and not change.stale and change.pre_image is not None and lives_on:
+                left.add(self.rules.key(change.pre_image))
+                came_from.setdefault(key, self.rules.key(change.pre_image))
+        replaced = {key for key in alive if key in self.live and key not in came_from and key not in left}
+        gone = {key for key in winners if key in self.live} - {*came_from.values()} - replaced
+        return ModelResult(
+            version=0,
+            rowsInserted=len(alive) - len(came_from) - len(replaced),
+            rowsUpdated=len(came_from) + len(replaced),
+            rowsDeleted=len(gone),
+            rowsStale=len(self.stale_changes(changes, batch)) + sum(change.withheld for change in changes),
+            rowsAppended=len(batch),
+            rowsSource=len(self.source),
+            rowsUnchanged=sum(change.unchanged for change in changes),
+            perClause=tuple(sum(f.clause == n for f in firings) for n in range(len(self.clauses))),
+            skipped="" if batch else "no clause applied to any row",
+            appended=tuple(batch),
+        )
+
+    # Rows for other tables (S27)
+
+    def rows_for_other_tables(self, changes: list[Change]) -> list[tuple[Any, list[Row]]]:
+        """A row for each history insert of a firing that replaces its target row."""
+        found: dict[int, tuple[Any, list[Row]]] = {}
+        for change in changes:
+            firing = change.firing
+            replaces = change.pre_image is not None and not change.stale and not change.unchanged
+            if firing.clause is not None and replaces:
+                for insert in self.clauses[firing.clause].histories:
+                    other = insert.table.model
+                    names = Names(other.definition, ())
+                    values = [(names.target_column(name), value) for name, value in insert.values.items]
+                    row = {name: evaluate(value, firing.target, firing.source) for name, value in values}
+                    found.setdefault(id(other), (other, []))[1].append(row)
+        return list(found.values())

@@ -88,5 +88,5 @@ def test_only_tables_on_a_local_disk_can_be_copied(spark, events):
         path: str = "s3a://bucket/table"
 
     merge = TableMerge(Remote(), cdc(spark=spark))
-    with pytest.raises(ValueError, match="s3a://bucket/table.* is not on a local disk"):
+    with pytest.raises(ValueError, match="s3a://bucket/table"):
         merge.rowsAfter(())

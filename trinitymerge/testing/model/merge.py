@@ -226,9 +226,8 @@ class Merge:
         """
         firings = self.fire()
         assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
-        if any(
-            name in values and values[name] is None for _, _, values in assigned for name in self.definition.primaryKey
-        ):
+        key_values = (values.get(name, "") for *_, values in assigned for name in self.definition.primaryKey)
+        if None in key_values:
             raise NullKeyError("S2: a row would be written with a null in its primary key.")
         stored = [(firing, action, self.rules.stored(values)) for firing, action, values in assigned]
         changes = [self.write(*each) for each in stored]
@@ -254,11 +253,8 @@ class Merge:
         pairs = [(t, s) for s in self.source for t in targets if evaluate(self.condition, t, s) is True]  # S20
         paired = {id(row) for pair in pairs for row in pair}
         found = [self.first_true(WhenMatched, t, s) for t, s in pairs]  # S17
-        found += [
-            self.first_true(WhenNotMatched, None, s) or self.absent_delete(s)
-            for s in self.source
-            if id(s) not in paired
-        ]  # S18
+        alone = [s for s in self.source if id(s) not in paired]
+        found += [self.first_true(WhenNotMatched, None, s) or self.absent_delete(s) for s in alone]  # S18
         found += [self.first_true(WhenOnlyOnTarget, t, None) for t in targets if id(t) not in paired]  # S19
         return [firing for firing in found if firing is not None]
 

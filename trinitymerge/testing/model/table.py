@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -16,7 +16,6 @@ from trinitymerge.merge.model.clauses import (
     Clause,
     Delete,
     Insert,
-    TableAction,
     Update,
     WhenMatched,
     WhenNotMatched,
@@ -286,7 +285,7 @@ class ModelTable:
 
     def merge(
         self,
-        source: Sequence[Mapping[str, Any]],
+        source: Sequence[Mapping[str, Any]] | None,
         clauses: Iterable[Clause],
         condition: Any = None,
         *,
@@ -300,7 +299,7 @@ class ModelTable:
         """Merge plain rows into the table, as sections 4 and 5 of the semantics say.
 
         Args:
-            source: rows with the same columns each.
+            source: rows with the same columns each; None for a merge that has no source, as :meth:`deleteWhere`.
             clauses: in the order of the chain. Their expressions are ``Expr``, callables ``f(target_row, source_row)`` (an
                 absent side is None), or literals.
             condition: which pairs match. None is equality on the primary key by name; a :class:`KeyEquality` is exactly key
@@ -318,11 +317,37 @@ class ModelTable:
         Raises:
             TrinityMergeError: The merge is refused (S28, S34). The table is unchanged then.
         """
-        names = self._names(source, sourceColumns, targetAlias)
+        names, clauses = self._names(source, sourceColumns, targetAlias), tuple(clauses)
         if condition is None:
             keys = {name: names.required(name) for name in self.definition.primaryKey}
             condition = KeyEquality.of(self.definition, columns=keys)
-        return self._run(names, source, tuple(clauses), condition, onStale, maxDeleteFraction, transaction, at)
+        moments = () if at is None else at if isinstance(at, tuple) else (at,)
+        dates = dict(zip(self.definition.watermarkKey, moments, strict=bool(moments)))  # H2a
+        check_merge(names, clauses, dates if self.definition.history and onStale != "force" else None)
+        nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
+        if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
+            return attrs.evolve(nothing, skipped=_IS_COMMITTED)
+        if source is not None and not source:  # S37
+            return attrs.evolve(nothing, version=self._record((), transaction), skipped=_IS_EMPTY)
+        result, others = Merge(
+            names=names,
+            latest={key: stored.row for key, stored in self.state().items()},
+            source=[dict(row) for row in source or ()],
+            clauses=clauses,
+            condition=condition,
+            on_stale=onStale,
+            max_delete_fraction=maxDeleteFraction,
+            at=dates,
+            commit_time=self.commitTime,
+            checks=self.checks,
+        ).run()
+        for other, rows in others:  # S27: all or nothing
+            other.copy()._upsert(rows)
+        version = self._record(result.appended, transaction)
+        for other, rows in others:
+            other._upsert(rows)
+        history = sum(len(rows) for _, rows in others)
+        return attrs.evolve(result, version=version, rows=tuple(self.live()), rowsHistory=history)
 
     def insert(
         self,
@@ -345,69 +370,20 @@ class ModelTable:
 
     def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
         """Update live rows without a source; ``options`` as in :meth:`merge`."""
-        return self._without_source(condition, Update(Assignments(values)), **options)
+        return self.merge(None, [WhenOnlyOnTarget(condition, [Update(Assignments(values))])], False, **options)
 
     def deleteWhere(self, condition: Any, **options: Any) -> ModelResult:
         """Delete live rows without a source; ``options`` as in :meth:`merge`."""
-        return self._without_source(condition, Delete(), **options)
-
-    def _without_source(
-        self,
-        condition: Any,
-        action: TableAction,
-        onStale: str = "skip",
-        maxDeleteFraction: float | None = None,
-        transaction: tuple[str, int] | None = None,
-        targetAlias: str = "target",
-        at: Any = None,
-    ) -> ModelResult:
-        clause = WhenOnlyOnTarget(condition, cast(Any, (action,)))
-        names = Names(self.definition, (), targetAlias)
-        return self._run(names, None, (clause,), False, onStale, maxDeleteFraction, transaction, at)
+        return self.merge(None, [WhenOnlyOnTarget(condition, [Delete()])], False, **options)
 
     def _names(
-        self, source: Sequence[Mapping[str, Any]], columns: Iterable[str] | None = None, alias: str = "target"
-    ) -> Names:
-        return Names(self.definition, tuple(columns or (source[0] if source else self.definition.names)), alias)
-
-    def _run(
         self,
-        names: Names,
         source: Sequence[Mapping[str, Any]] | None,
-        clauses: tuple[Clause, ...],
-        condition: Any,
-        on_stale: str,
-        max_delete_fraction: float | None,
-        transaction: tuple[str, int] | None,
-        at: Any,
-    ) -> ModelResult:
-        moments = () if at is None else at if isinstance(at, tuple) else (at,)
-        dates = dict(zip(self.definition.watermarkKey, moments, strict=bool(moments)))  # H2a
-        check_merge(names, clauses, dates if self.definition.history and on_stale != "force" else None)
-        nothing = ModelResult(self.version, perClause=(0,) * len(clauses), rows=tuple(self.live()))
-        if transaction and self.transactions.get(transaction[0], transaction[1] - 1) >= transaction[1]:  # S36
-            return attrs.evolve(nothing, skipped=_IS_COMMITTED)
-        if source is not None and not source:  # S37
-            return attrs.evolve(nothing, version=self._record((), transaction), skipped=_IS_EMPTY)
-        result, others = Merge(
-            names=names,
-            latest={key: stored.row for key, stored in self.state().items()},
-            source=[dict(row) for row in source or ()],
-            clauses=clauses,
-            condition=condition,
-            on_stale=on_stale,
-            max_delete_fraction=max_delete_fraction,
-            at=dates,
-            commit_time=self.commitTime,
-            checks=self.checks,
-        ).run()
-        for other, rows in others:  # S27: all or nothing
-            other.copy()._upsert(rows)
-        version = self._record(result.appended, transaction)
-        for other, rows in others:
-            other._upsert(rows)
-        history = sum(len(rows) for _, rows in others)
-        return attrs.evolve(result, version=version, rows=tuple(self.live()), rowsHistory=history)
+        columns: Iterable[str] | None = None,
+        alias: str = "target",
+    ) -> Names:
+        rows = () if source is None else columns or (source[0] if source else self.definition.names)
+        return Names(self.definition, tuple(rows), alias)
 
     def _upsert(self, rows: Sequence[Row]) -> None:
         """Merge the rows of history inserts (S27)."""

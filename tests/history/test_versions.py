@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tables import new_table
 
 from trinitymerge import TrinityTable
+from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.testing.model.expressions import Expr
@@ -191,3 +192,28 @@ def test_H9_H11_versions_of_what_is_fed(spark, tmp_path, scenario):
         else:
             take(table, spark, scenario, step)
     Told(table).check(scenario)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"validFrom": "V"}, InvalidDefinitionError, "two columns 'V'"),
+        ({"validTo": "ts"}, InvalidDefinitionError, "two columns 'ts'"),
+        ({"current": "id"}, InvalidDefinitionError, "two columns 'id'"),
+        ({"validTo": "isCurrent"}, InvalidDefinitionError, "two columns 'isCurrent'"),
+        ({"track": ["w"]}, ValueError, "'w' is not a column"),
+        ({"exceptColumns": ["w"]}, ValueError, "'w' is not a column"),
+        ({"track": ["v"], "exceptColumns": ["id"]}, ValueError, "either"),
+        ({"track": ["v", "ts"]}, ValueError, "'ts' is a watermark column"),
+    ],
+)
+def test_H5_arguments_that_do_not_go_with_the_table_are_refused(spark, tmp_path, options, error, match):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", history=True)
+    with pytest.raises(error, match=match):
+        table.versions(**options)
+
+
+def test_H5_a_null_moment_is_refused(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", history=True)
+    with pytest.raises(ValueError, match="got None"):
+        table.asOf(None)

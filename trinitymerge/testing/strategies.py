@@ -72,7 +72,7 @@ KEY_VALUES: Mapping[str, tuple[Any, ...]] = {
     "timestamp_ntz": _TIMES,
     "interval day to second": (dt.timedelta(1), dt.timedelta(0), dt.timedelta(-1, 1), dt.timedelta(2)),
 }
-"""Values by key type. Stored rows use the first three; inserts and moves may use the others too."""
+"""Values by key type. Stored rows use the first three; inserts and moves use all."""
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     **KEY_VALUES,
@@ -119,7 +119,7 @@ _TOMBSTONES: st.SearchStrategy[tuple[Field | None, str | None]] = st.sampled_fro
 
 @st.composite
 def table_definitions(draw: st.DrawFn) -> TableDefinition:
-    """Definitions with one or two keys of any type, up to two watermarks, and every form of tombstone.
+    """Generate definitions with one or two keys of any type, up to two watermarks, and every form of tombstone.
 
     The columns are ``k1`` [``k2``] ``v`` ``w`` [``t1`` [``t2``]] [``gone``]; ``v`` is an integer.
     """
@@ -161,7 +161,7 @@ def _tombstone_values(definition: TableDefinition) -> st.SearchStrategy[object]:
 
 @st.composite
 def stored_rows(draw: st.DrawFn, definition: TableDefinition) -> Row:
-    """Rows of a batch, alive or tombstones."""
+    """Generate rows of a batch, live rows and tombstones."""
     row: Row = {}
     for field in definition.stored_fields:
         if field.name in definition.primaryKey:
@@ -175,7 +175,7 @@ def stored_rows(draw: st.DrawFn, definition: TableDefinition) -> Row:
 
 @st.composite
 def table_batches(draw: st.DrawFn, definition: TableDefinition) -> tuple[tuple[Row, ...], ...]:
-    """Up to four commits, with keys deleted, revived, and written late; no batch contradicts itself (S12)."""
+    """Generate up to four commits with deleted, revived and late keys; no batch contradicts itself (S12)."""
     sizes = draw(st.lists(st.integers(1, 5), min_size=draw(st.sampled_from([1, 2, 3, 0])), max_size=4))
     batches = [[draw(stored_rows(definition)) for _ in range(size)] for size in sizes]
     return tuple(_consistent(RowRules(definition), batch) for batch in batches)
@@ -198,7 +198,7 @@ def _consistent(rules: RowRules, batch: list[Row]) -> tuple[Row, ...]:
 
 @st.composite
 def source_schemas(draw: st.DrawFn, definition: TableDefinition) -> tuple[Field, ...]:
-    """The target's columns, some missing or of another type; and ``op`` (I, U, D) and ``n`` (an integer)."""
+    """Generate the target's columns, some missing or of another type, and ``op`` (I, U, D) and ``n`` (an integer)."""
     fields = []
     has_watermark, has_tombstone = not draw(_once_in(4)), draw(_once_in(4))
     for field in definition.fields:
@@ -216,7 +216,7 @@ def source_schemas(draw: st.DrawFn, definition: TableDefinition) -> tuple[Field,
 
 @st.composite
 def source_tables(draw: st.DrawFn, definition: TableDefinition, schema: tuple[Field, ...]) -> tuple[Row, ...]:
-    """Up to seven rows; often one per key, sometimes several, some of them repeated."""
+    """Generate up to seven rows: often one per key, sometimes several, some of them repeated."""
     size = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 0]))
     rows: list[Row] = [draw(source_rows(definition, schema)) for _ in range(size)]
     one_per_key, repeat = draw(st.booleans()), draw(_once_in(4))
@@ -230,7 +230,7 @@ def source_tables(draw: st.DrawFn, definition: TableDefinition, schema: tuple[Fi
 
 @st.composite
 def source_rows(draw: st.DrawFn, definition: TableDefinition, schema: tuple[Field, ...]) -> Row:
-    """Rows of a source; null keys and values that do not fit the target are rare."""
+    """Generate rows of a source, with few null keys and values that do not fit the target."""
     row: Row = {}
     not_null = {field.name for field in definition.fields if not field.nullable}
     for field in schema:
@@ -279,7 +279,7 @@ class Columns:
 
 
 def conditions(columns: Columns, sides: str) -> st.SearchStrategy[Expr]:
-    """Boolean expressions that may be true, false or null.
+    """Generate boolean expressions that may be true, false or null.
 
     Args:
         columns: the columns that they read.
@@ -433,7 +433,7 @@ def _actions(draw: st.DrawFn, columns: Columns, sides: str) -> list[Action]:
 
 @st.composite
 def clause_lists(draw: st.DrawFn, columns: Columns, max_size: int = 5) -> tuple[Clause, ...]:
-    """One to ``max_size`` clauses of all kinds in any order; only the last of a kind may lack a condition."""
+    """Generate one to ``max_size`` clauses of all kinds; only the last of a kind may lack a condition."""
     kind, at_least = st.sampled_from(["both", "source", "both", "target"]), draw(st.sampled_from([1, 2, 3]))
     kinds = draw(st.lists(kind, min_size=min(at_least, max_size), max_size=max_size))
     classes: dict[str, type[Any]] = {"both": WhenMatched, "source": WhenNotMatched, "target": WhenOnlyOnTarget}
@@ -461,7 +461,7 @@ def key_equality(definition: TableDefinition) -> Expr:
 
 @st.composite
 def merge_conditions(draw: st.DrawFn, definition: TableDefinition, schema: tuple[Field, ...]) -> Expr:
-    """Mostly key equality; else key equality and more, a part of the key, off the key, or never."""
+    """Generate mostly key equality; also key equality and more, part of the key, other columns, or false."""
     on_key = key_equality(definition)
     kind = draw(st.sampled_from(["key"] * 5 + ["more", "part", "off", "never"]))
     if kind == "more":
@@ -476,7 +476,7 @@ def merge_conditions(draw: st.DrawFn, definition: TableDefinition, schema: tuple
 
 @st.composite
 def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> MergeCase:
-    """Whole merges: table, past, source, condition, clauses, policy.
+    """Generate whole merges: table, past, source, condition, clauses, policy.
 
     Args:
         draw: given by Hypothesis.
@@ -509,7 +509,7 @@ def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> M
 
 @st.composite
 def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tuple[Row, ...]:
-    """Change events ``{"key", "ts", "op", "value"}`` of keys 1 to 3 in some order; one may be delivered twice.
+    """Generate change events ``{"key", "ts", "op", "value"}`` of keys 1 to 3 in any order, up to two delivered twice.
 
     Different events of one key have different ``ts``, one of which may be null; ``op`` is I, U or D.
 
@@ -530,7 +530,7 @@ def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tup
 
 @st.composite
 def batchings(draw: st.DrawFn, events: tuple[Row, ...]) -> tuple[tuple[Row, ...], ...]:
-    """The same events in any order, cut into batches anywhere."""
+    """Generate batches of the same events in any order."""
     order = draw(st.permutations(events))
     cuts = sorted(draw(st.sets(st.integers(0, len(events)))))
     return tuple(tuple(order[start:end]) for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True))

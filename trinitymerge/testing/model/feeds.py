@@ -24,7 +24,7 @@ from trinitymerge.testing.model.values import (
 )
 
 DELETE = "_tm_delete"
-"""The column of an event that says whether it is a delete. Its other columns are the table's."""
+"""The column of an event that is true for deletes. All other columns are the table's."""
 
 EVENT_CLAUSES: tuple[Clause, ...] = (
     WhenMatched(lambda _, event: event[DELETE], [Delete()]),
@@ -85,13 +85,10 @@ class Feed:
         """Raise InvalidMergeError for events that the table cannot take, whatever the data."""
         own, taken = self.names.definition, self.taken
         require(self.applyAsTruncates is None or not own.history, "A table with history takes no truncates (H9).")
-        require(
-            len(self.sequenceBy) == len(own.watermarkKey), "sequenceBy is one value for each watermark column (H9)."
-        )
-        for name in (name for name in self.sequenceBy if isinstance(name, str)):
-            self.names.required(name)
-        for name in taken:
-            if name not in (own.tombstoneKey, *self.lacking):
+        require(len(self.sequenceBy) == len(own.watermarkKey), "A sequence has a value for each watermark column (H9).")
+        optional = {own.tombstoneKey, *self.lacking}
+        for name in (*self.sequenceBy, *taken):
+            if isinstance(name, str) and name not in optional:
                 self.names.required(name)
         decided = {*taken, *own.watermarkKey, own.tombstone_column}
         left = [field.name for field in own.fields if not field.nullable and field.name not in decided]
@@ -107,7 +104,7 @@ class Feed:
         events, truncates = list[Row](), list[Row]()
         for row in source:
             watermark = self._watermark(row)
-            if self.applyAsTruncates is not None and _value(self.applyAsTruncates, row) is True:
+            if _value(self.applyAsTruncates, row) is True:
                 truncates.append(watermark)
             else:
                 events.append(self._event(row) | watermark)
@@ -125,7 +122,7 @@ class Feed:
         values = {name: row[column] for name in self.taken if (column := self.names.source_column(name)) is not None}
         key = {n: rules.store(n, values[n]) for n in own.primaryKey if values[n] is not None}  # null keys: S34
         alive = {own.tombstoneKey: alive_value(own)} if own.tombstoneKey else {}
-        is_delete = self.applyAsDeletes is not None and _value(self.applyAsDeletes, row) is True
+        is_delete = _value(self.applyAsDeletes, row) is True
         return {**dict.fromkeys(own.names), **alive, **values, **key, DELETE: is_delete}
 
 
@@ -134,21 +131,16 @@ def _value(expression: Any, row: Row) -> Any:
     return expression(row) if is_call else evaluate(expression, None, row)
 
 
-def _is_dead(definition: TableDefinition, event: Row) -> bool:
+def _deletes(rules: RowRules, event: Row) -> bool:
     """Whether it is a delete, or a row that is a tombstone by itself."""
-    value = event.get(definition.tombstone_column)
-    return bool(event[DELETE]) or (
-        value is not None and is_tombstone(definition, RowRules(definition).store(definition.tombstone_column, value))
-    )
+    column, own = rules.definition.tombstone_column, rules.definition
+    value = event.get(column)
+    return bool(event[DELETE]) or (value is not None and is_tombstone(own, rules.store(column, value)))
 
 
 def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
-    return {
-        **dict.fromkeys(definition.names),
-        **dict(zip(definition.primaryKey, key, strict=True)),
-        **watermark,
-        DELETE: True,
-    }
+    of_key = dict(zip(definition.primaryKey, key, strict=True))
+    return {**dict.fromkeys(definition.names), **of_key, **watermark, DELETE: True}
 
 
 def truncated(
@@ -186,7 +178,7 @@ def filled(
         definition: of the table.
         events: of one batch.
         columns: the columns that may be filled.
-        before: from a key and a watermark to the freshest stored row that is not fresher, dead or alive.
+        before: from a key and a watermark to the freshest stored row, live or a tombstone, that is not fresher.
         lacking: columns that events do not have. If nothing was before, they have their default (S46).
     """
     rules, of_keys = RowRules(definition), dict[Key, list[Row]]()
@@ -202,8 +194,8 @@ def filled(
             earlier = [e for e in done if rules.older(e, event)]
             values = nothing if stored is None or rules.is_tombstone(stored) else stored
             if earlier and (stored is None or not rules.older(earlier[-1], stored)):
-                values = nothing if _is_dead(definition, earlier[-1]) else earlier[-1]
-            nulls = [] if _is_dead(definition, event) else [name for name in fillable if event[name] is None]
+                values = nothing if _deletes(rules, earlier[-1]) else earlier[-1]
+            nulls = [] if _deletes(rules, event) else [name for name in fillable if event[name] is None]
             done.append(event | {name: values.get(name) for name in nulls})
         found += done
     return found
@@ -239,8 +231,8 @@ def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> dict[Key, Row
         stored = rules.stored(row)
         row = rules.bare(stored) if rules.is_tombstone(stored) else stored
         key, other = rules.key(row), found.setdefault(rules.key(row), row)
-        both_dead = rules.is_tombstone(row) and rules.is_tombstone(other)
-        if rules.content(row) != rules.content(other) and not both_dead:
+        are_tombstones = rules.is_tombstone(row) and rules.is_tombstone(other)
+        if rules.content(row) != rules.content(other) and not are_tombstones:
             raise AmbiguousMergeError(f"H11: the extract has different rows of {own.primaryKey} = {key}.", keys=[key])
     return found
 

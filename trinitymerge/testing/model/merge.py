@@ -113,7 +113,7 @@ def assigned_columns(names: Names, action: TableAction) -> set[str]:
 def columns_of_all(names: Names, values: All, is_insert: bool) -> dict[str, str | None]:
     """Return the source's column for each column that ``updateAll`` or ``insertAll`` assigns (S22).
 
-    The tombstone column has None if the row is alive because the source says nothing.
+    The tombstone column has None if the source lacks it, which makes a live row.
 
     Raises:
         InvalidMergeError: The source lacks a column.
@@ -139,7 +139,7 @@ def columns_of_all(names: Names, values: All, is_insert: bool) -> dict[str, str 
 
 @attrs.frozen
 class Firing:
-    """A clause that applies to a pair, a source row or a target row; None is the absent delete of S18."""
+    """A clause, by position, and the rows that it applies to; None is the delete of an absent key (S18)."""
 
     clause: int | None
     target: Row | None
@@ -180,7 +180,7 @@ class Change:
 
     @property
     def is_written(self) -> bool:
-        """Whether it is in the batch: not if S21a, S22b or S24 (all or nothing) leave it out."""
+        """Whether the batch has it: S21a, S22b and S24 (all or nothing) leave changes out."""
         return not (self.withheld or self.unchanged or (self.is_move and self.stale))
 
 
@@ -190,7 +190,7 @@ class Merge:
 
     Attributes:
         names: columns of both sides.
-        latest: the latest stored row of each key, dead or alive, in key order (S13).
+        latest: the latest stored row of each key, live or a tombstone, in key order (S13).
         source: the source's rows.
         clauses: checked already.
         condition: the merge condition.
@@ -407,11 +407,11 @@ class Merge:
     # The batch (S8, S24, S25)
 
     def is_arrival(self, change: Change) -> bool:
-        """Whether a row comes to a key that is live in the target (S25)."""
+        """Whether the row arrives at a key that is live in the target (S25)."""
         return (change.is_insert or change.is_move) and change.is_written and self.rules.key(change.row) in self.live
 
     def batch(self, changes: list[Change]) -> list[Row]:
-        """Every row to append. A key that another row arrives at gets that row alone, no tombstone (S24)."""
+        """Every row to append. A key that another row arrives at gets no tombstone (S24)."""
         arrived = {self.rules.key(c.row) for c in changes if self.is_arrival(c) and not c.stale}
         rows: list[Row] = []
         for change in changes:
@@ -439,7 +439,7 @@ class Merge:
             self.refuse(ConstraintError, f"S45: rows break constraint '{name}'", broken)
         freed = {self.frees(change) for change in changes}
         taken = [c.row for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
-        self.refuse(DuplicateKeyError, "S25: a row comes to a key that is live and not freed", taken)
+        self.refuse(DuplicateKeyError, "S25: a row arrives at a key that is live and not freed", taken)
         groups: dict[Any, list[Row]] = {}
         for row in batch:
             groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
@@ -480,7 +480,7 @@ class Merge:
     # What is counted (S30a)
 
     def count(self, firings: list[Firing], changes: list[Change], batch: list[Row]) -> ModelResult:
-        """Follow every live row: it stayed, was replaced or moved (both updates), or is gone (a delete)."""
+        """Count what became of each live row: it stayed, was replaced or moved (an update), or was deleted."""
         winners: dict[Key, Row] = {}
         for row in batch:
             key = self.rules.key(row)

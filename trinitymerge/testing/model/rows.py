@@ -39,7 +39,7 @@ class RowRules:
         return {name: row[name] for name in self.definition.watermarkKey}
 
     def watermark_order(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the declared watermark in a form that compares as S3 says."""
+        """Return the declared watermark in a form that Python compares in the order of S3."""
         return order_keys(self.watermark(row).values())
 
     def older(self, row: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
@@ -47,7 +47,7 @@ class RowRules:
         return other is not None and self.watermark_order(row) < self.watermark_order(other)
 
     def is_tombstone(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the row says that its key is deleted (S4)."""
+        """Return whether the row is a tombstone (S4)."""
         return is_tombstone(self.definition, row[self.definition.tombstone_column])
 
     def content(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ class RowRules:
         return {name: held[name] if name in held else self.store(name, value) for name, value in values.items()}
 
     def bare(self, tombstone: Row) -> Row:
-        """Return a whole row with only the columns that a tombstone holds; the others are null or zero (S9)."""
+        """Return a whole row in which columns that a tombstone does not hold are null or zero (S9)."""
         blank = {f.name: None if f.nullable else zero(f) for f in self.definition.stored_fields}
         return {name: tombstone[name] if name in self.of_tombstones else value for name, value in blank.items()}
 

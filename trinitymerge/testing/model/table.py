@@ -57,8 +57,8 @@ _IS_COMMITTED, _IS_EMPTY = "the transaction is committed already", "the source i
 class ModelTable:
     """A table in memory that follows the semantics.
 
-    It refuses what the engine refuses, with the same class of error. Names and values of arguments are the engine's
-    business: the model reports them as Python does, or not at all.
+    It refuses the merges that the engine refuses, with the same class of error. It does not check arguments as the engine
+    does, and its messages are shorter.
 
     Attributes:
         definition: columns and keys.
@@ -106,7 +106,7 @@ class ModelTable:
         return [{name: row[name] for name in self.definition.names} for row in self._live().values()]
 
     def latest(self, key: Any) -> Row | None:
-        """Return the row with the largest effective watermark for a key, dead or alive (S6, S13, S15).
+        """Return the row with the largest effective watermark for a key, live or a tombstone (S6, S13, S15).
 
         Args:
             key: the key's value, or a tuple of values for a composite key.
@@ -242,7 +242,7 @@ class ModelTable:
     # Writing ------------------------------------------------------------------------------------------------
 
     def commit(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Append one batch as it is, as any writer of the format could (S8).
+        """Append one batch without a merge, as another writer could (S8).
 
         Args:
             rows: absent columns are null; without a tombstone column the row is alive. The hidden tombstone column is
@@ -296,7 +296,7 @@ class ModelTable:
         targetAlias: str = "target",
         at: Any = None,
     ) -> ModelResult:
-        """Merge plain rows into the table, as sections 4 and 5 of the semantics say.
+        """Merge plain rows into the table, by sections 4 and 5 of the semantics.
 
         Args:
             source: rows with the same columns each; None for a merge that has no source, as :meth:`deleteWhere`.
@@ -425,7 +425,7 @@ class ModelTable:
                 of these; by default the source's columns of the watermark's names.
             applyAsDeletes: which events are deletes: an ``Expr``, a callable of the row, or a literal.
             applyAsTruncates: which events delete all keys; not on tables with history.
-            columns: the table's columns to take from the source; the others are null.
+            columns: the table's columns to take from the source; all other columns are null.
             exceptColumns: or the columns not to take.
             ignoreNullUpdates: fill nulls from the row before (H10), in all columns or in these.
             sourceColumns: the source's columns; by default those of its first row.
@@ -466,7 +466,7 @@ class ModelTable:
         return self._write(events, len(source), known, options)
 
     def _row_before(self, key: Key, watermark: Row) -> Row | None:
-        """The freshest row of a key that is not fresher, dead or alive; without history only the latest one is known."""
+        """The freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
         rules = RowRules(self.definition)
         known = self._rows_by_key().get(key, [])[0 if self.definition.history else -1 :]
         return next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)

@@ -232,7 +232,7 @@ _ZEROS = {"boolean": False, **dict.fromkeys(("date", "timestamp", "timestamp_ntz
 
 
 def is_tombstone(definition: TableDefinition, value: Any) -> bool:
-    """Return whether this value of the tombstone column says "deleted" (S4)."""
+    """Return whether this value of the tombstone column marks a tombstone (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return value is True
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:

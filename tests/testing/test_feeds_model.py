@@ -343,7 +343,7 @@ def test_H12_an_inclusive_end_without_a_next_value_is_refused(kind, end):
 )
 def test_H12_an_end_that_the_type_of_the_begin_would_cut_is_refused(type, begin, end):
     fields = [Field("id", "integer"), Field("since", type), Field("until", type)]
-    with pytest.raises(InvalidMergeError, match="loses something"):
+    with pytest.raises(InvalidMergeError):
         ModelTable.fromIntervals(fields, [{"id": 1, "since": begin, "until": end}], "id", "since", "until")
 
 

@@ -207,6 +207,8 @@ def read_intervals(
         row = {name: rules.store(name, given[name]) for name in definition.names} | {HIDDEN_TOMBSTONE: False}
         ended = store(bound, given[end.name])
         is_open = order_key(ended) in (order_key(None), order_key(store(bound, openEnd)))
+        if not is_open and _loses(given[end.name], ended):
+            raise InvalidMergeError(f"The end {given[end.name]!r} does not fit type {bound.text} (H12).")
         ended = None if is_open else _next(bound, ended) if endInclusive else ended
         found.append(Version(row, row[begin.name], ended, is_open))
     backwards = [rules.key(v.row) for v in found if not v.isOpen and order_key(v.ends) < order_key(v.begins)]
@@ -226,6 +228,13 @@ def read_intervals(
             if not version.isOpen and (following is None or order_key(version.ends) < order_key(following.begins)):
                 rows.append(rules.bare({**version.row, begin.name: version.ends, HIDDEN_TOMBSTONE: True}))
     return definition, rows, len(found) - len(filled)
+
+
+def _loses(given: Any, stored: Any) -> bool:
+    """Whether storing changes the value: a date has no time of day, an integer no fraction."""
+    if isinstance(given, dt.datetime) and not isinstance(stored, dt.datetime):
+        return given.time() != dt.time()
+    return isinstance(given, (int, float, Decimal)) and isinstance(stored, (int, float, Decimal)) and given != stored
 
 
 def _next(field: Field, value: Any) -> Any:

@@ -188,7 +188,7 @@ def read_intervals(
     """Return the definition and the rows of a dimension, and the number of empty intervals that are left out.
 
     Each row is a version. A tombstone follows where an interval ends and no other begins. The arguments are those of
-    :meth:`ModelTable.fromIntervals`.
+    ``ModelTable.fromIntervals``.
 
     Raises:
         InvalidMergeError: An interval ends before it begins, or an inclusive end has no next value.

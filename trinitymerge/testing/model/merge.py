@@ -138,7 +138,7 @@ def columns_of_all(names: Names, values: All, is_insert: bool) -> dict[str, str 
 
 
 @attrs.frozen
-class Firing:
+class ClauseFiring:
     """A clause, by position, and the rows that it applies to; None is the delete of an absent key (S18)."""
 
     clause: int | None
@@ -163,7 +163,7 @@ class Change:
         unchanged: ``row`` is left out because it would change nothing (S22b).
     """
 
-    firing: Firing
+    firing: ClauseFiring
     row: Row
     pre_image: Row | None = None
     replaced: Row | None = None
@@ -185,7 +185,7 @@ class Change:
 
 
 @attrs.define
-class Merge:
+class Evaluation:
     """A merge of ``source`` into the live rows of one snapshot.
 
     Attributes:
@@ -248,7 +248,7 @@ class Merge:
 
     # Which clauses fire (S17-S20)
 
-    def fire(self) -> list[Firing]:
+    def fire(self) -> list[ClauseFiring]:
         targets = list(self.live.values())
         pairs = [(t, s) for s in self.source for t in targets if evaluate(self.condition, t, s) is True]  # S20
         paired = {id(row) for pair in pairs for row in pair}
@@ -258,16 +258,16 @@ class Merge:
         found += [self.first_true(WhenOnlyOnTarget, t, None) for t in targets if id(t) not in paired]  # S19
         return [firing for firing in found if firing is not None]
 
-    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> Firing | None:
+    def first_true(self, kind: type[Any], target: Row | None, source: Row | None) -> ClauseFiring | None:
         for position, clause in enumerate(self.clauses):
             if isinstance(clause, kind) and self.holds(clause, target, source):
-                return Firing(position, target, source)
+                return ClauseFiring(position, target, source)
         return None
 
     def holds(self, clause: Clause, target: Row | None, source: Row | None) -> bool:
         return clause.condition is None or evaluate(clause.condition, target, source) is True  # null is not true (S20)
 
-    def absent_delete(self, source: Row) -> Firing | None:
+    def absent_delete(self, source: Row) -> ClauseFiring | None:
         """S18: under exact key equality, a delete of an absent key is recorded."""
         if not isinstance(self.condition, KeyEquality) or None in self.source_key(source):
             return None
@@ -276,7 +276,7 @@ class Merge:
                 if clause.condition is not None and reads_target(clause.condition):
                     return None
                 if self.holds(clause, None, source):
-                    return Firing(None, None, source) if clause.changes == (Delete(),) else None
+                    return ClauseFiring(None, None, source) if clause.changes == (Delete(),) else None
         return None
 
     def source_key(self, source: Row) -> Key:
@@ -284,12 +284,12 @@ class Merge:
         columns = [by_column[name] for name in self.definition.primaryKey]
         return tuple(source[self.names.source_column(column) or column] for column in columns)
 
-    def actions(self, firing: Firing) -> tuple[TableAction, ...]:
+    def actions(self, firing: ClauseFiring) -> tuple[TableAction, ...]:
         return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
     # What is assigned (S10, S22, S23)
 
-    def assign(self, firing: Firing, action: TableAction) -> Row:
+    def assign(self, firing: ClauseFiring, action: TableAction) -> Row:
         """The columns that the action, the source or ``at`` decides."""
         own, values = self.definition, self.assigned_by(firing, action)
         by_source: Row = {}
@@ -302,7 +302,7 @@ class Merge:
             values |= {f.name: default_value(f) for f in own.fields if f.name not in (*values, *own.watermarkKey)}
         return values
 
-    def assigned_by(self, firing: Firing, action: TableAction) -> Row:
+    def assigned_by(self, firing: ClauseFiring, action: TableAction) -> Row:
         """What the action itself assigns (S22, S23); for an absent delete, the key."""
         if isinstance(action, Delete):
             if firing.clause is not None or firing.source is None:
@@ -326,7 +326,7 @@ class Merge:
 
     # What is written (S9, S10, S22-S26)
 
-    def write(self, firing: Firing, action: TableAction, values: Row) -> Change:
+    def write(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         """The change as it is stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
         change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
@@ -334,7 +334,7 @@ class Merge:
             change.row = self.rules.bare(change.row)
         return change
 
-    def change(self, firing: Firing, action: TableAction, values: Row) -> Change:
+    def change(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         own, target = self.definition, firing.target
         if isinstance(action, Insert) or target is None:
             replaced = self.latest.get(self.rules.key(values))
@@ -479,7 +479,7 @@ class Merge:
 
     # What is counted (S30a)
 
-    def count(self, firings: list[Firing], changes: list[Change], batch: list[Row]) -> ModelResult:
+    def count(self, firings: list[ClauseFiring], changes: list[Change], batch: list[Row]) -> ModelResult:
         """Count what became of each live row: it stayed, was replaced or moved (an update), or was deleted."""
         winners: dict[Key, Row] = {}
         for row in batch:

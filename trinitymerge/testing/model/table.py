@@ -46,7 +46,7 @@ from trinitymerge.testing.model.history import (
     row_versions,
     rows_by_key,
 )
-from trinitymerge.testing.model.merge import Merge, ModelResult, check_merge
+from trinitymerge.testing.model.merge import Evaluation, ModelResult, check_merge
 from trinitymerge.testing.model.rows import Names, RowRules
 from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, order_key, store
 
@@ -329,7 +329,7 @@ class ModelTable:
             return attrs.evolve(nothing, skipped=_IS_COMMITTED)
         if source is not None and not source:  # S37
             return attrs.evolve(nothing, version=self._record((), transaction), skipped=_IS_EMPTY)
-        result, others = Merge(
+        result, others = Evaluation(
             names=names,
             latest={key: stored.row for key, stored in self.state().items()},
             source=[dict(row) for row in source or ()],

@@ -82,6 +82,8 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
         if isKey and str(field.type).startswith("varchar") and len(stored) < len(_text(value)):
             raise ValueError
         return stored
+    except SchemaMismatchError:
+        raise  # of a value inside of the column
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
         problem = f"Column '{field.name}' ({field.text}) cannot hold {value!r} (S29)."
         raise SchemaMismatchError(problem, column=field.name, value=value) from error

@@ -273,7 +273,7 @@ def clauseOrderDependence(merge: ModelMerge | TableMerge) -> tuple[OrderDependen
         One report for each clause whose place matters; empty if the order does not matter for these rows.
 
     Raises:
-        InvalidMergeError: The merge as given is refused, whatever the rows.
+        InvalidMergeError: The merge as given is refused for any rows.
     """
     given, found = _outcome(merge, merge.clauses), []
     if isinstance(given, InvalidMergeError):
@@ -296,7 +296,7 @@ def assertClauseOrderIrrelevant(merge: ModelMerge | TableMerge) -> None:
 
     Raises:
         AssertionError: The place of a clause matters. The message names each such clause and its rows.
-        InvalidMergeError: The merge as given is refused, whatever the rows.
+        InvalidMergeError: The merge as given is refused for any rows.
     """
     found = clauseOrderDependence(merge)
     if found:

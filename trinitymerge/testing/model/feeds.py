@@ -82,7 +82,7 @@ class Feed:
         return [f.name for f in absent if may_lack and f.may_be_left_out and f.name != own.tombstoneKey]
 
     def check(self) -> None:
-        """Raise InvalidMergeError for events that the table cannot take, whatever the data."""
+        """Raise InvalidMergeError for events that the table cannot take, with any data."""
         own, taken = self.names.definition, self.taken
         require(self.applyAsTruncates is None or not own.history, "A table with history takes no truncates (H9).")
         require(len(self.sequenceBy) == len(own.watermarkKey), "A sequence has a value for each watermark column (H9).")
@@ -205,7 +205,7 @@ def filled(
 
 
 def check_snapshot(names: Names, at: Any) -> None:
-    """Raise InvalidMergeError for an extract that the table cannot take, whatever the data."""
+    """Raise InvalidMergeError for an extract that the table cannot take, with any data."""
     own = names.definition
     require(len(own.watermarkKey) == 1 and at is not None, "An extract has one moment, the table's watermark (H11).")
     for field in own.fields:

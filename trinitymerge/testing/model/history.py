@@ -1,4 +1,4 @@
-"""What a table held: its rows by key, changes between versions (S41), row versions (H2-H5), and intervals (H12)."""
+"""The past of a table: stored rows by key, changes between versions (S41), row versions (H2-H5), intervals (H12)."""
 
 from __future__ import annotations
 

@@ -70,11 +70,11 @@ class ModelResult:
     appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
 
 
-# What no data could make right ------------------------------------------------------------------------------
+# Refusals with any data ------------------------------------------------------------------------------------
 
 
 def check_merge(names: Names, clauses: tuple[Clause, ...], dated: Iterable[str] | None) -> None:
-    """Raise InvalidMergeError for a merge that no data could make right (S21-S23, S28, S30, H2a).
+    """Raise InvalidMergeError for a merge that is refused with any data (S21-S23, S28, S30, H2a).
 
     Args:
         names: columns of both sides.
@@ -222,7 +222,7 @@ class Evaluation:
         """Return the result, whose version and rows are to be filled in, and the rows for each other table (S27).
 
         Raises:
-            TrinityMergeError: What is refused, in the order of S34.
+            TrinityMergeError: The merge is refused; of several errors the first in the order of S34.
         """
         firings = self.fire()
         assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
@@ -287,7 +287,7 @@ class Evaluation:
     def actions(self, firing: ClauseFiring) -> tuple[TableAction, ...]:
         return (Delete(),) if firing.clause is None else self.clauses[firing.clause].changes
 
-    # What is assigned (S10, S22, S23)
+    # Assigned values (S10, S22, S23)
 
     def assign(self, firing: ClauseFiring, action: TableAction) -> Row:
         """The columns that the action, the source or ``at`` decides."""
@@ -303,7 +303,7 @@ class Evaluation:
         return values
 
     def assigned_by(self, firing: ClauseFiring, action: TableAction) -> Row:
-        """What the action itself assigns (S22, S23); for an absent delete, the key."""
+        """The values that the action itself assigns (S22, S23); the key for an absent delete."""
         if isinstance(action, Delete):
             if firing.clause is not None or firing.source is None:
                 return {}
@@ -324,7 +324,7 @@ class Evaluation:
             return values.ignoreNulls and name not in self.rules.of_tombstones
         return name in map(self.names.target_column, values.ignoreNulls)
 
-    # What is written (S9, S10, S22-S26)
+    # Written rows (S9, S10, S22-S26)
 
     def write(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         """The change as it is stored: every tombstone is a bare one (S9)."""
@@ -426,7 +426,7 @@ class Evaluation:
                     rows.append(tombstone)
         return rows
 
-    # What is refused (S34)
+    # Refusals (S34)
 
     def refuse(self, error: type[TrinityMergeError], rule: str, rows: Iterable[Mapping[str, Any]]) -> None:
         keys = [self.rules.key(row) for row in rows]
@@ -477,7 +477,7 @@ class Evaluation:
         written = {id(row) for row in batch}
         return [c for c in changes if c.stale and not c.withheld and (c.is_move or id(c.row) in written)]
 
-    # What is counted (S30a)
+    # Counts (S30a)
 
     def count(self, firings: list[ClauseFiring], changes: list[Change], batch: list[Row]) -> ModelResult:
         """Count what became of each live row: it stayed, was replaced or moved (an update), or was deleted."""

@@ -833,7 +833,7 @@ def test_what_is_at_the_path_stays(spark, events, tmp_path, there):
         path.write_text("mine")
     elif there == "directory":
         path.mkdir()
-    with refused(TableExistsError, str(path), "does not exist"):
+    with refused(TableExistsError, str(path), "exists"):
         events.export(str(path))
     assert [n for n in os.listdir(path.parent) if n.startswith(".")] == []
 

@@ -29,7 +29,7 @@ def rows_of(table: TrinityTable) -> list[str]:
 
 
 def versions_of(table: TrinityTable) -> list[str]:
-    """Return all versions of the rows of a table with history, likewise."""
+    """Return all versions of the rows of a table with history, as sorted JSON."""
     return sorted(row[0] for row in table.versions().selectExpr("to_json(struct(*))").collect())
 
 

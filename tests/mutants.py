@@ -301,7 +301,7 @@ MUTANTS = (
         ["merge/test_lookup.py::test_S31_a_cut_bound_still_holds"],
     ),
     Mutant(
-        "the condition is evaluated anew for what was looked up before (S32)",
+        "the condition is evaluated again for rows that were looked up before (S32)",
         "merge/compile/join.py",
         "self.analysis.condition if self.equalities.over_keys is None else self.equalities.over_keys",
         "self.analysis.condition",
@@ -352,7 +352,7 @@ MUTANTS = (
         ["merge/test_merge.py::test_S24_moved_row_leaves_its_old_key"],
     ),
     Mutant(
-        "a key that is freed and taken again gets a tombstone besides (S24, S25)",
+        "a key that is freed and taken again gets a tombstone as well (S24, S25)",
         "merge/analysis/row_kinds.py",
         "return (KEY_TAKEN, not_(CHANGED),",
         "return (not_(CHANGED),",
@@ -550,7 +550,7 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "maps whose entries stand in another order are told as changed (S41)",
+        "maps with the same entries in another order count as changed (S41)",
         "history/changes.py",
         'Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")',
         'Sql(f"transform(map_entries({value}), {each} -> {entry})")',
@@ -596,7 +596,7 @@ MUTANTS = (
         ["history/test_changes.py::test_S41_a_restore_shows_what_it_changed"],
     ),
     Mutant(
-        "of equal watermarks the earlier commit is told to hold (S42)",
+        "of equal watermarks the earlier commit is said to win (S42)",
         "history/explain.py",
         'f"{VERSION} DESC"',
         'f"{VERSION} ASC"',
@@ -610,14 +610,14 @@ MUTANTS = (
         [f"{_RACES}::test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_correction_in_between"],
     ),
     Mutant(
-        "a large archive is not written anew when a late row comes (H6)",
+        "a large archive is not rewritten when a late row comes (H6)",
         "maintenance/archives.py",
         "if not archives or is_in_order(",
         "if archives or is_in_order(",
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
-        "whatever is pending is taken for later than what is settled (H4)",
+        "pending rows are taken for later than resolved ones (H4)",
         "history/versions.py",
         "return bool(base) and all(",
         "return bool(base) or all(",
@@ -789,7 +789,7 @@ MUTANTS = (
         ["schema/test_constraints.py::test_S45_rows_that_land_while_a_check_is_added_are_looked_at"],
     ),
     Mutant(
-        "what a check is about is told by its text alone (S45)",
+        "the columns of a check are taken from its text alone (S45)",
         "maintenance/alter.py",
         "            empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018\n",
         '            raise InvalidMergeError("")\n',

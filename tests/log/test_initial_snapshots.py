@@ -112,7 +112,7 @@ def test_S40_what_came_before_is_not_there_but_for_the_empty_table(copy):
     empty = again(table).at(0)
     assert (empty.version, empty.batches, empty.transactions, empty.definition) == (0, (), {}, first.definition)
     for version in (1, 6, 10):
-        with pytest.raises(TableNotFoundError, match=rf"has no version {version}; it has versions 7 to 9\..*copy"):
+        with pytest.raises(TableNotFoundError, match=rf"has no version {version}; it has versions 7 to 9\..*copied"):
             again(table).at(version)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import hostile
 import opening
 import pytest
 
@@ -34,6 +35,7 @@ from trinitymerge.log.actions import (
     Batch,
     InapplicableCommit,
     OutboxEntry,
+    PurgeKeys,
     RemoveBatch,
     RemoveOutboxEntry,
     SetDefinition,
@@ -908,3 +910,54 @@ def test_S33_an_entry_says_which_library_wrote_it(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     grow(table, base, to=1)
     assert {c.writer for c in table.commits()} == {f"trinitymerge {trinitymerge.__version__}"}
+
+
+def test_S35_of_two_first_loads_only_the_first_is_a_base() -> None:
+    empty = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition())])
+    )
+    slow = empty.next_commit("MERGE", [AddBatch(batch("b", base=True))])
+    first = empty.apply(empty.next_commit("MERGE", [AddBatch(batch("a", base=True))]))
+    assert [b.base for b in first.apply(first.rebase(slow)).batches] == [True, False]
+    assert [b.base for b in empty.apply(empty.rebase(slow)).batches] == [True]
+
+
+def test_S39a_purged_keys_of_another_salt_are_refused() -> None:
+    empty = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition())])
+    )
+    purged = empty.apply(empty.next_commit("PURGE", [PurgeKeys("aa", ["01"])]))
+    with pytest.raises(InapplicableCommit, match="another salt"):
+        purged.apply(purged.next_commit("PURGE", [PurgeKeys("bb", ["02"])]))
+
+
+USERS = {"metadata", "properties", "parameters", "metrics", "commitTimes", "type"}
+"""Objects whose names are the user's, or Spark's."""
+
+
+def with_unknown_fields(data: Any) -> Any:
+    """Some JSON of the log as a newer library might write it."""
+    if isinstance(data, list):
+        return [with_unknown_fields(one) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {n: v if n in USERS else with_unknown_fields(v) for n, v in data.items()} | {"inventedLater": [1, {"x": 2}]}
+
+
+def test_S33_fields_that_a_newer_library_adds_are_ignored_wherever_they_are() -> None:
+    empty = Snapshot.created(
+        Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(hostile.definition())])
+    )
+    commit = hostile.commit_on(empty)
+    after = empty.apply(commit)
+    for kind, one in ((Commit, commit), (Snapshot, after), (Commit, hostile.beginning_on(empty, after))):
+        read = kind.from_json(with_unknown_fields(one.to_json()))
+        assert without_extra(read.to_json()) == one.to_json()
+
+
+def without_extra(data: Any) -> Any:
+    if isinstance(data, list):
+        return [without_extra(one) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {n: without_extra(v) for n, v in data.items() if n != "inventedLater"}

@@ -19,9 +19,23 @@ from pyspark import SparkContext
 from pyspark.sql import functions as F
 from tables import batch_directories, directory_of, fill, frame, live_rows, merge_into, new_table
 
-from trinitymerge import CorruptTableError, JobFailedError, StorageError, TrinityMergeError, TrinityTable
+from trinitymerge import (
+    CorruptTableError,
+    FilesVacuumedError,
+    JobFailedError,
+    StorageError,
+    TrinityMergeError,
+    TrinityTable,
+)
 from trinitymerge.fs import local
+from trinitymerge.log.actions import AddBatch, Batch, SetDefinition
+from trinitymerge.log.commit import SameDefinition, publish
+from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.maintenance.vacuum import vacuum
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.spark.errors import classify_failure
+from trinitymerge.stores.managed import ManagedBackend
 
 COLUMNS = "id INT, v STRING"
 
@@ -398,3 +412,34 @@ def test_s33_what_is_there_is_synced_before_an_entry_is_published_on_top_of_it(t
     (tmp_path / "log").mkdir()
     files.create_exclusive(str(tmp_path / "log" / "1.json"), b"1")
     assert order == ["sync log", "publish", "sync log"]
+
+
+# A slow writer beside vacuums -----------------------------------------------------------------------------------------
+
+
+def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committed(tmp_path):
+    """The first announces and deletes it, the second announces another one; the writer comes back after that."""
+    path = str(tmp_path / "table")
+    definition = TableDefinition.of([Field("id", "long")], primaryKey="id")
+    writer, other = ManagedBackend(None, path), ManagedBackend(None, path)
+    created = writer.begin(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
+
+    def staged(name: str) -> Batch:
+        directory = Path(writer.batch_path(name).removeprefix("file:"))
+        directory.mkdir(parents=True)
+        (directory / "part-0.parquet").write_bytes(b"1234")
+        return Batch(id=name, rows=1, tombstones=0, files=1, bytes=4)
+
+    slow, commit_to_log = staged("slow"), writer.log.commit
+
+    def after_two_vacuums(commit: Commit, before: Snapshot) -> Snapshot:
+        writer.log.commit = commit_to_log
+        vacuum(other, 0, False)
+        staged("another")
+        vacuum(other, 0, False)
+        return commit_to_log(commit, before)
+
+    writer.log.commit = after_two_vacuums
+    with pytest.raises(FilesVacuumedError):
+        publish(writer, created.next_commit("MERGE", [AddBatch(slow)]), created, (SameDefinition(),))
+    assert writer.snapshot().batches == ()

@@ -163,7 +163,13 @@ class PurgedKeys:
     hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
 
     def plus(self, other: PurgedKeys | None) -> PurgedKeys:
-        """Return these keys and others of the same table."""
+        """Return these keys and others of the same table.
+
+        Raises:
+            InapplicableCommit: the salts differ, so the hashes of one of them would match no key.
+        """
+        if other is not None and other.salt != self.salt:
+            raise InapplicableCommit("purges keys under another salt than the table's")
         return self if other is None else PurgedKeys(self.salt, sorted({*self.hashes, *other.hashes}))
 
 

@@ -265,9 +265,13 @@ class Snapshot:
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, actions=actions, **fields)
 
     def rebase(self, commit: Commit) -> Commit:
-        """Return the same commit on top of this snapshot instead (S35); the caller knows whether that is sound."""
+        """Return the same commit on top of this snapshot instead (S35); the caller knows whether that is sound.
+
+        A batch of new rows loses the mark `base` if the table has other batches by now.
+        """
         later = max(self.later_ms, commit.timestamp_ms)
-        return attrs.evolve(commit, version=self.version + 1, timestamp_ms=later)
+        actions = [_no_base(a) for a in commit.actions] if self.live_batches else commit.actions
+        return attrs.evolve(commit, version=self.version + 1, timestamp_ms=later, actions=actions)
 
     @classmethod
     def created(cls, commit: Commit) -> Snapshot:
@@ -361,6 +365,12 @@ class Snapshot:
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)
         apply_all(found.actions, state)
         return attrs.evolve(_snapshot(state), checksum=found.entry)
+
+
+def _no_base(action: Action) -> Action:
+    if isinstance(action, AddBatch) and action.batch.base and action.compaction is None:
+        return AddBatch(attrs.evolve(action.batch, base=False))
+    return action
 
 
 def _snapshot(state: State) -> Snapshot:

@@ -42,7 +42,7 @@ class Check:
 
 def checks_of(values: Iterable[Check | Mapping[str, Any]]) -> tuple[Check, ...]:
     """Return checks, read from the log's form where needed."""
-    return tuple(v if isinstance(v, Check) else Check(**v) for v in values)
+    return tuple(v if isinstance(v, Check) else Check(v["name"], v["condition"], v["columns"]) for v in values)
 
 
 def about(checks: Iterable[Check], column: str) -> Check | None:

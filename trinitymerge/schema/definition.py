@@ -339,10 +339,18 @@ class TableDefinition:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableDefinition:
-        """Read and validate a definition from the form of :meth:`to_json` (S7)."""
-        definition = cls.of(**{**data, "fields": [Field.from_json(f) for f in data["fields"]]})
+        """Read and validate a definition from the form of :meth:`to_json` (S7). Fields of newer libraries are ignored."""
+        known = {name: data[name] for name in _STORED if name in data}
+        definition = cls.of(**{**known, "fields": [Field.from_json(f) for f in data["fields"]]})
         check_values(definition.properties)
         return definition
+
+
+_STORED = (
+    *("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "properties", "comment"),
+    *("history", "layoutVersion", "retiredNames", "checks"),
+)
+"""The fields of a definition in the log, beside its columns."""
 
 
 def _check_columns(fields: tuple[Field, ...]) -> None:

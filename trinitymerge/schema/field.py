@@ -38,7 +38,7 @@ class FileColumn:
 
 
 def _file_columns(values: Iterable[FileColumn | Mapping[str, Any]]) -> tuple[FileColumn, ...]:
-    return tuple(v if isinstance(v, FileColumn) else FileColumn(**v) for v in values)
+    return tuple(v if isinstance(v, FileColumn) else FileColumn(v["name"], v["type"], v["until"]) for v in values)
 
 
 def _paths(values: Iterable[Iterable[str]]) -> tuple[Path, ...]:

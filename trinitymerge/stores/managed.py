@@ -273,7 +273,7 @@ class ManagedBackend(BatchDirectories):
         self.log = CommitLog(self.files, self.path)
         self._newest: Snapshot | None = None
         self._ranges = KeyRangeFiles(self.files)
-        self._whole: dict[str, frozenset[str]] = {}
+        self._whole: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -621,12 +621,14 @@ class ManagedBackend(BatchDirectories):
         A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
         than the retention of a vacuum beside it, or one that a restore brings back.
         """
-        looked_into = self._whole.get(commit.id, frozenset())  # it may be tried again and again, with many batches
+        # A commit may be tried again and again, with many batches. What a vacuum announces may be gone at the next try.
+        attempt = (commit.id, before.pending_deletes)
+        looked_into = self._whole.get(attempt, frozenset())
         written: list[Batch | OutboxEntry] = [*commit.added, *(a.entry for a in commit.all(AddOutboxEntry))]
         for batch in written:
             is_whole = not batch.rows or batch.id in looked_into or not self._file_mismatch(batch)
             if batch.id in before.pending_deletes or not is_whole:
                 raise self._vacuumed(batch.id)
-        self._whole = {commit.id: frozenset(b.id for b in commit.added)}
+        self._whole = {attempt: frozenset(b.id for b in commit.added)}
         self._newest = self.log.commit(commit, before)
         return self._newest

@@ -206,7 +206,7 @@ class Together:
     def builder(self, table: TrinityTable, source: DataFrame) -> MergeBuilder:
         """The merge into a table of these lanes."""
         merge = table.alias("A").merge(source.alias("B"), self.condition)
-        return attrs.evolve(merge, clauses=self.clauses).onStale(self.program.on_stale)
+        return merge._evolve(clauses=self.clauses).onStale(self.program.on_stale)
 
 
 _LANE_FIELD = Field(LANE, "integer", nullable=False)

@@ -983,7 +983,7 @@ MUTANTS = (
     Mutant(
         "a merge commits what another table could not take (S27, S34)",
         "merge/execute/outbox.py",
-        "            _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)\n",
+        "            _check(destination, plan.spec.store.read_staged(staged), observed, plan.spec.clauses)\n",
         "",
         ["merge/test_outbox.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
     ),

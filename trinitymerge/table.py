@@ -22,7 +22,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.external import ExternalTable
 from trinitymerge.feeds import streaming
-from trinitymerge.feeds.change_events import ChangeFeed, apply_changes, derived
+from trinitymerge.feeds.change_events import CALL, ChangeFeed, merge_of_events
 from trinitymerge.feeds.deduplicate import deduplicated
 from trinitymerge.feeds.intervals import Intervals
 from trinitymerge.feeds.snapshots import SnapshotFeed
@@ -41,7 +41,7 @@ from trinitymerge.maintenance.purge import PurgeResult, purge_where
 from trinitymerge.maintenance.vacuum import RestoreResult
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
@@ -445,13 +445,15 @@ class TrinityTable:
     def _as_source(self) -> DataFrame:
         return self.toDF() if self._alias == DEFAULT_ALIAS else self.toDF().alias(self._alias)
 
-    def _builder(self, source: DataFrame | None, condition: Any = None) -> MergeBuilder:
+    def _builder(
+        self, source: DataFrame | None, condition: Any = None, derive: Any = None, **options: Any
+    ) -> MergeBuilder:
         store = self._require_writable()
-        afterwards, options = (
-            partial(deliver_outbox.post_commit_hook, store),
-            Options(pre_attempt_hook=deliver_outbox.pre_attempt_hook),
+        hook = partial(deliver_outbox.post_commit_hook, store)
+        set_options = Options(pre_attempt_hook=deliver_outbox.pre_attempt_hook, **options)
+        return MergeBuilder(
+            MergeSpec(store, self._alias, source, condition, options=set_options, post_commit_hook=hook, derive=derive)
         )
-        return MergeBuilder(store, self._alias, source, condition, options=options, afterwards=afterwards)
 
     def upsert(
         self,
@@ -627,7 +629,7 @@ class TrinityTable:
         """
         source = _arguments.check_source(self._backend.spark, source, self.path)
         feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
-        return apply_changes(self._builder, self._backend, source, feed, self._alias)
+        return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
         """Takes a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
@@ -679,8 +681,7 @@ class TrinityTable:
         if missing not in ("delete", "keep"):
             raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
         extract = SnapshotFeed.of(self._backend.spark, source, own, at, missing == "delete")
-        derive = partial(extract.merged_into, self._backend)
-        return derived(self._builder, derive, f"snapshot(at={at})")
+        return self._builder(None, derive=extract.merge, call=f"snapshot(at={at})")
 
     @with_session_settings
     def toDF(self) -> DataFrame:

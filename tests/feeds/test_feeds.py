@@ -85,7 +85,7 @@ def test_H9_what_contradicts_the_table_is_refused(spark, people, arguments, matc
 
 def test_H9_feeds_take_no_clauses_and_force_nothing(spark, people):
     extract = people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=1)
-    with pytest.raises(InvalidMergeError, match=r"snapshot\(at=1\) has clauses of its own"):
+    with pytest.raises(InvalidMergeError, match=r"snapshot\(at=1\) defines its clauses and takes no others"):
         extract.whenMatched()
     assert repr(extract).startswith("snapshot(at=1) on ")
     for feed in (extract, people.applyChanges(frame(spark, PEOPLE, (1, 10, "a")))):

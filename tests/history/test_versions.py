@@ -74,7 +74,7 @@ def take(table: TrinityTable, spark: SparkSession, scenario: Scenario, step: Any
         table.snapshot(frame(spark, step), step.at, step.missing).execute()
     else:
         chain = with_options(table.merge(frame(spark, step)), step)
-        attrs.evolve(chain, clauses=tuple(map(in_sql, step.clauses))).execute()
+        chain._evolve(clauses=tuple(map(in_sql, step.clauses))).execute()
 
 
 def in_sql(clause: Clause) -> Clause:

@@ -160,7 +160,7 @@ def test_chain_makes_the_clauses_it_says(merge):
         .whenNotMatchedBySource("A.ts < 3")
         .delete()
     )
-    assert builder._clauses == (
+    assert builder._spec.clauses == (
         WhenMatched("B.v = 'x'", [Delete()]),
         WhenMatched(None, [UPDATE, Insert(Assignments({"id": "B.id + 1"}))]),
         WhenNotMatched(None, [Insert(All(["v"]))]),
@@ -171,13 +171,16 @@ def test_chain_makes_the_clauses_it_says(merge):
 def test_companions_are_chains(merge, spark, tmp_path):
     table, source = new_table(spark, tmp_path), frame(spark, "id INT, ts INT, v STRING", (1, 1, "x"))
     every = All()
-    assert table.upsert(source)._clauses == (WhenMatched(None, [Update(every)]), WhenNotMatched(None, [Insert(every)]))
-    assert table.update(source)._clauses == (WhenMatched(None, [Update(every)]),)
-    assert table.delete(source)._clauses == (WhenMatched(None, [Delete()]),)
-    assert table.insert(source)._clauses == (WhenNotMatched(None, [Insert(every)]),)
-    assert table.insert(source, deduplicate=True)._clauses == (WhenNotMatched(None, [Insert(every)]),)
-    assert table.deleteWhere("id = 1")._clauses == (WhenOnlyOnTarget("id = 1", [Delete()]),)
-    assert table.updateWhere("id = 1", {"v": "B.v"})._clauses == (WhenOnlyOnTarget("id = 1", [UPDATE]),)
+    assert table.upsert(source)._spec.clauses == (
+        WhenMatched(None, [Update(every)]),
+        WhenNotMatched(None, [Insert(every)]),
+    )
+    assert table.update(source)._spec.clauses == (WhenMatched(None, [Update(every)]),)
+    assert table.delete(source)._spec.clauses == (WhenMatched(None, [Delete()]),)
+    assert table.insert(source)._spec.clauses == (WhenNotMatched(None, [Insert(every)]),)
+    assert table.insert(source, deduplicate=True)._spec.clauses == (WhenNotMatched(None, [Insert(every)]),)
+    assert table.deleteWhere("id = 1")._spec.clauses == (WhenOnlyOnTarget("id = 1", [Delete()]),)
+    assert table.updateWhere("id = 1", {"v": "B.v"})._spec.clauses == (WhenOnlyOnTarget("id = 1", [UPDATE]),)
 
 
 def test_both_names_of_the_target_only_clause_are_the_same():
@@ -189,38 +192,38 @@ def test_builder_can_be_forked_twice(merge):
     one = shared.whenMatched().updateAll()
     two = shared.whenNotMatched().insertAll()
     three = shared.insertExpr({"id": "B.id + 1"})
-    assert shared._clauses == (WhenMatched("B.v = 'x'", [Delete()]),)
-    assert one._clauses == (*shared._clauses, WhenMatched(None, [Update(All())]))
-    assert two._clauses == (*shared._clauses, WhenNotMatched(None, [INSERT]))
-    assert three._clauses == (WhenMatched("B.v = 'x'", [Delete(), Insert(Assignments({"id": "B.id + 1"}))]),)
-    assert merge._clauses == ()
+    assert shared._spec.clauses == (WhenMatched("B.v = 'x'", [Delete()]),)
+    assert one._spec.clauses == (*shared._spec.clauses, WhenMatched(None, [Update(All())]))
+    assert two._spec.clauses == (*shared._spec.clauses, WhenNotMatched(None, [INSERT]))
+    assert three._spec.clauses == (WhenMatched("B.v = 'x'", [Delete(), Insert(Assignments({"id": "B.id + 1"}))]),)
+    assert merge._spec.clauses == ()
 
 
 def test_unfinished_clause_can_be_forked_too(merge):
     clause = merge.whenMatched()
-    assert clause.delete()._clauses == (WhenMatched(None, [Delete()]),)
-    assert clause.updateAll()._clauses == (WhenMatched(None, [Update(All())]),)
+    assert clause.delete()._spec.clauses == (WhenMatched(None, [Delete()]),)
+    assert clause.updateAll()._spec.clauses == (WhenMatched(None, [Update(All())]),)
 
 
 def test_settings_return_new_builders_and_are_independent_of_clauses(merge):
     start = merge.whenMatched().delete()
     changed = start.onStale("error").withTransaction("app", 3).maxDeleteFraction(1)
-    assert (start._options.on_stale, start._options.transaction, start._options.max_delete_fraction) == (
+    assert (start._spec.options.on_stale, start._spec.options.transaction, start._spec.options.max_delete_fraction) == (
         "skip",
         None,
         None,
     )
-    assert (changed._options.on_stale, changed._options.transaction) == ("error", ("app", 3))
-    assert changed._options.max_delete_fraction == 1.0
-    assert changed._clauses == start._clauses
-    assert merge.onStale("force").whenMatched().delete()._options.on_stale == "force"
+    assert (changed._spec.options.on_stale, changed._spec.options.transaction) == ("error", ("app", 3))
+    assert changed._spec.options.max_delete_fraction == 1.0
+    assert changed._spec.clauses == start._spec.clauses
+    assert merge.onStale("force").whenMatched().delete()._spec.options.on_stale == "force"
 
 
 def test_map_given_to_the_chain_may_change_afterwards(merge):
     values = {"v": "B.v"}
     builder = merge.whenMatched().updateExpr(values)
     values["v"] = "'changed'"
-    assert builder._clauses == (WhenMatched(None, [UPDATE]),)
+    assert builder._spec.clauses == (WhenMatched(None, [UPDATE]),)
 
 
 def offered(kind):

@@ -113,10 +113,10 @@ def sides_of(plan, snapshot):
     from trinitymerge.merge.compile.strategies import Merge
     from trinitymerge.stores.base import Batches
 
-    merge = Merge(plan.analysis, plan.verdict, plan.backend, "skip")
+    merge = Merge(plan.analysis, plan.verdict, plan.spec.store, "skip")
     evaluated = merge.evaluated()
     records = bool(plan.verdict.recorded_deletes)
-    pairing = join.FullJoin(plan.analysis, plan.verdict.equalities, evaluated, plan.backend, Batches.of(snapshot))
+    pairing = join.FullJoin(plan.analysis, plan.verdict.equalities, evaluated, plan.spec.store, Batches.of(snapshot))
     return pairing.rows(records)
 
 

@@ -251,7 +251,7 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
     wanted = beside(live for _, _, live in lanes)
     for path in PATHS:
         copy, other = copy_of(table, spark), empty_table(spark, tmp_path / f"other-{path.name}", definition)
-        merge = attrs.evolve(together.builder(copy, rows), clauses=into(together.clauses, other))._on_path(path)
+        merge = together.builder(copy, rows)._evolve(clauses=into(together.clauses, other))._on_path(path)
         if path in together_verdict(merge):
             continue
         result = merge.execute()

@@ -89,7 +89,7 @@ def unordered(spark, tmp_path_factory):
 def programs(table, spark, make, on_stale="skip"):
     """Every program of a merge, on each sound path, and an empty frame for it to begin with."""
     plan = make(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build()
-    merge = Merge(plan.analysis, plan.verdict, plan.backend, on_stale)
+    merge = Merge(plan.analysis, plan.verdict, plan.spec.store, on_stale)
     for path in (p for p in PATHS if p not in plan.verdict.rejected):
         for _, program in path.programs(merge, tombstones_possible=True):
             target, source = plan.analysis.target.empty, plan.analysis.source.frame

@@ -148,7 +148,7 @@ def test_S35_S45_a_merge_that_was_built_before_a_check_came_is_judged_by_it(stoc
     if before:
         alter(stock, "addCheck", "enough", "n >= 0")
     else:
-        done, backend = [], type(plan.backend)
+        done, backend = [], type(plan.spec.store)
         real = backend.commit
 
         def commit(self: Any, *arguments: Any) -> Any:

@@ -82,7 +82,7 @@ def chain(table, source):
 
 def test_S32a_a_merge_has_the_clauses_of_the_chain_and_does_what_it_does(spark, events, updates):
     other = copy_of(events, spark)
-    assert builder(spark, MERGE, {"events": events})._clauses == chain(events, updates)._clauses
+    assert builder(spark, MERGE, {"events": events})._spec.clauses == chain(events, updates)._spec.clauses
     assert sql(spark, MERGE, {"events": events}) == chain(other, updates).execute()
     assertRows(events.toDF(), other.toDF())
     assertRows(events.toDF().select("id", "v"), [(1, "ax"), (2, "gone"), (9, "z")])
@@ -102,7 +102,7 @@ def test_S32a_a_merge_has_the_clauses_of_the_chain_and_does_what_it_does(spark, 
 )
 def test_S32a_updates_and_deletes_are_shorthands_of_the_chain(spark, events, text, same):
     other = copy_of(events, spark)
-    assert builder(spark, text, {"events": events})._clauses == same(other)._clauses
+    assert builder(spark, text, {"events": events})._spec.clauses == same(other)._spec.clauses
     assert sql(spark, text, {"events": events.path}) == same(other).execute()
     assertRows(events.toDF(), other.toDF())
 
@@ -127,7 +127,7 @@ def test_S32a_inserts_go_by_position_by_a_list_or_by_name(spark, events, updates
 
 
 def test_S25_an_insert_replaces_no_row(spark, events):
-    assert builder(spark, "INSERT INTO e TABLE e", {"e": events})._clauses == events.insert(events)._clauses
+    assert builder(spark, "INSERT INTO e TABLE e", {"e": events})._spec.clauses == events.insert(events)._spec.clauses
     with refused(DuplicateKeyError, "1"):
         sql(spark, "INSERT INTO e VALUES (1, 9, 'n', false)", {"e": events})
 
@@ -165,7 +165,7 @@ def test_S32a_sources_of_every_kind(spark, tmp_path, events, updates, source, ct
     text = f"""{ctes} MERGE INTO events USING {source.format(path=stored.path)} ON events.id = s.id
         WHEN MATCHED AND s.deleted THEN DELETE WHEN NOT MATCHED THEN INSERT *"""
     merge = builder(spark, text, {"events": events, "stored": stored, "given": updates})
-    assertRows(merge._source.select("s.id", "s.ts", "s.v", "s.deleted"), UPDATES)
+    assertRows(merge._spec.source.select("s.id", "s.ts", "s.v", "s.deleted"), UPDATES)
     merge.build()
 
 
@@ -226,7 +226,7 @@ def test_S44_schema_evolution_makes_room_for_what_the_source_brings(spark, event
 def test_S32a_queries_in_conditions_over_Sparks_own_tables_are_the_chains(spark, events, updates):
     text = "DELETE FROM e WHERE id IN (SELECT id FROM updates WHERE deleted)"
     same = events.alias("e").deleteWhere("id IN (SELECT id FROM updates WHERE deleted)")
-    assert builder(spark, text, {"e": events})._clauses == same._clauses
+    assert builder(spark, text, {"e": events})._spec.clauses == same._spec.clauses
     assert sql(spark, text, {"e": events}).rowsDeleted == 1
     assertRows(events.toDF().select("id"), [1, 2])
 

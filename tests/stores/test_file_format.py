@@ -363,7 +363,7 @@ def numbers(spark, tmp_path):
 @pytest.mark.parametrize("odd", ["rand()", "monotonically_increasing_id()", "length(uuid())", "spark_partition_id()"])
 def test_S32_conditions_and_keys_that_are_not_deterministic_are_refused(spark, numbers, odd):
     wrong = {
-        "The merge condition": numbers._source
+        "The merge condition": numbers._spec.source
         and _with_condition(numbers, f"A.id = B.id AND {odd} < 5").whenMatched().delete(),
         "The condition of clause 1, whenMatched": numbers.whenMatched(f"{odd} < 5").delete(),
         "The condition of clause 2, whenNotMatched": numbers.whenMatched()
@@ -385,7 +385,7 @@ def test_S32_conditions_and_keys_that_are_not_deterministic_are_refused(spark, n
 
 
 def _with_condition(merge, condition):
-    return type(merge)(merge._backend, merge._alias, merge._source, condition)
+    return merge._evolve(condition=condition)
 
 
 def test_S32_other_values_may_be_anything_and_a_moment_is_one_for_the_whole_merge(spark, tmp_path):

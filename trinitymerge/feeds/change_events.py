@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -12,15 +12,13 @@ from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
-from trinitymerge.feeds.derived import DerivedMerge, MergeFactory, SourceFactory
 from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import Timeline
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
-from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.compile.strategies import KEYED
-from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
@@ -552,39 +550,22 @@ def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
     return at
 
 
-BuilderFactory: TypeAlias = Callable[[DataFrame | None], MergeBuilder]
-"""From a source to a merge by primary key that has no clause yet."""
-
-
-def apply_changes(
-    begin: BuilderFactory, store: TableStore, source: DataFrame, feed: ChangeFeed, alias: str
-) -> MergeBuilder:
-    """The merge of a source of events. Blind, unless nulls are to be filled, or truncates to be looked for.
-
-    Args:
-        begin: makes a merge.
-        store: where the table is.
-        source: the events.
-        feed: what is said about them.
-        alias: the target's.
-    """
-
-    def derive(snapshot: Snapshot, options: Options) -> MergeFactory:
-        check(snapshot.definition, feed)
-        asked = attrs.evolve(feed, follows=options.schema_evolution)
-        own, events, told = _fitted(source, snapshot.definition, asked, options)
-        made: dict[str, Any] = {}
-        since = AfterTruncate(events)
-        if feed.truncates is not None:
-            since = since_truncate(events, own, alias)
-            made |= {"at": since.at, "based_on": snapshot}
-        done = since.events
-        if told.fills:
-            done, holds = filled(store, attrs.evolve(snapshot, definition=own), done, told, since.at)
-            made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
-        return MergeFactory(with_comments(done.rows, own), (*done.clauses, *since.clauses), own, made)
-
-    return derived(begin, derive, CALL, is_sequenced=True)
+def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
+    """Return the merge of a source of events: blind, unless nulls are to be filled, or truncates to be looked for."""
+    check(snapshot.definition, feed)
+    asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
+    own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
+    made: dict[str, Any] = {}
+    since = AfterTruncate(events)
+    if feed.truncates is not None:
+        since = since_truncate(events, own, spec.alias)
+        made |= {"at": since.at, "based_on": snapshot}
+    done = since.events
+    if told.fills:
+        done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
+        made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
+    clauses, rows = (*done.clauses, *since.clauses), with_comments(done.rows, own)
+    return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
 
 
 def _fitted(
@@ -625,10 +606,3 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) 
     beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
     told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
     return source.selectExpr("*", *beside), told
-
-
-def derived(begin: BuilderFactory, derive: SourceFactory, call: str, **settings: Any) -> MergeBuilder:
-    """A merge whose source is made when it is built; it is called as the user did. ``settings`` are more of its options."""
-    b = begin(None)
-    options = attrs.evolve(b._options, call=call, **settings)
-    return b._as(DerivedMerge, options=options, derive=derive)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import attrs
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -37,7 +36,7 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     Raises:
         InvalidMergeError: the order is none, or means nothing over the source.
     """
-    source = merge._source
+    source = merge._spec.source
     by = order_of(order)
     if source is None or not by:
         return merge._with(ambiguous=_SAY_WHICH)
@@ -60,7 +59,7 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
         and any(mentions(t, n) for t in texts)
     ]
     shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
-    chosen = attrs.evolve(merge, source=found.drop(*only_ordering))
+    chosen = merge._evolve(source=found.drop(*only_ordering))
     return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
 
 

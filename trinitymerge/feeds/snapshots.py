@@ -13,13 +13,12 @@ from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
 from trinitymerge.feeds.change_events import ChangeEvents, free_name, named
-from trinitymerge.feeds.derived import MergeFactory
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
 from trinitymerge.merge.compile.strategies import FULL
-from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
 from trinitymerge.reader import with_comments
@@ -100,23 +99,23 @@ class SnapshotFeed:
             )
         return cls(source, own, at, moment, deletes)
 
-    def merged_into(self, store: TableStore, snapshot: Snapshot, options: Options) -> MergeFactory:
-        """What has to be written on top of a version of the table. An extract without rows says nothing (S37).
+    def merge(self, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
+        """Return the merge of an extract. An extract without rows changes nothing (S37).
 
         Raises:
             InvalidMergeError: the extract lacks a column, or comes too late for a table without history.
         """
-        extract = self._fitted(snapshot.definition, options)
-        comparing = SnapshotDiff.of(extract, store, attrs.evolve(snapshot, definition=extract.own))
+        extract = self._fitted(snapshot.definition, spec.options)
+        comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = with_comments(force_analysis(comparing.rows()), extract.own)
             events = ChangeEvents(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
         clauses = named(*events.clauses, call=CALL)
-        made = {"based_on": snapshot, "computed_by": FULL, "holds": comparing.holds}
+        spec = attrs.evolve(spec, source=rows, clauses=clauses, definition=extract.own)
+        spec = spec.with_options(based_on=snapshot, computed_by=FULL, holds=comparing.holds)
         if self.source.isEmpty():
-            return MergeFactory(events.rows.limit(0), clauses, extract.own, made)
-        told = {"extract": self.moment, "if_empty": "nothing has changed", "ignored": extract._ignored}
-        return MergeFactory(events.rows, clauses, extract.own, {**made, **told})
+            return attrs.evolve(spec, source=rows.limit(0))
+        return spec.with_options(extract=self.moment, if_empty="nothing has changed", ignored=extract._ignored)
 
     def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
         """The extract as a table takes it, with room for what it brings (S44).

@@ -18,6 +18,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.clauses import All
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
@@ -141,8 +142,8 @@ def _write(store: TableStore, entry: OutboxEntry) -> None:
         return
     rows = _fitted(_rows(store, entry), entry, snapshot.definition)
     # Without the hooks of the other table: two tables may have pending rows for each other.
-    afterwards = partial(auto.run_auto_maintenance, other)
-    merge = builder.upsert(MergeBuilder(other, "target", rows, None, afterwards=afterwards), All(), False)
+    spec = MergeSpec(other, "target", rows, post_commit_hook=partial(auto.run_auto_maintenance, other))
+    merge = builder.upsert(MergeBuilder(spec), All(), False)
     merge.withTransaction(entry.marker, entry.since_ms).execute()
 
 

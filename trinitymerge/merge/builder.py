@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -12,7 +12,8 @@ from trinitymerge import _format
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.merge.compile.strategies import MergeStrategy
-from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options, nothing_more
+from trinitymerge.merge.execute.executor import already_done
+from trinitymerge.merge.execute.plan import MergePlan, MergeSpec
 from trinitymerge.merge.execute.planner import plan_of
 from trinitymerge.merge.model.arguments import (
     ExpressionMap,
@@ -43,168 +44,9 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.stores.base import TableStore
 
-_CALL = "insertHistoryExpr"
-HISTORY_CALLS = (_CALL, "insertHistoryTableExpr")
+HISTORY_CALLS = ("insertHistoryExpr", "insertHistoryTableExpr")
 """Both names of the action."""
-
-_Chain = TypeVar("_Chain", bound="HistoryInserts")
-
-
-class HistoryInserts:
-    """A chain whose last clause updates or deletes rows."""
-
-    __slots__ = ()
-
-    def _and(self, action: Action) -> Any:
-        """The chain with one more action in its last clause."""
-        raise NotImplementedError
-
-    def insertHistoryExpr(self: _Chain, values: ExpressionMap, table: Any) -> _Chain:
-        """Inserts a row into another table for each target row that the clause's update or delete replaces (S27; CarbonData).
-
-        In the map a name without an alias is the target row's *before* it is replaced; under the target's alias it is the
-        same, under the source's the source row's. A change that comes too late (S11) replaces nothing, and writes no such row.
-
-        The merge and its history inserts are committed exactly once, or neither is. This table stores the rows until they are in
-        the other table, right after the commit. If the process dies between, the next writer of this table writes them.
-        The other table keeps the row with the largest watermark of each key. To keep every row, give it a primary key that
-        differs for each row, such as the key and the watermark of the row before.
-
-        Args:
-            values: a map, or a list of pairs, from column of the other table to expression. It must assign the other table's
-                primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
-            table: a ``TrinityTable``; a plain Spark table becomes one by ``TrinityTable.convert``.
-
-        Raises:
-            InvalidMergeError: the clause has no update or delete before it; or ``table`` is not a ``TrinityTable``.
-
-        Example:
-            >>> past = TrinityTable.create(spark, f"{tmp_path}/past", "order_id STRING, amount DECIMAL(10,2), until TIMESTAMP",
-            ...     primaryKey=["order_id", "until"])
-            >>> late = spark.sql("SELECT '1' AS order_id, 7.5 AS amount, timestamp'2024-02-01' AS ts")
-            >>> result = (orders.merge(late.alias("B"), "target.order_id = B.order_id")
-            ...     .whenMatched("target.amount <> B.amount").updateExpr({"amount": "B.amount", "ts": "B.ts"})
-            ...     .insertHistoryExpr({"order_id": "order_id", "amount": "amount", "until": "B.ts"}, past)
-            ...     .execute())
-            >>> result.rowsUpdated, result.rowsHistory, past.toDF().select("order_id", "amount").collect()
-            (1, 1, [Row(order_id='1', amount=Decimal('5.00'))])
-        """
-        chain: _Chain = self._and(InsertHistory(assignments_of(_CALL, values), table_of(_CALL, table)))
-        return chain
-
-    insertHistoryTableExpr = insertHistoryExpr
-
-
-_Merge = TypeVar("_Merge")
-
-
-@attrs.frozen(eq=False, repr=False)
-class ConfiguredMerge(Generic[_Merge]):
-    """A merge with settings; each call returns a new one."""
-
-    _options: Options = attrs.field(factory=Options, kw_only=True)
-
-    def _with(self, **options: Any) -> _Merge:
-        """The merge with some of :class:`~trinitymerge.merge.execute.plan.Options` changed."""
-        raise NotImplementedError
-
-    def withTransaction(self, appId: str, version: int) -> _Merge:
-        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
-
-        Args:
-            appId: the writer's stable name.
-            version: grows with every merge of that writer, for instance the micro-batch id.
-        """
-        if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
-            raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version), stream=None)
-
-    def onStale(self, policy: str) -> _Merge:
-        """What to do with rows older than what they would replace (S11).
-
-        Args:
-            policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
-        """
-        if policy not in ("skip", "error", "force"):
-            raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
-        return self._with(on_stale=policy)
-
-    def at(self, *watermark: Any) -> _Merge:
-        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
-
-        Args:
-            watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
-
-        Example:
-            >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
-            1
-        """
-        return self._with(at=watermark_of("at", watermark, self._options.call))
-
-    def withSchemaEvolution(self) -> _Merge:
-        """Makes room in the table for what the source brings, in the merge's own commit (S44).
-
-        Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and those of the source that a map assigns, are added
-        at the end; fields of structs likewise; types become wider where no value changes, those of keys apart. Nothing is narrowed,
-        renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that appends
-        nothing alters nothing.
-
-        Feeds follow their source, too: ``applyChanges`` adds what it would leave out with a warning, so nothing that
-        ``exceptColumns`` names or a condition mentions, and what ``columns`` names; ``snapshot`` adds every column of the extract.
-
-        Example:
-            >>> source = spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-01-02' AS ts, 'web' AS channel")
-            >>> result = (orders.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()
-            ...     .withSchemaEvolution().execute())
-            >>> result.columnsAdded
-            ('column channel string is added',)
-            >>> orders.toDF().filter("order_id = '3'").select("amount", "channel").collect()
-            [Row(amount=Decimal('1.00'), channel='web')]
-        """
-        return self._with(schema_evolution=True)
-
-    def maxDeleteFraction(self, fraction: float) -> _Merge:
-        """Refuses the merge if it would delete more than a share of the live rows (S37).
-
-        Args:
-            fraction: from 0 to 1.
-        """
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
-        return self._with(max_delete_fraction=float(fraction))
-
-    def withCounts(self) -> _Merge:
-        """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
-
-        Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
-
-        Example:
-            >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
-            True
-            >>> orders.upsert(orders.toDF()).withCounts().execute().rowsUpdated
-            2
-        """
-        return self._with(counts=True)
-
-    def withComment(self, text: str) -> _Merge:
-        """A note that stands in the parameters of the merge in ``history()`` (S36b).
-
-        It is part of the log for good, whatever is purged: name no people in it.
-
-        Args:
-            text: why the merge is made, or by which run of which job.
-
-        Example:
-            >>> _ = orders.deleteWhere("amount < 6").withComment("ticket 17").execute()
-            >>> orders.history().selectExpr("get_json_object(parameters, '$.comment') AS comment").first()
-            Row(comment='ticket 17')
-        """
-        if not isinstance(text, str) or not text:
-            raise InvalidMergeError(f"withComment takes text, got {text!r}.")
-        return self._with(comment=text)
-
 
 _Next = TypeVar("_Next", bound="MergeBuilder")
 
@@ -212,7 +54,7 @@ _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HIS
 
 
 @attrs.frozen(eq=False, repr=False)
-class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
+class MergeBuilder:
     """A merge of a source into a table, clause by clause (CarbonData, merge guide; S17-S37).
 
     Source rows are paired with *live* target rows by the merge condition. Then
@@ -247,12 +89,7 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
         (1, 1, 0)
     """
 
-    _backend: TableStore
-    _alias: str
-    _source: DataFrame | None
-    _condition: Any
-    _clauses: tuple[Clause, ...] = ()
-    _afterwards: Afterwards = nothing_more
+    _spec: MergeSpec
 
     # Clauses --------------------------------------------------------------------------------------------------------
 
@@ -300,32 +137,127 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
 
     whenNotMatchedBySource = whenNotMatchedAndExistsOnlyOnTarget
 
+    # Settings -------------------------------------------------------------------------------------------------------
+
+    def withTransaction(self, appId: str, version: int) -> MergeBuilder:
+        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
+
+        Args:
+            appId: the writer's stable name.
+            version: grows with every merge of that writer, for instance the micro-batch id.
+        """
+        if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
+            raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
+        return self._with(transaction=(appId, version), stream=None)
+
+    def onStale(self, policy: str) -> MergeBuilder:
+        """What to do with rows older than what they would replace (S11).
+
+        Args:
+            policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
+        """
+        if policy not in ("skip", "error", "force"):
+            raise InvalidMergeError(f"onStale takes 'skip', 'error' or 'force', got {policy!r}.")
+        return self._with(on_stale=policy)
+
+    def at(self, *watermark: Any) -> MergeBuilder:
+        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
+
+        Args:
+            watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
+
+        Example:
+            >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
+            1
+        """
+        return self._with(at=watermark_of("at", watermark, self._spec.options.call))
+
+    def withSchemaEvolution(self) -> MergeBuilder:
+        """Makes room in the table for what the source brings, in the merge's own commit (S44).
+
+        Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and those of the source that a map assigns, are added
+        at the end; fields of structs likewise; types become wider where no value changes, those of keys apart. Nothing is narrowed,
+        renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that appends
+        nothing alters nothing.
+
+        Feeds follow their source, too: ``applyChanges`` adds what it would leave out with a warning, so nothing that
+        ``exceptColumns`` names or a condition mentions, and what ``columns`` names; ``snapshot`` adds every column of the extract.
+
+        Example:
+            >>> source = spark.sql("SELECT '3' AS order_id, 1.0 AS amount, timestamp'2024-01-02' AS ts, 'web' AS channel")
+            >>> result = (orders.merge(source).whenMatched().updateAll().whenNotMatched().insertAll()
+            ...     .withSchemaEvolution().execute())
+            >>> result.columnsAdded
+            ('column channel string is added',)
+            >>> orders.toDF().filter("order_id = '3'").select("amount", "channel").collect()
+            [Row(amount=Decimal('1.00'), channel='web')]
+        """
+        return self._with(schema_evolution=True)
+
+    def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
+        """Refuses the merge if it would delete more than a share of the live rows (S37).
+
+        Args:
+            fraction: from 0 to 1.
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
+        return self._with(max_delete_fraction=float(fraction))
+
+    def withCounts(self) -> MergeBuilder:
+        """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
+
+        Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
+
+        Example:
+            >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
+            True
+            >>> orders.upsert(orders.toDF()).withCounts().execute().rowsUpdated
+            2
+        """
+        return self._with(counts=True)
+
+    def withComment(self, text: str) -> MergeBuilder:
+        """A note that stands in the parameters of the merge in ``history()`` (S36b).
+
+        It is part of the log for good, whatever is purged: name no people in it.
+
+        Args:
+            text: why the merge is made, or by which run of which job.
+
+        Example:
+            >>> _ = orders.deleteWhere("amount < 6").withComment("ticket 17").execute()
+            >>> orders.history().selectExpr("get_json_object(parameters, '$.comment') AS comment").first()
+            Row(comment='ticket 17')
+        """
+        if not isinstance(text, str) or not text:
+            raise InvalidMergeError(f"withComment takes text, got {text!r}.")
+        return self._with(comment=text)
+
     def _of_stream(self, batch: MicroBatch) -> MergeBuilder:
-        """The merge of a micro-batch: like a transaction, but one that starts over is refused (S36a)."""
+        """Return the merge of a micro-batch: a transaction that is refused if its stream starts over (S36a)."""
         return self._with(transaction=(batch.app_id, batch.number), stream=batch)
 
     def _on_path(self, path: MergeStrategy) -> MergeBuilder:
-        """Takes a sound path instead of the cheapest: for tests of S31."""
+        """Return the merge with a sound strategy instead of the cheapest: for tests of S31."""
         return self._with(path=path)
 
-    def _with(self, **options: Any) -> MergeBuilder:
-        return self._as(MergeBuilder, options=attrs.evolve(self._options, **options))
+    def _evolve(self, **changed: Any) -> MergeBuilder:
+        return MergeBuilder(attrs.evolve(self._spec, **changed))
 
-    def _as(self, kind: Callable[..., _Next], **changed: Any) -> _Next:
-        """The same merge, but for what is changed, as what a step of the chain returns."""
-        same = {str(f.alias): getattr(self, f.name) for f in attrs.fields(MergeBuilder)}
-        return kind(**same | changed)
+    def _with(self, **options: Any) -> MergeBuilder:
+        return MergeBuilder(self._spec.with_options(**options))
 
     def __repr__(self) -> str:
-        """The clauses, and that nothing has happened yet."""
-        source = "" if self._source is None else " of a source"
-        lines = [
-            f"Merge{source} into {self._backend.path} that has not been executed: call execute(), or build() to look closer"
-        ]
-        for position, clause in enumerate(self._clauses):
+        """Return the clauses, or the feed's call, and that nothing has been executed."""
+        spec, note = self._spec, "that has not been executed: call execute(), or build() to look closer"
+        if spec.derive is not None:
+            return f"{spec.options.call} on {spec.store.path} {note}"
+        lines = [f"Merge{'' if spec.source is None else ' of a source'} into {spec.store.path} {note}"]
+        for position, clause in enumerate(spec.clauses):
             actions = "".join(f".{action.outline}" for action in clause.actions)
             lines.append(f"  {position + 1}. {clause.call or heading(clause) + actions}")
-        return "\n".join(lines if self._clauses else [*lines, "  no clause yet"])
+        return "\n".join(lines if spec.clauses else [*lines, "  no clause yet"])
 
     # Running --------------------------------------------------------------------------------------------------------
 
@@ -340,16 +272,16 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
             InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
             SchemaMismatchError: a value whose type cannot be stored in its column.
         """
-        check_clauses(self._clauses)
-        b = self
-        return plan_of(b._backend, b._alias, b._source, b._condition, b._clauses, b._options, b._afterwards)
+        if self._spec.derive is None:
+            check_clauses(self._spec.clauses)
+        return plan_of(self._spec, self._spec.store.snapshot())
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 
         def __getattr__(self, name: str) -> NoReturn:
             if name not in _ACTIONS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            clauses = self._clauses
+            clauses = self._spec.clauses
             before = f"{describe(clauses, len(clauses) - 1)}, is complete" if clauses else "there is no clause yet"
             raise MisplacedCallError(
                 f"{name}() is an action of a clause, and {before}: begin one with whenMatched(...), whenNotMatched(...) or "
@@ -381,6 +313,11 @@ class MergeBuilder(ConfiguredMerge["MergeBuilder"]):
             OSError: the storage has failed during the commit and cannot say whether it took place (:meth:`withTransaction` makes
                 it safe to merge again).
         """
+        spec = self._spec
+        if spec.derive is not None:  # a replay does not evaluate the source
+            done = already_done(spec.options, spec.store.snapshot(), spec.store.path)
+            if done is not None:
+                return done
         return self.build().execute()
 
 
@@ -396,23 +333,26 @@ class _ClauseStart:
     _clause: Clause
 
     def __attrs_post_init__(self) -> None:
-        clauses = (*self._builder._clauses, self._clause)
+        spec = self._builder._spec
+        if spec.derive is not None:
+            raise InvalidMergeError(f"{spec.options.call} defines its clauses and takes no others.")
+        clauses = (*spec.clauses, self._clause)
         check_reachable(clauses, len(clauses) - 1)
 
     def __repr__(self) -> str:
         """The clause, what it lacks, and the merge it belongs to."""
-        position = len(self._builder._clauses) + 1
+        position = len(self._builder._spec.clauses) + 1
         return f"{self._builder!r}\n  {position}. {heading(self._clause)} has no action: add {allowed_actions(self._clause)}"
 
     def _then(self, action: Action, kind: Callable[..., _Next]) -> _Next:
-        clauses = (*self._builder._clauses, attrs.evolve(self._clause, actions=(action,)))
+        clauses = (*self._builder._spec.clauses, attrs.evolve(self._clause, actions=(action,)))
         check_actions(clauses, len(clauses) - 1)
-        return self._builder._as(kind, clauses=clauses)
+        return kind(attrs.evolve(self._builder._spec, clauses=clauses))
 
     if not TYPE_CHECKING:  # to a type checker every name would exist
 
         def __getattr__(self, name: str) -> NoReturn:
-            clauses = (*self._builder._clauses, self._clause)
+            clauses = (*self._builder._spec.clauses, self._clause)
             where = describe(clauses, len(clauses) - 1)
             if hasattr(MergeBuilder, name) and not name.startswith("_"):
                 raise MisplacedCallError(
@@ -491,7 +431,7 @@ class MatchedClause(TargetOnlyClause):
         return self._then(Update(values, bool(onlyIfChanged)), TargetActions)
 
 
-class TargetActions(HistoryInserts, MergeBuilder):
+class TargetActions(MergeBuilder):
     """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
@@ -515,11 +455,46 @@ class TargetActions(HistoryInserts, MergeBuilder):
         """Deletes the target row besides the clause's inserts (S9)."""
         return self._and(Delete())
 
+    def insertHistoryExpr(self, values: ExpressionMap, table: Any) -> TargetActions:
+        """Inserts a row into another table for each target row that the clause's update or delete replaces (S27; CarbonData).
+
+        In the map a name without an alias is the target row's *before* it is replaced; under the target's alias it is the
+        same, under the source's the source row's. A change that comes too late (S11) replaces nothing, and writes no such row.
+
+        The merge and its history inserts are committed exactly once, or neither is. This table stores the rows until they are in
+        the other table, right after the commit. If the process dies between, the next writer of this table writes them.
+        The other table keeps the row with the largest watermark of each key. To keep every row, give it a primary key that
+        differs for each row, such as the key and the watermark of the row before.
+
+        Args:
+            values: a map, or a list of pairs, from column of the other table to expression. It must assign the other table's
+                primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
+            table: a ``TrinityTable``; a plain Spark table becomes one by ``TrinityTable.convert``.
+
+        Raises:
+            InvalidMergeError: the clause has no update or delete before it; or ``table`` is not a ``TrinityTable``.
+
+        Example:
+            >>> past = TrinityTable.create(spark, f"{tmp_path}/past", "order_id STRING, amount DECIMAL(10,2), until TIMESTAMP",
+            ...     primaryKey=["order_id", "until"])
+            >>> late = spark.sql("SELECT '1' AS order_id, 7.5 AS amount, timestamp'2024-02-01' AS ts")
+            >>> result = (orders.merge(late.alias("B"), "target.order_id = B.order_id")
+            ...     .whenMatched("target.amount <> B.amount").updateExpr({"amount": "B.amount", "ts": "B.ts"})
+            ...     .insertHistoryExpr({"order_id": "order_id", "amount": "amount", "until": "B.ts"}, past)
+            ...     .execute())
+            >>> result.rowsUpdated, result.rowsHistory, past.toDF().select("order_id", "amount").collect()
+            (1, 1, [Row(order_id='1', amount=Decimal('5.00'))])
+        """
+        call = HISTORY_CALLS[0]
+        return self._and(InsertHistory(assignments_of(call, values), table_of(call, table)))
+
+    insertHistoryTableExpr = insertHistoryExpr
+
     def _and(self, action: Action) -> TargetActions:
-        *before, last = self._clauses
+        *before, last = self._spec.clauses
         clauses = (*before, attrs.evolve(last, actions=(*last.actions, action)))
         check_actions(clauses, len(clauses) - 1)
-        return attrs.evolve(self, clauses=clauses)
+        return TargetActions(attrs.evolve(self._spec, clauses=clauses))
 
 
 def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
@@ -570,4 +545,4 @@ def _check(call: str, condition: Any) -> None:
 
 
 def _with(merge: MergeBuilder, call: str, *clauses: Clause) -> MergeBuilder:
-    return attrs.evolve(merge, clauses=tuple(attrs.evolve(c, call=call) for c in clauses))
+    return merge._evolve(clauses=tuple(attrs.evolve(c, call=call) for c in clauses))

@@ -132,12 +132,12 @@ def _merge(names: Names, statement: MergeInto) -> MergeBuilder:
 
 
 def _with_clauses(merge: MergeBuilder, clauses: tuple[Clause, ...]) -> MergeBuilder:
-    return attrs.evolve(merge, clauses=clauses)
+    return merge._evolve(clauses=clauses)
 
 
 def _called(name: str, merge: MergeBuilder) -> MergeBuilder:
     """The merge of a shorthand, whose errors speak of the statement."""
-    return _with_clauses(merge, tuple(attrs.evolve(c, call=name) for c in merge._clauses))
+    return _with_clauses(merge, tuple(attrs.evolve(c, call=name) for c in merge._spec.clauses))
 
 
 def _insert(names: Names, statement: InsertInto) -> MergeBuilder:

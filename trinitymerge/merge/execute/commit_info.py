@@ -40,22 +40,22 @@ def operation_of(plan: MergePlan) -> str:
 
 def _call_of(plan: MergePlan) -> str:
     """The one call that all clauses stand for, without values; empty if there is none."""
-    if plan.options.call:
-        return plan.options.call
-    calls = {c.call for c in plan.clauses}
+    if plan.spec.options.call:
+        return plan.spec.options.call
+    calls = {c.call for c in plan.spec.clauses}
     call = (calls.pop() if len(calls) == 1 else None) or ""
-    condition = plan.clauses[0].condition
+    condition = plan.spec.clauses[0].condition
     return call if condition is None or not call else f"{call.partition('(')[0]}({redact_literals(condition)})"
 
 
 def operation_parameters(plan: MergePlan) -> dict[str, Any]:
     """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
-    options, analysis, call = plan.options, plan.analysis, _call_of(plan)
+    options, analysis, call = plan.spec.options, plan.analysis, _call_of(plan)
     asked: dict[str, Any] = {"call": call}
     if not call:
-        asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.clauses, 1)]}
+        asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.spec.clauses, 1)]}
     if analysis.source is not None and not options.call:
-        is_own = not analysis.by_name and not any(c.call for c in plan.clauses)
+        is_own = not analysis.by_name and not any(c.call for c in plan.spec.clauses)
         asked |= {"condition": redact_literals(analysis.condition)} if is_own else {}
         asked["sourceColumns"] = analysis.source.schema.names
     return {**asked, **({"comment": options.comment} if options.comment else {})}

@@ -21,7 +21,7 @@ from trinitymerge.merge.analysis import ignored_columns
 from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
-from trinitymerge.merge.execute.conflicts import ReadSet, require_unchanged, requirements
+from trinitymerge.merge.execute.conflicts import ReadSet, RowsUnchanged, require_unchanged, requirements
 from trinitymerge.merge.execute.metrics import (
     HAS_STALE_EFFECT,
     KeyCounts,
@@ -62,30 +62,36 @@ def execute(plan: MergePlan) -> MergeResult:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
         TrinityMergeError: the batch was refused; nothing was written.
     """
-    ignored_columns.warn(plan.backend.path, plan.analysis.ignored)
-    path, attempts = plan.chosen, RetryPolicy()
+    ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
+    path, attempts, is_outdated = plan.chosen, RetryPolicy(), False
     while True:
-        snapshot = plan.options.pre_attempt_hook(plan.backend)
+        store, options = plan.spec.store, plan.spec.options
+        snapshot = options.pre_attempt_hook(store)
         if snapshot.definition != plan.batches.definition:
-            plan = replan(plan, snapshot)
+            plan, is_outdated = replan(plan, snapshot), False
             path = plan.chosen
             continue
-        done = already_done(plan.options, snapshot, plan.backend.path)
+        done = already_done(options, snapshot, store.path)
         if done is not None:
             return attrs.evolve(done, columnsIgnored=plan.analysis.ignored)
-        if plan.options.based_on is not None:
-            require_unchanged(plan.backend, plan.options.based_on)
         try:
+            if is_outdated:
+                plan, is_outdated = plan.again(snapshot), False
+                path = plan.chosen
+            if plan.spec.options.based_on is not None:
+                require_unchanged(store, plan.spec.options.based_on)
             attempt = _Attempt(plan, path, snapshot, plan.seen(snapshot))
-            with naming_vacuums(plan.backend):
+            with naming_vacuums(store):
                 result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
-            return plan.afterwards(result, attempt.after)
+            return plan.spec.post_commit_hook(result, attempt.after)
         except _Undecided:
             path = path.if_undecided(plan.verdict)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
-            if isinstance(error, FilesVacuumedError) and plan.options.based_on is not None:
-                raise  # what is merged has been computed from the table, and must be once more
             attempts.backoff(error, snapshot)
+            is_vacuumed = isinstance(error, FilesVacuumedError)
+            is_outdated = plan.spec.options.based_on is not None and (
+                is_vacuumed or isinstance(error.facts.get("requirement"), RowsUnchanged)
+            )
 
 
 def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
@@ -134,16 +140,16 @@ class _Attempt:
 
     def run(self) -> MergeResult:
         with reporting.if_slow(
-            self.plan.backend.path, lambda: progress_text(self.plan, self.path, self.seen, self.phase)
+            self.plan.spec.store.path, lambda: progress_text(self.plan, self.path, self.seen, self.phase)
         ):
             return self._run()
 
     def _run(self) -> MergeResult:
-        with self._timed("source"), merge_errors(self.plan.backend):
+        with self._timed("source"), merge_errors(self.plan.spec.store):
             compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.path, self.seen))
         if compiled.source_rows == 0:
-            return self._nothing(self.plan.options.if_empty, compiled.source_rows)
-        with self._timed("write"), merge_errors(self.plan.backend, self.plan.definition.checks):
+            return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
+        with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
         try:
             return self._check_and_commit(compiled, staged, observed)
@@ -159,14 +165,14 @@ class _Attempt:
 
     def _discard(self, staged: Staged) -> None:
         for one in (staged, *(b.staged for b in self.staged_outbox)):
-            self.plan.backend.discard(one)
+            self.plan.spec.store.discard(one)
 
     # Stage ----------------------------------------------------------------------------------------------------------
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
-        definition, clauses = self.plan.definition, len(self.plan.clauses)
-        metrics = observed_metrics(compiled, definition, clauses, self.plan.options.is_sequenced)
+        definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
+        metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)
         gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
@@ -174,7 +180,7 @@ class _Attempt:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
         rows = gathering.observe(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
-        staged, observed = stage(self.plan.backend, rows, definition, gathering)
+        staged, observed = stage(self.plan.spec.store, rows, definition, gathering)
         return staged, Observed(observed)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
@@ -192,15 +198,15 @@ class _Attempt:
 
     def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
-            self.plan.backend.verify_files_after_read(self.seen.live_batches)
+            self.plan.spec.store.verify_files_after_read(self.seen.live_batches)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
         if source_rows == 0:
-            self.plan.backend.discard(staged)
-            return self._nothing(self.plan.options.if_empty, 0)
+            self.plan.spec.store.discard(staged)
+            return self._nothing(self.plan.spec.options.if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
-            self.plan.backend.discard(staged)
+            self.plan.spec.store.discard(staged)
             return self._nothing(
                 _why_nothing(observed), source_rows, observed, self._dependence(compiled, staged, None)
             )
@@ -209,7 +215,7 @@ class _Attempt:
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
         if self.plan.analysis.owing is not None:
-            with self._timed("history"), merge_errors(self.plan.backend):
+            with self._timed("history"), merge_errors(self.plan.spec.store):
                 for one in outbox.stage_outbox(self.plan, compiled):
                     self.staged_outbox.append(one)
         with self._timed("commit"):
@@ -228,8 +234,8 @@ class _Attempt:
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """What this attempt has looked at, should others be faster."""
         moves = any(program.moves for program in compiled.programs)
-        only_keys = not compiled.reads.everything and not moves and self.plan.options.max_delete_fraction is None
-        return ReadSet(self.plan.backend, compiled.reads, only_keys, batch, staged)
+        only_keys = not compiled.reads.everything and not moves and self.plan.spec.options.max_delete_fraction is None
+        return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
         """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
@@ -241,28 +247,28 @@ class _Attempt:
 
     def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
         """Refuses what must not be committed: single rows (S34), then keys that are taken (S25) or contradict (S12), and so on."""
-        definition, clauses = self.plan.definition, self.plan.clauses
-        rows = cache(partial(self.plan.backend.read_staged, staged))
+        definition, clauses = self.plan.definition, self.plan.spec.clauses
+        rows = cache(partial(self.plan.spec.store.read_staged, staged))
         validate.check_observed(definition, observed, rows, clauses)
         if observed["duplicates"]:
             validate.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
         counts = count_keys(definition, rows, observed)
         if not counts.unique:
-            validate.check_unambiguous(definition, rows(), clauses, self.plan.options.ambiguous)
+            validate.check_unambiguous(definition, rows(), clauses, self.plan.spec.options.ambiguous)
         if observed["torn"]:
             validate.raise_torn(definition, rows(), clauses)
-        if observed["stale"] and self.plan.options.on_stale == "error":
+        if observed["stale"] and self.plan.spec.options.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
-            latest = reader.latest_rows(self.plan.backend, Batches.of(self.seen), stale)
+            latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)
             validate.raise_stale(definition, rows(), latest, observed)
         self._check_deletes(counts)
         return counts
 
     def _check_deletes(self, counts: KeyCounts) -> None:
-        allowed = self.plan.options.max_delete_fraction
+        allowed = self.plan.spec.options.max_delete_fraction
         if allowed is None or not counts.deleted:
             return
-        live = reader.live_rows(self.plan.backend, Batches.of(self.seen)).count()
+        live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen)).count()
         if counts.deleted / live > allowed:  # a product may be a little less: 0.29 * 100 < 29
             raise TooManyDeletesError(
                 f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
@@ -295,11 +301,11 @@ class _Attempt:
 
     def _rows_of_source(self, rows: int | None) -> int | None:
         """How many rows the source has; None of an extract, of which only the rows that differ from the table get here."""
-        return rows if self.plan.options.extract is None else None
+        return rows if self.plan.spec.options.extract is None else None
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
         """How often each clause of the user's fired; None if it is not known. A feed has none."""
-        clauses = 0 if self.plan.options.call else len(self.plan.clauses)
+        clauses = 0 if self.plan.spec.options.call else len(self.plan.spec.clauses)
         return (None,) * clauses if observed is None else observed.per_clause(clauses)
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
@@ -333,7 +339,7 @@ class _Attempt:
 
     def _kept_without_rows(self) -> str:
         """What the table has to keep of a merge although no row is written (S36, H11), in words; empty if nothing."""
-        options, kept = self.plan.options, []
+        options, kept = self.plan.spec.options, []
         if options.transaction is not None:
             application, number = options.transaction
             kept.append(f"transaction {number} of '{application}'")
@@ -363,10 +369,10 @@ class _Attempt:
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(self.plan.backend, commit, self.snapshot, requirements(self.plan.options, dependence))
+        return publish(self.plan.spec.store, commit, self.snapshot, requirements(self.plan.spec.options, dependence))
 
     def _actions(self, batches: tuple[Batch, ...]) -> list[Action]:
-        options, actions = self.plan.options, list[Action]()
+        options, actions = self.plan.spec.options, list[Action]()
         if self.plan.columns_added and batches:
             actions.append(SetDefinition(self.plan.definition))
         actions += add_all(batches)

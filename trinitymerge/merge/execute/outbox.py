@@ -100,7 +100,7 @@ def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
     """
     owing = plan.analysis.owing
     for destination, to_one in owing.by_destination if owing is not None else ():
-        _check_unchanged(plan.backend, destination)
+        _check_unchanged(plan.spec.store, destination)
         found = _staged(plan, compiled, destination, to_one)
         faults.fault("owed.staged")
         if found is not None:
@@ -125,18 +125,18 @@ def _staged(
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ORIGIN_KEY}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
     found = gathering.observe(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE)
-    store = require_managed(plan.backend, f"A merge with rows for {destination.table}")
+    store = require_managed(plan.spec.store, f"A merge with rows for {destination.table}")
     with capture_observations(store.spark):
         staged = store.stage_outbox(found, plan.definition)
     try:
         observed = Observed(gathering.collect())
         if observed["rows"]:
-            _check(destination, plan.backend.read_staged(staged), observed, plan.clauses)
+            _check(destination, plan.spec.store.read_staged(staged), observed, plan.spec.clauses)
             return StagedOutbox(staged, _entry(staged, observed["rows"], destination))
     except BaseException:
-        plan.backend.discard(staged)
+        plan.spec.store.discard(staged)
         raise
-    plan.backend.discard(staged)
+    plan.spec.store.discard(staged)
     return None
 
 

@@ -33,18 +33,8 @@ from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
 from trinitymerge.stores.base import Batches, TableStore
 
-Afterwards: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
-"""What is done once a merge has been committed, from its result and the table with its rows; None if there are none."""
-
-
-def nothing_more(result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Leaves it at that."""
-    return result
-
-
-def newest_of(store: TableStore) -> Snapshot:
-    """The newest version as it is."""
-    return store.snapshot()
+PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
+"""From the result of a merge, and the table with its rows (None if it wrote none), to the result that users get."""
 
 
 @attrs.frozen
@@ -90,7 +80,7 @@ class Options:
     is_sequenced: bool = False
     at: tuple[Any, ...] = ()
     schema_evolution: bool = False
-    pre_attempt_hook: Callable[[TableStore], Snapshot] = newest_of
+    pre_attempt_hook: Callable[[TableStore], Snapshot] = lambda store: store.snapshot()
     counts: bool = False
     comment: str = ""
     ambiguous: str = ""
@@ -98,14 +88,45 @@ class Options:
 
 
 @attrs.frozen(eq=False)
+class MergeSpec:
+    """A merge as the caller asks for it, before it is planned on a version of the table.
+
+    Attributes:
+        store: the store of the target.
+        alias: the alias of the target.
+        source: the caller's DataFrame; None for merges without one, and until ``derive`` makes it.
+        condition: the merge condition; None for equality on the primary key, by name.
+        clauses: the clauses in order.
+        options: the settings.
+        post_commit_hook: runs once the merge is committed.
+        derive: for a feed: from the spec and a version of the table to the spec with its source, clauses and options.
+        definition: the table's, with the columns that the merge adds (S44), if the source was made for it.
+    """
+
+    store: TableStore
+    alias: str
+    source: DataFrame | None
+    condition: Any = None
+    clauses: tuple[Clause, ...] = ()
+    options: Options = attrs.field(factory=Options)
+    post_commit_hook: PostCommitHook = lambda result, _: result
+    derive: Callable[[MergeSpec, Snapshot], MergeSpec] | None = None
+    definition: TableDefinition | None = None
+
+    def with_options(self, **changed: Any) -> MergeSpec:
+        """Return the spec with some options changed."""
+        return attrs.evolve(self, options=attrs.evolve(self.options, **changed))
+
+
+@attrs.frozen(eq=False)
 class MergePlan:
     """A merge, validated and ready to run; made by ``MergeBuilder.build()``.
 
     Attributes:
-        path: the path that will be tried first.
-        batches: the target's when the plan was made, for :meth:`explain`; whatever reads the target reads its newest version.
-        _execute: what runs it. ``merge/execute/executor.py``, which knows plans, is not imported here, but handed over.
-        again: the same merge, planned upon another version of the table.
+        spec: the merge that was planned, with its source.
+        batches: the target's batches when the plan was made, for :meth:`explain`. Execution reads the newest version.
+        again: plans the merge on another version of the table; a feed also makes its source again.
+        _execute: ``executor.execute``, which imports this module.
 
     Example:
         >>> plan = orders.merge(orders.toDF()).whenMatched().updateAll().whenNotMatched().insertAll().build()
@@ -113,15 +134,12 @@ class MergePlan:
         'blind append'
     """
 
-    backend: TableStore
+    spec: MergeSpec
     analysis: Analysis
     verdict: StrategyChoice
-    options: Options
-    clauses: tuple[Clause, ...]
     batches: Batches
-    _execute: Callable[[MergePlan], MergeResult]
-    afterwards: Afterwards
     again: Callable[[Snapshot], MergePlan]
+    _execute: Callable[[MergePlan], MergeResult]
 
     @property
     def definition(self) -> TableDefinition:
@@ -136,7 +154,7 @@ class MergePlan:
     @property
     def chosen(self) -> MergeStrategy:
         """The path that is tried first."""
-        return self.options.path or choose(self.verdict)
+        return self.spec.options.path or choose(self.verdict)
 
     @property
     def strategy(self) -> str:
@@ -145,7 +163,7 @@ class MergePlan:
 
     def dearest(self, path: MergeStrategy) -> MergeStrategy:
         """How the table is read in all, if a path is taken: for the merge, or for its source before, whichever reads more."""
-        return dearer(path, self.options.computed_by)
+        return dearer(path, self.spec.options.computed_by)
 
     def execute(self) -> MergeResult:
         """Runs the merge; see ``MergeBuilder.execute``."""
@@ -167,7 +185,7 @@ class MergePlan:
             [('1', 'delete', 1)]
         """
         path = self.chosen.preview_strategy(self.verdict)
-        compiled = self.rows_on(path, self.seen(self.backend.snapshot()))
+        compiled = self.rows_on(path, self.seen(self.spec.store.snapshot()))
         stored = [quote(f.name) for f in self.definition.stored_fields]
         rows = compiled.rows.filter(KEEP)
         return rows.selectExpr(*stored, ACTION, CLAUSE)
@@ -202,7 +220,7 @@ class MergePlan:
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        tombstones = any(b.tombstones for b in self.backend.snapshot().live_batches)
+        tombstones = any(b.tombstones for b in self.spec.store.snapshot().live_batches)
         parts = self.chosen.programs(self._merge, tombstones)
         return _format.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
 
@@ -235,13 +253,13 @@ class MergePlan:
         return _format.pairs((name, told) for name, told in lines if told)
 
     def _headline(self) -> str:
-        name = self.backend.path.rstrip("/").rsplit("/", 1)[-1]
+        name = self.spec.store.path.rstrip("/").rsplit("/", 1)[-1]
         return f"Merge into '{self.analysis.target.alias}' ({name}), one append batch"
 
     def _clause_lines(self) -> list[str]:
         lines = []
         for position, plan in enumerate(self.analysis.clauses):
-            head = heading(self.clauses[position])
+            head = heading(self.spec.clauses[position])
             does = "; ".join(action.explained for action in plan.clause.actions)
             lines.append(f"  {position + 1}. {head}: {does}")
         kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
@@ -254,12 +272,12 @@ class MergePlan:
     def _source_lines(self) -> list[str]:
         columns = ", ".join(self.analysis.ignored)
         computed = (
-            "Source: computed from the table, which is read for it" if self.options.computed_by is not None else ""
+            "Source: computed from the table, which is read for it" if self.spec.options.computed_by is not None else ""
         )
         left_out = (
             f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
         )
-        rows = self.options.rows_left_out
+        rows = self.spec.options.rows_left_out
         firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         return [line for line in (altered, computed, firsts, left_out) if line]
@@ -270,7 +288,7 @@ class MergePlan:
 
     @property
     def _merge(self) -> Merge:
-        return Merge(self.analysis, self.verdict, self.backend, self.options.on_stale, self.options.holds)
+        return Merge(self.analysis, self.verdict, self.spec.store, self.spec.options.on_stale, self.spec.options.holds)
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:
@@ -278,12 +296,12 @@ class MergePlan:
         if not self.chosen.looks_up(self._merge):
             return []
         once = self._merge.evaluated().once
-        return [f"  {line}" for line in join.spared_by(self.backend, self.batches, once)]
+        return [f"  {line}" for line in join.spared_by(self.spec.store, self.batches, once)]
 
     def _path_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
         against = {**self.verdict.futile, **self.verdict.rejected}
-        way, computed = self.dearest(chosen), self.options.computed_by
+        way, computed = self.dearest(chosen), self.spec.options.computed_by
         why = "another path was asked for" if computed is None else "the source is computed from the table"
         reasons = [(path, against.get(path, why)) for path in cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import Advice, InvalidMergeError, counted
 from trinitymerge.log.model import Snapshot
@@ -17,66 +16,38 @@ from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile.strategies import check_forced, evaluate_strategies
 from trinitymerge.merge.execute import executor, outbox
-from trinitymerge.merge.execute.plan import Afterwards, MergePlan, Options
+from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
-from trinitymerge.merge.model.clauses import Clause, describe
+from trinitymerge.merge.execute.validate import merge_errors
+from trinitymerge.merge.model.clauses import describe
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.predicates import require_harmless
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import Batches
 
 
-@attrs.frozen(eq=False)
-class Upon:
-    """What a merge is planned upon.
-
-    Attributes:
-        snapshot: a version of the table.
-        definition: that version's, with what the merge adds to it (S44), if the source has been made for it.
-    """
-
-    snapshot: Snapshot
-    definition: TableDefinition | None = None
-
-
-def plan_of(
-    backend: TableStore,
-    alias: str,
-    source: DataFrame | None,
-    condition: str | Column | None,
-    clauses: tuple[Clause, ...],
-    options: Options,
-    afterwards: Afterwards,
-    upon: Upon | None = None,
-) -> MergePlan:
-    """The plan of a merge.
-
-    Args:
-        backend: where the target is.
-        alias: the target's.
-        source: the user's DataFrame; None for merges without one.
-        condition: of the merge; None for equality on the primary key, by name.
-        clauses: in order.
-        options: its settings.
-        afterwards: what is done once it has been committed.
-        upon: a version of the table; None for the newest.
+def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
+    """Return the plan of a merge on a version of its table.
 
     Raises:
         InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
         SchemaMismatchError: a value whose type cannot be stored in its column.
     """
-    upon = Upon(backend.snapshot()) if upon is None else upon
-    batches = Batches.of(upon.snapshot)
+    spec = asked
+    if asked.derive is not None:
+        with merge_errors(asked.store):
+            spec = asked.derive(asked, snapshot)
+    store, source, condition, clauses, options = spec.store, spec.source, spec.condition, spec.clauses, spec.options
+    batches = Batches.of(snapshot)
     texts = texts_of(condition, clauses, options.at)
-    plan = partial(plan_of, backend, alias, source, condition, clauses, options, afterwards)
-    definition = upon.definition or batches.definition
-    require_harmless(backend.spark, definition)
-    if options.schema_evolution and upon.definition is None:
+    definition = spec.definition or batches.definition
+    require_harmless(store.spark, definition)
+    if options.schema_evolution and spec.definition is None:
         definition = evolve_schema(definition, source, condition, clauses, options)
-    target = Target(backend.spark, definition, alias)
-    source_side = None if source is None else Source.of(source, texts, backend.spark, definition.names)
+    target = Target(store.spark, definition, spec.alias)
+    source_side = None if source is None else Source.of(source, texts, store.spark, definition.names)
     at = _checked(options.at, definition)
     analysis = analyse(target, source_side, condition, clauses, at, options.schema_evolution)
-    destination = partial(outbox.opened, backend, definition)
+    destination = partial(outbox.opened, store, definition)
     owing = plan_outbox(target, source_side, analysis.joined, clauses, destination)
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), owing=owing)
     if options.call and options.on_stale == "force":
@@ -89,10 +60,7 @@ def plan_of(
     verdict = evaluate_strategies(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
     if options.path is not None:
         check_forced(options.path, verdict)
-    # merge/execute/plan.py does not import merge/execute/executor.py, which knows plans: so what runs a plan is handed to it.
-    return MergePlan(
-        backend, analysis, verdict, options, clauses, batches, executor.execute, afterwards, lambda s: plan(Upon(s))
-    )
+    return MergePlan(spec, analysis, verdict, batches, partial(plan_of, asked), executor.execute)
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:

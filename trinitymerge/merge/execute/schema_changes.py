@@ -10,7 +10,6 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import texts_of
 from trinitymerge.merge.analysis.ignored_columns import ignored_columns, mentions
-from trinitymerge.merge.execute.conflicts import RowsUnchanged
 from trinitymerge.merge.execute.plan import MergePlan, Options
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.names import key_text
@@ -70,35 +69,29 @@ def evolve_schema(
 
 
 def replan(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
-    """The merge for a table that has been altered since it was planned, if it means the same there (S35).
+    """Return the plan for a table that was altered since, if the merge means the same there (S35).
 
     Raises:
-        ConcurrentCommitError: it does not, or its source was made for the table as it was (with the requirement
-            :class:`~trinitymerge.merge.execute.conflicts.RowsUnchanged`: that is done again).
+        ConcurrentCommitError: the merge means something else.
     """
-    before, after = plan.batches.definition, snapshot.definition
-    why, requirement = "; ".join(_why_not_the_same(plan, before, after)), None
-    is_other = (before.fields, before.history) != (after.fields, after.history)
-    if plan.options.call and not why and (is_other or plan.options.schema_evolution):
-        why, requirement = f"{plan.options.call} was computed for the table as it was", RowsUnchanged()
+    why = "; ".join(_why_not_the_same(plan, plan.batches.definition, snapshot.definition))
     if why:
         raise ConcurrentCommitError(
-            f"{plan.backend.path} has been altered since the merge was built, and the merge does not mean the same any more: "
+            f"{plan.spec.store.path} has been altered since the merge was built, and the merge does not mean the same any more: "
             f"{why}. Nothing was written; open the table again, and build the merge again.",
-            path=plan.backend.path,
+            path=plan.spec.store.path,
             version=snapshot.version,
-            requirement=requirement,
         )
     return plan.again(snapshot)
 
 
 def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:
     changed = changed_meaning(before, after)
-    if any(a.from_source is not None for c in plan.clauses for a in c.changes):
+    if any(a.from_source is not None for c in plan.spec.clauses for a in c.changes):
         return list(changed.values())
     keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}
     texts = [
-        *texts_of(plan.analysis.condition, plan.clauses, plan.options.at),
-        *(key_text(key) for c in plan.clauses for a in c.changes for key, _ in a.assignments),
+        *texts_of(plan.analysis.condition, plan.spec.clauses, plan.spec.options.at),
+        *(key_text(key) for c in plan.spec.clauses for a in c.changes for key, _ in a.assignments),
     ]
     return [why for name, why in changed.items() if name in keys or any(mentions(text, name) for text in texts)]

@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "a preview shows rows of purged keys",
         "merge/execute/plan.py",
-        "compiled = self.rows_on(path, self.seen(self.backend.snapshot()))",
-        "compiled = self.rows_on(path, attrs.evolve(self.seen(self.backend.snapshot()), purged=None))",
+        "compiled = self.rows_on(path, self.seen(self.spec.store.snapshot()))",
+        "compiled = self.rows_on(path, attrs.evolve(self.seen(self.spec.store.snapshot()), purged=None))",
         ["maintenance/test_maintenance.py::test_a_preview_leaves_purged_keys_out_as_the_merge_does"],
     ),
     Mutant(

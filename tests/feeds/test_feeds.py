@@ -419,7 +419,7 @@ def test_H12_an_end_that_the_type_of_the_begin_would_cut_is_refused(spark, tmp_p
 
 def test_H12_an_end_that_is_no_value_of_the_begin_is_refused(spark, tmp_path):
     source = spark.sql("SELECT 1 AS id, CAST(null AS DATE) AS since, 'soon' AS until")
-    with pytest.raises(InvalidMergeError, match="1 interval whose end is no value of 'since'"):
+    with pytest.raises(InvalidMergeError, match="1 interval whose end is not a value of the type of 'since'"):
         TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until")
 
 

@@ -40,7 +40,7 @@ def test_S12a_a_source_without_ambiguity_is_inserted_as_without_orderBy(spark, t
 def test_S12a_ties_are_refused_and_say_so(spark, tmp_path):
     table = new_table(spark, tmp_path)
     source = frame(spark, LOADED, (1, 10, "a", 1), (1, 10, "b", 1))
-    with pytest.raises(AmbiguousMergeError, match="orderBy puts these rows at the same place"):
+    with pytest.raises(AmbiguousMergeError, match="orderBy ranks these rows equally"):
         table.insert(source, deduplicate=True, orderBy="seq").execute()
     with pytest.raises(AmbiguousMergeError, match=r"insert\(source, deduplicate=True, orderBy=\.\.\.\)"):
         table.insert(source, deduplicate=True).execute()

@@ -55,7 +55,7 @@ def cast_to_stored(
         field: the table's column.
         call: begins the message.
         is_key: see :func:`~trinitymerge.spark.casts.cast_to_column`.
-        fails: evaluating what does not fit there is an error; else it is null, for somebody else to find.
+        fails: a value that does not fit is an error; otherwise it is null, and the merge reports it.
         follows: see :func:`lacks_fields`.
 
     Raises:

@@ -68,7 +68,7 @@ _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "plac
 def filled(
     store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
 ) -> tuple[ChangeEvents, str]:
-    """The events with their nulls filled, and the name of the column that tells what the key of each holds.
+    """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
 
     Args:
         store: where the table is.
@@ -93,7 +93,7 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[st
         for name in feed.ignore_nulls:
             if find_name(name, names, exact) is None:
                 raise InvalidMergeError(
-                    f"{CALL}: ignoreNullUpdates names '{name}', which is no column that could be filled."
+                    f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
                     f"{did_you_mean(name, names)}",
                     column=name,
                 )
@@ -105,9 +105,9 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[st
 
 
 def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
-    """What the table holds of the events' keys, tombstones included: all versions, or the latest rows.
+    """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
 
-    Without history no others are known, and without a declared watermark all rows are older than the events.
+    Without history only the latest are known. Without a declared watermark all rows are older than the events.
     """
     own = snapshot.definition
     exact = is_case_sensitive(events.rows.sparkSession)
@@ -182,7 +182,7 @@ class _Filling:
         return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
 
     def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
-        """What a column was before; of one that no event knows, the default where there was no row (S46)."""
+        """Return the earlier value of a column; the default if no event has the column and no row was there (S46)."""
         default = self.own.field(name).default
         if (name,) not in self.feed.lacking or default is None:
             return found
@@ -196,7 +196,7 @@ class _Filling:
         return frozenset(path for path in self.feed.lacking if path[0] == name)
 
     def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
-        """What a row says of a column: of one that says that the key is gone, nothing but key and time."""
+        """Return the value of a column in a row; null if the row deletes its key, apart from key and watermark."""
         return case([(not_(dies), value)]) if name in self.columns else value
 
     def _stored(self, name: str, column: str) -> Sql:
@@ -249,11 +249,11 @@ CALL = "applyChanges()"
 
 @attrs.frozen(eq=False)
 class ChangeFeed:
-    """What is said about a source of events; the arguments of ``applyChanges``.
+    """The arguments of ``applyChanges``.
 
     Attributes:
-        lacking: columns of the table, and fields of them, that the source knows nothing of, where it need not (S22).
-        follows: it need not know of any (S44). These two are no arguments of the call.
+        lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
+        follows: all columns but the key's are optional (S44); not an argument of the call.
     """
 
     sequence_by: tuple[Any, ...] | None = None
@@ -311,7 +311,7 @@ class ChangeEvents:
     Attributes:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
-        is_truncate: likewise of truncates, where they are looked for; else the same.
+        is_truncate: the same for truncates; the name of the former if there are none to find.
         mentioned: other columns that the table does not have, and that were of use (S22a).
     """
 
@@ -341,7 +341,7 @@ def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
     return tuple(attrs.evolve(c, call=call) for c in clauses)
 
 
-# What was asked -------------------------------------------------------------------------------------------------------
+# Arguments ------------------------------------------------------------------------------------------------------------
 
 
 def check(own: TableDefinition, feed: ChangeFeed) -> None:
@@ -487,7 +487,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 @attrs.frozen(eq=False)
 class AfterTruncate:
-    """What is left after the last truncate of some events.
+    """The events after the last truncate.
 
     Attributes:
         events: evaluated; those that are not fresher are deletes.
@@ -506,7 +506,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition, alias: str) -> Af
     Events that are not fresher than the last truncate become deletes of their keys at its place.
 
     Raises:
-        InvalidMergeError: the sequence is of a type that no condition can tell.
+        InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
     """
     where, dies = quote(events.is_truncate), quote(events.is_delete)
     rows = events.rows.localCheckpoint()

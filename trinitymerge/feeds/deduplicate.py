@@ -22,7 +22,7 @@ from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import RANK_IN_SOURCE
 
 CALL = "insert()"
-_ONE_PLACE = "orderBy puts these rows at the same place: add to it what tells them apart."
+_ONE_PLACE = "orderBy ranks these rows equally: add a column in which they differ."
 _NAMES = " A text is the name of a column here, as in DataFrame.orderBy; F.desc(name) is the other way round."
 _SAY_WHICH = (
     "Say which of them to insert: insert(source, deduplicate=True, orderBy=...) takes the first, for instance by "
@@ -64,16 +64,17 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
 
 
 def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> None:
-    """Refuses an order that is another one each time (S32); what Spark takes for an order and not for a value it cannot tell."""
+    """Raise if an order is not deterministic (S32). Expressions that Spark accepts only in an order are not checked."""
     for column in by:
         if isinstance(column, Column) and not is_deterministic(source.limit(0), column):
             raise InvalidMergeError(
-                f"{CALL}: orderBy is not deterministic, so that a row would be taken at random. Order by what tells the rows apart."
+                f"{CALL}: orderBy is not deterministic, so that a row would be taken at random. Order by a column in which the "
+                "rows differ."
             )
 
 
 def order_of(given: Any) -> tuple[str | Column, ...]:
-    """What ``orderBy`` was given: a column or several, as ``DataFrame.orderBy`` takes them.
+    """Return the columns of ``orderBy``: one or several, as ``DataFrame.orderBy`` takes them.
 
     Raises:
         InvalidMergeError: it is something else.

@@ -102,7 +102,7 @@ class Intervals:
         return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin, end))
 
     def events(self) -> tuple[DataFrame, str]:
-        """What is written: the table's columns and one that says which events are deletes; and how that is called."""
+        """Return the events with the table's columns and a column that marks deletes, and the name of that column."""
         flag = free_name("is_delete", self.schema.names)
         ends_alone = any_of([is_null(_IS_FOLLOWED), not_(same(_ENDS, _NEXT))])
         gaps = self.rows.filter(all_of([not_(_IS_OPEN), ends_alone]))
@@ -175,7 +175,12 @@ def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataF
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
     cut = f"whose '{end}' does not fit the type of '{begin}' without a loss, such as that of its time of day,"
     _refuse(rows.filter(_IS_CUT), key, InvalidMergeError, cut, f"Cast '{begin}' or '{end}' to the type of the other.")
-    _refuse(rows.filter(unknown), key, InvalidMergeError, f"whose end is no value of '{begin}', or has none after it,")
+    _refuse(
+        rows.filter(unknown),
+        key,
+        InvalidMergeError,
+        f"whose end is not a value of the type of '{begin}', or has no next value,",
+    )
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
     order = Sql(f"{_BEGINS} ASC NULLS FIRST")
     following, is_followed = (over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, TRUE))

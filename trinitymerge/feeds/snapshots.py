@@ -82,7 +82,7 @@ class SnapshotFeed:
 
         Raises:
             InvalidMergeError: the table has no watermark, or several.
-            ValueError: this is no moment.
+            ValueError: ``when`` is not a moment.
         """
         if len(own.watermarkKey) != 1:
             declared = ", ".join(own.watermarkKey) or "none"
@@ -158,8 +158,8 @@ class SnapshotDiff:
     Attributes:
         extract: the one.
         held: the other: stored columns.
-        is_live: SQL that is true of rows that are no tombstones.
-        is_latest: these are the latest rows of their keys, which tell what the merge will replace.
+        is_live: SQL that is true of live rows.
+        is_latest: these are the latest rows of their keys, which the merge replaces.
         following: the next moment that was taken, as SQL, if there is one.
         written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
     """
@@ -255,7 +255,7 @@ class SnapshotDiff:
         parts = ", ".join(comparable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
         content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
         least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
-        # A null key is refused, whatever its row says: it counts as torn, and as a row that is written.
+        # A row with a null key is written, for the merge to refuse it.
         nulls = any_of(map(is_null, keys))
         given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
         return rows.selectExpr(*keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS is_torn").selectExpr(
@@ -263,7 +263,7 @@ class SnapshotDiff:
         )
 
     def _alive(self, row: str) -> Sql:
-        """A row of the extract, as one that is no tombstone."""
+        """Return a row of the extract as a live row."""
         values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
         return Sql(f"named_struct('dies', {FALSE}{values})")
 

@@ -13,7 +13,7 @@ from trinitymerge.spark.session import streaming_query_id
 
 
 class Merge(Protocol):
-    """What a merge builder can do, as far as streams care."""
+    """The methods of a merge builder that streams call."""
 
     def _of_stream(self, batch: MicroBatch) -> Merge:
         """See ``MergeBuilder._of_stream``."""
@@ -31,11 +31,11 @@ def batch_function(
     """A function for ``DataStreamWriter.foreachBatch``.
 
     Args:
-        table_in: opens the table in a session: a stream runs in a session of its own, on Spark Connect in another process,
+        table_in: opens the table in a session: a stream runs in a separate session, on Spark Connect in another process,
             to which this is sent pickled.
         merge_function: from the table and a micro-batch to a merge.
         app_id: the stream's stable name.
-        on_result: called with the result of each merge; None for nobody.
+        on_result: called with the result of each merge; None if not needed.
 
     Raises:
         InvalidMergeError: the arguments are of the wrong kind.

@@ -1,4 +1,4 @@
-"""What the log records of a merge, without its values (S36b)."""
+"""The parameters of a merge in the log, without values (S36b)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPERATIONS = {
 
 
 def operation_of(plan: MergePlan) -> str:
-    """What ``history()`` calls a merge: the call that its clauses stand for, or ``MERGE`` if the user has given some."""
+    """Return the operation in ``history()``: the call that made the clauses, or ``MERGE`` if the caller gave them."""
     return _OPERATIONS.get(_call_of(plan).partition("(")[0], "MERGE")
 
 
@@ -49,7 +49,7 @@ def _call_of(plan: MergePlan) -> str:
 
 
 def operation_parameters(plan: MergePlan) -> dict[str, Any]:
-    """What was asked: clauses, or the call that stands for them; the condition, if one was given; and the source's columns."""
+    """Return the clauses or the call that made them, the condition if the caller gave one, and the source's columns."""
     options, analysis, call = plan.spec.options, plan.analysis, _call_of(plan)
     asked: dict[str, Any] = {"call": call}
     if not call:
@@ -72,7 +72,7 @@ _DOING = {
 
 
 def progress_text(plan: MergePlan, path: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
-    """What a merge is at, for Python's log."""
+    """Return the progress of a merge for Python's log."""
     reads = plan.reads_on(path, Batches.of(snapshot))
     return f"a merge into version {snapshot.version} {_DOING[phase]} ({path.name}; it reads {reads})"
 

@@ -1,4 +1,4 @@
-"""What a merge has read, and which concurrent commits conflict with it (S35)."""
+"""The read set of a merge, and the concurrent commits that conflict with it (S35)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trinitymerge.stores.removed_files import naming_vacuums
 
 
 def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirement, ...]:
-    """What a merge asks of the commits it goes on top of.
+    """Return what the concurrent commits of a merge must fulfil.
 
     Args:
         options: of the merge: its transaction marker, and the stream it is of, if any (S36, S36a).
@@ -75,12 +75,12 @@ def require_unchanged(backend: TableStore, based_on: Snapshot) -> None:
 
 @attrs.frozen(eq=False)
 class ReadSet:
-    """What a merge's batch was computed from.
+    """The rows that a merge's batch was computed from.
 
     Attributes:
         backend: where the target is.
         reads: what of the target was read.
-        semi_join: nothing was looked at but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
+        only_keys: nothing was read but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
             number of rows.
         batch: what is to be committed, if anything.
         staged: its rows.

@@ -184,7 +184,7 @@ class _Attempt:
         return staged, Observed(observed)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
-        """What earlier compactions and purges make worth counting."""
+        """Return the metrics that earlier compactions and purges require."""
         metrics = {}
         if self.seen.purged is not None:
             metrics["purged"] = count_where(PURGED)
@@ -232,7 +232,7 @@ class _Attempt:
         )
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
-        """What this attempt has looked at, should others be faster."""
+        """Return what this attempt has read, to find conflicts."""
         moves = any(program.moves for program in compiled.programs)
         only_keys = not compiled.reads.everything and not moves and self.plan.spec.options.max_delete_fraction is None
         return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
@@ -338,7 +338,7 @@ class _Attempt:
         )
 
     def _kept_without_rows(self) -> str:
-        """What the table has to keep of a merge although no row is written (S36, H11), in words; empty if nothing."""
+        """Return in words what the table keeps of a merge without rows (S36, H11); empty if nothing."""
         options, kept = self.plan.spec.options, []
         if options.transaction is not None:
             application, number = options.transaction
@@ -350,7 +350,7 @@ class _Attempt:
     def _publish_commit(
         self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: ReadSet | None
     ) -> Snapshot:
-        """Commits, on top of whatever landed meanwhile unless the merge depends on that (S35).
+        """Commit on top of concurrent commits, unless the merge depends on them (S35).
 
         Args:
             batches: what is added.

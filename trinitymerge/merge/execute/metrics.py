@@ -1,4 +1,4 @@
-"""What the write job of a merge counts, and the counts made of it (S30a)."""
+"""The metrics of a merge's write job, and the counts computed from them (S30a)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Observed:
 
 @attrs.frozen
 class KeyCounts:
-    """What the keys of a batch say.
+    """The counts by key of a batch.
 
     Attributes:
         unique: every key has one row.
@@ -153,7 +153,7 @@ def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observ
 
 
 def _sum_of(count: str, where: str) -> str:
-    """What the effects of some rows add up to, as SQL; ``count`` is one of :data:`COUNTS`."""
+    """Return the sum of the effects of some rows, as SQL; ``count`` is one of :data:`COUNTS`."""
     whens = " ".join(f"WHEN '{effect}' THEN {n}" for effect in EFFECTS if (n := getattr(effect, count)))
     return f"sum(CASE WHEN {where} THEN CASE {EFFECT} {whens} ELSE 0 END ELSE 0 END)"
 

@@ -43,7 +43,7 @@ _ROWS_OF_ONE_TASK = 20_000
 
 
 def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
-    """What another table is, when a merge is built.
+    """Return another table as it is when a merge is built.
 
     Args:
         backend: where the merging table is.
@@ -59,7 +59,7 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
     require_managed(backend, where)
     other = open_store(backend.spark, table.path)
     if other.path == backend.path:
-        raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of its own.")
+        raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of this table.")
     found = OutboxTarget(table, other.snapshot().definition)
     require_harmless(backend.spark, found.definition)
     try:
@@ -157,7 +157,7 @@ def _entry(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
 
 
 def _metrics(destination: OutboxTarget) -> dict[str, str]:
-    """What is observed of the rows for one table."""
+    """Return the metrics of the rows for one table."""
     fits = f"{MISFIT} IS NULL"
     metrics = {"rows": "count(1)", "misfits": f"count({MISFIT})"}
     metrics |= {"misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}

@@ -39,13 +39,13 @@ PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResu
 
 @attrs.frozen
 class Options:
-    """What a merge is besides its clauses: what its user sets, what a feed says, and what the call that began it gives.
+    """The settings of a merge: of the caller, of a feed, and of the call that began it.
 
     Attributes:
         on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         transaction: ``(appId, version)`` or None (S36).
         max_delete_fraction: share of live rows, or None (S37).
-        at: the watermark of rows to which nobody else gives one, column by column (H2a); none if what they replace decides.
+        at: the watermark of rows without another one, column by column (H2a); empty if the replaced row decides.
         schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
         comment: for ``history()`` (S36b).
@@ -55,10 +55,10 @@ class Options:
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a path would; None if it was not.
-        holds: the column of the source that tells what its rows replace; empty if it has none.
+        holds: the source column with the stored row that each row replaces; empty if there is none.
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
-        is_sequenced: each row that is written must say when.
+        is_sequenced: each written row must have a watermark.
         ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
         rows_left_out: which rows of the source have been, in words; empty if none (S12a).
         pre_attempt_hook: given by the call that begins the chain (``table.py``): does what earlier merges have left to be done
@@ -148,7 +148,7 @@ class MergePlan:
 
     @property
     def columns_added(self) -> tuple[str, ...]:
-        """What the merge adds to the table, in words (S44)."""
+        """Return the columns that the merge adds to the table, in words (S44)."""
         return tuple(differences_of_columns(self.batches.definition, self.definition))
 
     @property
@@ -177,7 +177,7 @@ class MergePlan:
             The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
             target is not read) and ``_tm_clause`` (from 1). Where the target must be read, the source is evaluated now, once;
             the target is read when the rows are used, but for merges that look up where their rows come to, which read it now.
-            Where only the run will tell whether it must be read, the preview reads it.
+            If only execution can decide whether the target must be read, the preview reads it.
 
         Example:
             >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
@@ -209,8 +209,8 @@ class MergePlan:
         """The merge as SQL, step by step: for reading, not for running elsewhere.
 
         Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
-        in words, and so are conditions and values given as Columns. What is left out after the last step (updates that change
-        nothing, S22b; rows of purged keys, S39a) is not in it.
+        in words, and so are conditions and values given as Columns. Updates that change nothing (S22b) and rows of purged keys
+        (S39a), which are left out after the last step, are not in it.
 
         Returns:
             The text; where the merge has two parts, both, one after the other.
@@ -225,7 +225,7 @@ class MergePlan:
         return _format.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
 
     def explain(self, evaluate: bool = False) -> _format.Text:
-        """What will happen to which rows, in words and in order, and which path was chosen and why.
+        """Return which rows the merge changes and how, in order, and the chosen strategy and why.
 
         Args:
             evaluate: also evaluates the source, once, and says which batches and how many bytes hold none of its keys and so
@@ -292,7 +292,7 @@ class MergePlan:
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:
-        """What the keys of the source, once they are known, say of the batches to read."""
+        """Return the batches that need not be read, by the evaluated keys of the source."""
         if not self.chosen.looks_up(self._merge):
             return []
         once = self._merge.evaluated().once

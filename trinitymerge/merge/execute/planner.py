@@ -64,7 +64,7 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
-    """What was given to ``at()``, if the table has a use for it.
+    """Return the values of ``at()``, if the table has as many watermark columns.
 
     Raises:
         InvalidMergeError: it declares no watermark, or one of another number of columns.
@@ -94,8 +94,8 @@ def _require_watermarks(analysis: Analysis) -> None:
                     'onStale("force") are calls of the chain only: table.merge(...).',
                 )
                 raise InvalidMergeError(
-                    f"{describe(clauses, position)}: nobody says when the row changes ({', '.join(unassigned)}). With "
-                    f"the watermark of the version that it ends it would take its place in the history. {advice}",
+                    f"{describe(clauses, position)}: the row changes without a watermark ({', '.join(unassigned)}). "
+                    f"With the watermark of the version that it ends, it would replace that version in the history. {advice}",
                     clause=position + 1,
                     columns=unassigned,
                     advice=advice,

@@ -29,10 +29,10 @@ def evolve_schema(
 
     Args:
         own: the table's definition.
-        source: of the merge.
-        condition: likewise.
-        clauses: likewise.
-        options: likewise.
+        source: the source of the merge.
+        condition: the merge condition.
+        clauses: the clauses in order.
+        options: the settings.
 
     Raises:
         InvalidMergeError: the merge has no source.

@@ -60,7 +60,7 @@ _FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
         "Run it again; if memory was short, with more of it, or with fewer rows at a time.",
     ),
 }
-"""What has happened, and what to do."""
+"""The failure and the remedy."""
 
 
 @contextmanager
@@ -87,8 +87,10 @@ def merge_errors(backend: TableStore, checks: Iterable[Check] = ()) -> Iterator[
         if MISFIT in text:
             raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
         listed = "; ".join(map(str, checks))
-        besides = f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
-        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{besides}") from cause
+        cause_hint = (
+            f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
+        )
+        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{cause_hint}") from cause
 
 
 _SHOWN = 5
@@ -227,9 +229,9 @@ def check_unambiguous(
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
     where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[KEY_ROWS])})" for k, r in zip(keys, found, strict=True))
-    same = f"equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "no watermark to tell them apart"
+    same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
     raise AmbiguousMergeError(
-        f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) with {same}: "
+        f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) {same}: "
         f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. "
         f"{advice or _history_advice(definition, clauses) or _ONE_ROW_EACH}",
         keys=keys,
@@ -238,7 +240,7 @@ def check_unambiguous(
 
 
 _UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."
-_ONE_ROW_EACH = "Keep one row per key in the source, or give the table a watermark key that tells which one is fresher."
+_ONE_ROW_EACH = "Keep one row per key in the source, or give the table a watermark key that orders the rows."
 
 
 def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
@@ -329,7 +331,7 @@ def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
 
 
 def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:
-    """What to do if a merge closes rows by changing their key: the shape of a type 2 dimension with a flag in its key."""
+    """Return the remedy if a merge closes rows by changing their key: a type 2 dimension with a flag in its key."""
     assigned = [
         (name_parts(key_text(key)) or ("",))[-1].lower()
         for clause in clauses
@@ -340,8 +342,8 @@ def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) ->
     changed = [k for k in definition.primaryKey if k.lower() in assigned]
     return (
         f"The merge changes {_listed(changed)}, a part of the primary key, and two rows come to share one. In a table that keeps "
-        "the history of its rows, a flag is no part of the key, for all closed rows of one thing have it in common: use what "
-        "tells them apart, such as the date from which a row holds (valid_from)."
+        "the history of its rows, a flag must not be part of the key, because all closed rows of one entity share it. Use a "
+        "column in which they differ, such as the date from which a row holds (valid_from)."
         if changed
         else ""
     )

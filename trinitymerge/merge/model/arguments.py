@@ -38,7 +38,7 @@ def assignments_of(method: str, values: Any) -> Assignments:
     """The map of a call.
 
     Raises:
-        InvalidMergeError: it is no map, or an entry of it cannot be an assignment; begins with the method's name.
+        InvalidMergeError: the values are not a map, or an entry is not an assignment.
     """
     pairs = _pairs(values)
     if not pairs:
@@ -84,7 +84,7 @@ def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ign
     """Which columns a call takes from the source by their names.
 
     Raises:
-        InvalidMergeError: they are no names, or both kinds are given; begins with the method's name.
+        InvalidMergeError: an argument is not names, or both are given.
     """
     excepted = names_of(method, "exceptColumns", exceptColumns)
     only = None if columns is None else names_of(method, "columns", columns)
@@ -102,7 +102,7 @@ def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
     """The columns that an argument of a call names: a name or names.
 
     Raises:
-        InvalidMergeError: they are no names; begins with the method's name.
+        InvalidMergeError: the argument is not names.
     """
     if isinstance(names, str):
         return (names,)
@@ -121,7 +121,7 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
         call: of the feed that the merge is, if it is one.
 
     Raises:
-        InvalidMergeError: there are none, or one is no expression; or the merge is a feed, which knows when its rows changed.
+        InvalidMergeError: no value is given, one is not an expression, or the merge is a feed, whose rows have their watermark.
     """
     if call:
         raise InvalidMergeError(f"{call} sets the watermark itself: do not call {method}() as well.")

@@ -46,7 +46,7 @@ class Assignments:
 
     @property
     def explained(self) -> str:
-        """What is written, in words."""
+        """Return the written values in words."""
         return self.shown
 
 
@@ -75,7 +75,7 @@ class All:
 
     @property
     def shown(self) -> str:
-        """What is not as usual, as the call says it."""
+        """Return the arguments that differ from the defaults, as the call has them."""
         nulls = self.ignoreNulls
         parts = [
             f"columns: {', '.join(self.columns)}" if self.columns is not None else "",
@@ -86,7 +86,7 @@ class All:
 
     @property
     def explained(self) -> str:
-        """What is written, in words."""
+        """Return the written values in words."""
         which = "all columns" if self.columns is None else ", ".join(self.columns)
         but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
         nulls = " that are not null there" if self.ignoreNulls else ""
@@ -94,13 +94,13 @@ class All:
 
 
 def is_default(value: object) -> bool:
-    """True if a value in a map is the word ``DEFAULT``: whatever the column has by default (S46)."""
+    """Return whether a value in a map is the word ``DEFAULT``, the default of the column (S46)."""
     return isinstance(value, str) and value.strip().upper() == "DEFAULT"
 
 
 @attrs.frozen
 class _ActionBase:
-    """What all actions have in common."""
+    """The base of all actions."""
 
     name: ClassVar[str]
 
@@ -114,7 +114,7 @@ class _ActionBase:
 
     @property
     def outline(self) -> str:
-        """That call, without its values.
+        """Return the call of the action without its values.
 
         Example:
             >>> print(Update(Assignments({"amount": "B.amount"})).outline, Insert(All(["note"])).outline)
@@ -124,7 +124,7 @@ class _ActionBase:
 
     @property
     def explained(self) -> str:
-        """What it does, in words."""
+        """Return the effect of the action in words."""
         raise NotImplementedError
 
     @property
@@ -143,7 +143,7 @@ class _Writes(_ActionBase):
     """An action that writes values."""
 
     keeps_the_rest: ClassVar[bool]
-    """Columns that nobody assigns are the target row's; else they have their default, or null."""
+    """Whether unassigned columns keep the value of the target row; otherwise they have their default, or are null."""
 
     values: Assignments | All
 
@@ -264,7 +264,7 @@ class InsertHistory(_ActionBase):
 
 
 TableAction: TypeAlias = Update | Delete | Insert
-"""What an action does to the table itself."""
+"""An action that writes rows of the table."""
 
 Action: TypeAlias = TableAction | InsertHistory
 
@@ -282,12 +282,12 @@ class _ClauseBase:
 
     @property
     def changes(self) -> tuple[TableAction, ...]:
-        """What it does to the table itself."""
+        """Return the actions that write rows of the table."""
         return tuple(a for a in self.actions if not isinstance(a, InsertHistory))
 
     @property
     def histories(self) -> tuple[InsertHistory, ...]:
-        """What it inserts into other tables (S27)."""
+        """Return the actions that insert into other tables (S27)."""
         return tuple(a for a in self.actions if isinstance(a, InsertHistory))
 
 
@@ -379,7 +379,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
     elif len(replacing) > 1:
         raise InvalidMergeError(
             f"{where}, has {' and '.join(a.name for a in replacing)}; a clause may have at most one update or delete. "
-            "Put the second one into a clause of its own, with a condition that tells them apart.",
+            "Put the second one into a separate clause with another condition.",
             clause=position + 1,
         )
     elif not replacing and clause.histories:

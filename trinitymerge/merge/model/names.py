@@ -122,7 +122,7 @@ def conjuncts(condition: str | Column) -> list[str]:
 
 
 def mentions_alias(text: str, alias: str) -> bool:
-    """True if a text certainly names something of an alias. What is hard to read does not: it must be asked about.
+    """Return whether a text certainly names a column of an alias; False if Spark must decide.
 
     Example:
         >>> mentions_alias("A.x + B.x", "a"), mentions_alias("concat(B.x, 'A.x')", "A")

@@ -27,7 +27,7 @@ _FOR_GOOD = "purge() is for good, but a new table takes such keys: TrinityTable.
 
 @attrs.frozen
 class MergeResult:
-    """What a merge did (S30a). Counts that the chosen path cannot know without reading the target are None (S31).
+    """The result of a merge (S30a). Counts that need a read of the target are None if the strategy does not read it (S31).
 
     Attributes:
         version: the version that the merge has made; the unchanged one if it has made none. A fold or compaction after it
@@ -38,11 +38,11 @@ class MergeResult:
         rowsStale: rows that are older than what they would replace (S11), and the inserts left out with them (S21a).
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one, and for ``snapshot``, which does not count its extract.
-        perClause: for each clause in order, the number of rows on which it fired; empty for feeds, which have clauses of their own.
+        perClause: for each clause in order, the number of rows to which it applied; empty for feeds.
         strategy: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
             nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
-            brought a deleted key back. None if that cannot be told.
+            brought a deleted key back. None if this is unknown.
         rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
         rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
@@ -52,7 +52,7 @@ class MergeResult:
         skipped: why no row was committed, or an empty string.
         kept: what a version without rows keeps of the merge: the number of a transaction (S36), the moment of an extract (H11);
             otherwise empty.
-        hint: what was done besides, and that ``compact()`` would pay, once in a process for a table and its base; usually empty.
+        hint: maintenance that was done or left, and advice to call ``compact()``, once per process, table and base; usually empty.
         seconds: time per phase.
         batches: batches a reader now resolves.
 

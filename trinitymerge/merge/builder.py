@@ -61,15 +61,15 @@ class MergeBuilder:
 
     - for each pair, the ``whenMatched`` clauses are tried in the order given, and the first whose condition is true
       applies; if none is, the target row stays as it is (S17);
-    - for each source row without a pair, the ``whenNotMatched`` clauses likewise (S18);
-    - for each live target row without a pair, the ``whenNotMatchedAndExistsOnlyOnTarget`` clauses likewise (S19).
+    - for each source row without a pair, the ``whenNotMatched`` clauses in the same way (S18);
+    - for each live target row without a pair, the ``whenNotMatchedAndExistsOnlyOnTarget`` clauses in the same way (S19).
 
     A null condition is not true (S20): ``A.x <> B.x`` misses changes from and to null, ``NOT (A.x <=> B.x)`` does not.
     Conditions and values are SQL text or Columns over the target's and the source's
     alias (by default ``target`` and ``source``); a plain Python None, bool, number, date, datetime or Decimal is a
     literal as a value, a ``str`` is always SQL.
 
-    What the clauses write is one append batch: new rows and tombstones, each with a watermark. A written row's
+    The clauses write one append batch: new rows and tombstones, each with a watermark. A written row's
     watermark comes from the clause's map, the source column of the same name, ``at()``, or the row it replaces (S10). Rows
     older than what they would replace have no effect on readers (S11), and an update or delete that comes too late takes the
     inserts of its clause with it (S21a). Two different rows for one key with equal watermarks are refused (S12). Nothing is
@@ -151,7 +151,7 @@ class MergeBuilder:
         return self._with(transaction=(appId, version), stream=None)
 
     def onStale(self, policy: str) -> MergeBuilder:
-        """What to do with rows older than what they would replace (S11).
+        """Sets how the merge treats rows older than the rows they would replace (S11).
 
         Args:
             policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
@@ -175,10 +175,10 @@ class MergeBuilder:
     def withSchemaEvolution(self) -> MergeBuilder:
         """Makes room in the table for what the source brings, in the merge's own commit (S44).
 
-        Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and those of the source that a map assigns, are added
-        at the end; fields of structs likewise; types become wider where no value changes, those of keys apart. Nothing is narrowed,
-        renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that appends
-        nothing alters nothing.
+        Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and source columns that a map assigns, are added at the
+        end, and fields at the end of structs. Types become wider where no value changes, except those of keys. Nothing is
+        narrowed, renamed or dropped. A column that the source lacks keeps its value on update, and is null on insert. A merge that
+        appends nothing alters nothing.
 
         Feeds follow their source, too: ``applyChanges`` adds what it would leave out with a warning, so nothing that
         ``exceptColumns`` names or a condition mentions, and what ``columns`` names; ``snapshot`` adds every column of the extract.
@@ -218,9 +218,9 @@ class MergeBuilder:
         return self._with(counts=True)
 
     def withComment(self, text: str) -> MergeBuilder:
-        """A note that stands in the parameters of the merge in ``history()`` (S36b).
+        """Adds a comment to the parameters of the merge in ``history()`` (S36b).
 
-        It is part of the log for good, whatever is purged: name no people in it.
+        The log keeps it forever, also after a purge: do not name people in it.
 
         Args:
             text: why the merge is made, or by which run of which job.
@@ -293,14 +293,14 @@ class MergeBuilder:
         return self.build().preview()
 
     def explain(self, evaluate: bool = False) -> _format.Text:
-        """What the merge will do, on which path and why, as text. See ``MergePlan.explain``."""
+        """Returns what the merge will do, with which strategy and why, as text. See ``MergePlan.explain``."""
         return self.build().explain(evaluate)
 
     def execute(self) -> MergeResult:
         """Runs the merge as one atomic append (S33-S37).
 
         Returns:
-            What it did.
+            The counts, version and strategy of the merge.
 
         Raises:
             InvalidMergeError, SchemaMismatchError: as ``build``, or a value that does not fit when the merge runs.
@@ -364,7 +364,7 @@ class _ClauseStart:
 
 
 class NotMatchedClause(_ClauseStart):
-    """What ``whenNotMatched()`` returns: it takes exactly one insert (S21)."""
+    """The clause of ``whenNotMatched()``, which takes exactly one insert (S21)."""
 
     def insertExpr(self, values: ExpressionMap) -> MergeBuilder:
         """Inserts a row made from the map; columns not mentioned have their default, or are null (S23).
@@ -385,7 +385,7 @@ class NotMatchedClause(_ClauseStart):
 
 
 class TargetOnlyClause(_ClauseStart):
-    """What ``whenNotMatchedAndExistsOnlyOnTarget()`` returns."""
+    """The clause of ``whenNotMatchedAndExistsOnlyOnTarget()``."""
 
     def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
         """Changes only the columns in the map (S22).
@@ -410,7 +410,7 @@ class TargetOnlyClause(_ClauseStart):
 
 
 class MatchedClause(TargetOnlyClause):
-    """What ``whenMatched()`` returns."""
+    """The clause of ``whenMatched()``."""
 
     def updateAll(
         self,
@@ -435,7 +435,7 @@ class TargetActions(MergeBuilder):
     """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
-        """Inserts a row besides the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
+        """Inserts a row in addition to the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
@@ -443,7 +443,7 @@ class TargetActions(MergeBuilder):
         return self._and(Insert(assignments_of("insertExpr", values)))
 
     def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
-        """Changes the target row besides the clause's inserts (S22).
+        """Changes the target row in addition to the clause's inserts (S22).
 
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
@@ -452,7 +452,7 @@ class TargetActions(MergeBuilder):
         return self._and(Update(assignments_of("updateExpr", values), bool(onlyIfChanged)))
 
     def delete(self) -> TargetActions:
-        """Deletes the target row besides the clause's inserts (S9)."""
+        """Deletes the target row in addition to the clause's inserts (S9)."""
         return self._and(Delete())
 
     def insertHistoryExpr(self, values: ExpressionMap, table: Any) -> TargetActions:

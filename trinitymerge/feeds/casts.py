@@ -16,7 +16,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
-    """True if values of a type go into a column but for fields of structs that they may lack (S22).
+    """Return True if a type fits a column except for optional struct fields that it lacks (S22).
 
     Args:
         kind: of the values.
@@ -34,7 +34,7 @@ def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
 
 
 def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, ...]:
-    """The fields of structs that values of a type lack, and may (:func:`lacks_fields`); not those within arrays and maps."""
+    """Return the optional struct fields that a type lacks (:func:`lacks_fields`), except in arrays and maps."""
     return tuple(missing_fields(kind, physical_type(field))) if lacks_fields(kind, field, follows) else ()
 
 
@@ -47,7 +47,7 @@ def cast_to_stored(
     fails: bool = True,
     follows: bool = False,
 ) -> Sql:
-    """A column of a source as a column of the table holds it. Fields of structs that it lacks, and may, are null.
+    """Cast a source column to the table's type. Optional struct fields that it lacks are null.
 
     Args:
         source: has the column.

@@ -78,7 +78,7 @@ def filled(
         after: the sequence of a truncate, before which nothing fills; empty if there is none.
 
     Raises:
-        InvalidMergeError: there is no such column.
+        InvalidMergeError: a column does not exist.
     """
     own = snapshot.definition
     return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
@@ -135,7 +135,7 @@ class _Filling:
     feed: ChangeFeed
 
     def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
-        """The events, with what stands before each filled in, and beside each the latest stored row of its key."""
+        """Return the events with nulls filled from earlier values, each beside the latest stored row of its key."""
         own, rows = self.own, self.events.rows
         exact = is_case_sensitive(rows.sparkSession)
         fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
@@ -189,7 +189,7 @@ class _Filling:
         return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
 
     def _parts(self, name: str) -> frozenset[Path] | None:
-        """Of a column whose nulls mean something, what the events lack of it; None if its nulls mean that nothing changed."""
+        """The fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
         ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
         if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
             return None
@@ -200,12 +200,12 @@ class _Filling:
         return case([(not_(dies), value)]) if name in self.columns else value
 
     def _stored(self, name: str, column: str) -> Sql:
-        """A column of the events in the table's type. Of keys and watermarks that do not fit the merge says so."""
+        """Return a column of the events in the table's type. The merge reports keys and watermarks that do not fit."""
         own, fails, follows = self.own, name in self.columns, self.feed.follows
         return cast_to_stored(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
 
     def _dies(self) -> Sql:
-        """True of deletes, and of events that are tombstones by themselves (S4)."""
+        """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
         own, rows = self.own, self.events.rows
         said = quote(self.events.is_delete)
         name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
@@ -214,21 +214,21 @@ class _Filling:
         return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
 
     def _shown(self, column: str, place: int | None) -> Sql:
-        """A column of an event; filled, unless it is a delete, which says nothing of it."""
+        """Return a column of an event, filled unless the event is a delete."""
         if place is None:
             return field_of(Sql("e"), column)
         return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
 
 
 def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
-    """A value, or the last one before it that is not null; of structs, field by field.
+    """Return a value, or the last earlier one that is not null; in structs, field by field.
 
     Args:
         value: as SQL.
         kind: its type.
         before: the window of what is before it.
         parts: only these fields, and what is in them, are filled; None if all are.
-        at: which one the value is.
+        at: the path of the value.
     """
     parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
     if parts is not None and not parts:
@@ -267,7 +267,7 @@ class ChangeFeed:
 
     @property
     def fills(self) -> bool:
-        """Something is to be taken from what was before an event."""
+        """True if nulls are filled from earlier values."""
         return bool(self.ignore_nulls or self.lacking)
 
     @classmethod
@@ -280,7 +280,7 @@ class ChangeFeed:
         except_columns: str | Iterable[str],
         ignore_nulls: bool | str | Iterable[str],
     ) -> ChangeFeed:
-        """As ``applyChanges`` is called.
+        """Check and hold the arguments of ``applyChanges``.
 
         Raises:
             InvalidMergeError: an argument is of the wrong kind.
@@ -306,7 +306,7 @@ class ChangeFeed:
 
 @attrs.frozen(eq=False)
 class ChangeEvents:
-    """Rows with the table's columns, and what each is.
+    """Rows with the table's columns, and flags for deletes and truncates.
 
     Attributes:
         rows: the events.
@@ -322,12 +322,12 @@ class ChangeEvents:
 
     @property
     def of_keys(self) -> DataFrame:
-        """The rows without what says which are truncates."""
+        """The rows without the flag for truncates."""
         return self.rows if self.is_truncate == self.is_delete else self.rows.drop(self.is_truncate)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """Each event is written as it is."""
+        """The clauses that write each event as it is."""
         dies, columns = quote(self.is_delete), All(self.mentioned)
         return named(
             WhenMatched(dies, [Delete()]),
@@ -337,7 +337,7 @@ class ChangeEvents:
 
 
 def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
-    """Clauses that errors call as the user did."""
+    """Return the clauses, which errors name by the user's call."""
     return tuple(attrs.evolve(c, call=call) for c in clauses)
 
 
@@ -345,10 +345,10 @@ def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
 
 
 def check(own: TableDefinition, feed: ChangeFeed) -> None:
-    """Refuses what a table has no means for (H9).
+    """Raise if the table lacks what the feed's arguments need (H9).
 
     Raises:
-        InvalidMergeError: saying what, and the remedy.
+        InvalidMergeError: with the remedy.
     """
     if not own.watermarkKey and (feed.sequence_by is not None or feed.truncates is not None):
         raise InvalidMergeError(
@@ -371,10 +371,10 @@ def check(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
-    """Refuses columns that are to be taken, and that the table does not have.
+    """Raise if ``columns`` names a column that the table does not have.
 
     Raises:
-        InvalidMergeError: naming one, and the remedy.
+        InvalidMergeError: with the names and the remedy.
     """
     known = {name.casefold() for name in own.names}
     unknown = [name for name in feed.columns or () if name.casefold() not in known]
@@ -387,10 +387,10 @@ def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> ChangeEvents:
-    """The events with the columns of the table, and two that say what they are.
+    """Return the events with the table's columns, and flags for deletes and truncates.
 
     Raises:
-        InvalidMergeError: the source has no such column, or an expression means nothing over it.
+        InvalidMergeError: the source lacks a column, or Spark cannot analyze an expression over it.
     """
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
@@ -417,7 +417,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
 
 
 def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
-    """Refuses conditions that are none: to text in place of one no row would say true, or the job would fail."""
+    """Raise if a condition is not boolean."""
     given = {"applyAsDeletes": feed.deletes, "applyAsTruncates": feed.truncates}
     asked = {name: condition for name, condition in given.items() if condition is not None}
     if asked:
@@ -428,7 +428,7 @@ def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
 
 @attrs.frozen
 class _Columns:
-    """Which columns of a source are taken as they are, and which of the table's are null."""
+    """The source columns to take, and the table columns that are null."""
 
     kept: list[str]
     null: list[str]
@@ -460,10 +460,10 @@ class _Columns:
 
 
 def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]:
-    """The columns that some names mean.
+    """Return the columns with these names.
 
     Raises:
-        InvalidMergeError: there is no such column.
+        InvalidMergeError: a column does not exist.
     """
     found = [(name, find_name(name, among, exact)) for name in given]
     unknown = [name for name, column in found if column is None]
@@ -475,7 +475,7 @@ def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """A name that no column has."""
+    """Return a name that no column has."""
     lowered = {t.lower() for t in taken}
     while name in lowered:
         name += "_"
@@ -501,7 +501,7 @@ class AfterTruncate:
 
 
 def since_truncate(events: ChangeEvents, own: TableDefinition, alias: str) -> AfterTruncate:
-    """Looks for truncates among events: evaluates the source, and reads the target as a whole only if there is one.
+    """Evaluate the source and apply its last truncate; only then is the whole target read.
 
     Events that are not fresher than the last truncate become deletes of their keys at its place.
 
@@ -551,7 +551,7 @@ def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
 
 
 def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
-    """Return the merge of a source of events: blind, unless nulls are to be filled, or truncates to be looked for."""
+    """Return the merge of the events: blind, unless it fills nulls or looks for truncates."""
     check(snapshot.definition, feed)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
@@ -571,7 +571,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
 def _fitted(
     source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
 ) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
-    """The events as the table takes them: the definition, with room for what they bring (S44), and what they lack (S22)."""
+    """Return the definition with the columns that the events add (S44), the events, and the columns they lack (S22)."""
     events = events_of(source, own, feed)
     if options.schema_evolution:
         own = evolve_schema(own, events.of_keys, None, events.clauses, options)
@@ -583,9 +583,9 @@ def _fitted(
 
 
 def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:
-    """Events that know nothing of a column or field, and need not: they leave it as it was before, in the data's time (S22, H10).
+    """Return events that keep the earlier value of each optional column or field that they lack (S22, H10).
 
-    Where there was nothing it is the default (S46). In a table without history they leave it as it is, as any update does.
+    Without an earlier value, it is the default (S46). Tables without history need this not: there, an update keeps absent columns.
     """
     if feed.columns is not None:  # what is not among the columns is null
         return source, feed

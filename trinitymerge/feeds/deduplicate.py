@@ -31,7 +31,7 @@ _SAY_WHICH = (
 
 
 def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> MergeBuilder:
-    """A merge whose source has, of rows with equal key and watermark, only the first; all of it if no order is given.
+    """Keep the first source row of each key and watermark; without an order, keep all rows.
 
     Raises:
         InvalidMergeError: the order is none, or means nothing over the source.

@@ -84,7 +84,7 @@ class Intervals:
     def of(
         cls, source: DataFrame, key: Sequence[str], validFrom: str, validTo: str, open_end: Any, is_inclusive: bool
     ) -> Intervals:
-        """The intervals of a source, which is evaluated once.
+        """Return the intervals of a source, which is evaluated once.
 
         Raises:
             InvalidMergeError: a column is missing, an interval ends before it begins, or its end has no next value.
@@ -126,7 +126,7 @@ def _column(source: DataFrame, name: str) -> str:
 
 
 def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
-    """Where intervals end, that moment not included, whether they are open, and whether the begin's type cuts off the end."""
+    """Return the exclusive end of each interval, whether it is open, and whether the cast to the begin's type changes it."""
     kind = source.schema[begin].dataType
     given, is_open = Sql(f"try_cast({quote(end)} AS {sql_type(kind)})"), is_null(quote(end))
     if open_end is not None:
@@ -137,7 +137,7 @@ def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: 
 
 
 def _loses(source: DataFrame, end: str, given: Sql, kind: DataType) -> Sql:
-    """True if an end, cast to the begin's type, is another value: a date without the time of day, a number without its fraction."""
+    """Return True if the cast of an end to the begin's type loses a time of day or a fraction."""
     if isinstance(kind, DateType):
         exact, stored = (Sql(f"try_cast({value} AS TIMESTAMP_NTZ)") for value in (quote(end), given))
     elif isinstance(kind, NumericType) and isinstance(source.schema[end].dataType, NumericType):
@@ -148,7 +148,7 @@ def _loses(source: DataFrame, end: str, given: Sql, kind: DataType) -> Sql:
 
 
 def _next(value: Sql, kind: DataType) -> Sql:
-    """The next value of a type; null after the last one."""
+    """Return the next value of a type; null after the last one."""
     if isinstance(kind, IntegralType):
         return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {sql_type(kind)})")
     if isinstance(kind, DateType):
@@ -168,7 +168,7 @@ def _next(value: Sql, kind: DataType) -> Sql:
 
 
 def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataFrame:
-    """The intervals that are not empty, each beside the begin of the next of its key."""
+    """Return the intervals that are not empty, each beside the begin of the next of its key."""
     nulls = any_of(is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
     unknown = all_of([not_(_IS_OPEN), is_null(_ENDS)])
     backwards, is_empty = (all_of([not_(_IS_OPEN), c]) for c in (is_older([_ENDS], [_BEGINS]), same(_ENDS, _BEGINS)))

@@ -78,7 +78,7 @@ class SnapshotFeed:
 
     @classmethod
     def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> SnapshotFeed:
-        """An extract, once it is known that the table can take it.
+        """Check that the table can take an extract, and return it.
 
         Raises:
             InvalidMergeError: the table has no watermark, or several.
@@ -118,7 +118,7 @@ class SnapshotFeed:
         return spec.with_options(extract=self.moment, if_empty="nothing has changed", ignored=extract._ignored)
 
     def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
-        """The extract as a table takes it, with room for what it brings (S44).
+        """Return the extract, and the definition with the columns that it adds (S44).
 
         Raises:
             InvalidMergeError: it lacks a column.
@@ -144,7 +144,7 @@ class SnapshotFeed:
         return tuple(n for n in self.source.columns if find_name(n, self.own.names, exact) is None)
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
-        """The next moment that was taken after this one; None if there is none."""
+        """Return the moment of the next later extract, or None."""
         mine = sort_key(self.moment, self.own)
         known = [(place, moment) for moment in taken if (place := sort_key(moment, self.own)) is not None]
         following = [(place, moment) for place, moment in known if mine is not None and place > mine]
@@ -206,7 +206,7 @@ class SnapshotDiff:
         return free_name("holds", [*self.extract.own.names, self.flag]) if self.is_latest else ""
 
     def rows(self) -> DataFrame:
-        """The events: with the table's columns, the moment, whether each is a delete, and what its key holds."""
+        """Return the events: the table's columns, the moment, a delete flag, and the row that the key holds."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
         is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
@@ -238,14 +238,14 @@ class SnapshotDiff:
         )
 
     def _values(self) -> list[Field]:
-        """The columns of a row: all but key and moment, and the tombstone's if the extract has it."""
+        """Return the compared columns: all but key and moment, and the tombstone key if the extract has it."""
         own, exact = self.extract.own, is_case_sensitive(self.extract.source.sparkSession)
         fixed = {*own.primaryKey, *own.watermarkKey}
         has_tombstone = own.tombstoneKey and find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
         return [f for f in own.fields if f.name not in fixed and (f.name != own.tombstoneKey or has_tombstone)]
 
     def _given(self) -> DataFrame:
-        """The extract: keys, all else as one struct, and whether a key occurs with different rows."""
+        """Return the extract: keys, the other columns as a struct, and whether a key has different rows."""
         own, values = self.extract.own, self._values()
         keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
         kept = [f"{self._fitting(own.field(n), is_key=True)} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
@@ -268,19 +268,19 @@ class SnapshotDiff:
         return Sql(f"named_struct('dies', {FALSE}{values})")
 
     def _column(self, field: Field) -> str | None:
-        """The column of the extract that a field is taken from; None if it may lack it, and does (S22)."""
+        """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""
         source = self.extract.source
         return find_name(field.name, source.columns, is_case_sensitive(source.sparkSession))
 
     def _fitting(self, field: Field, is_key: bool = False) -> Sql:
-        """A value of the extract as it is stored; null where it has none, which :meth:`_value` fills."""
+        """Return a value of the extract in its stored type; null for a missing column, which :meth:`_value` fills."""
         column = self._column(field)
         if column is None:
             return Sql(null_of(field))
         return cast_to_stored(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
 
     def _value(self, i: int, field: Field) -> Sql:
-        """A value of a row that is given, beside what is held, which it is of what the extract lacks."""
+        """Return the value of an extract row; the held value for columns that the extract lacks."""
         given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
         if column is None:
             default = null_of(field) if field.default is None else cast(as_sql(field.default), physical_type(field))

@@ -28,7 +28,7 @@ def batch_function(
     app_id: str,
     on_result: Callable[[Any], object] | None,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for ``DataStreamWriter.foreachBatch``.
+    """Return a function for ``DataStreamWriter.foreachBatch``.
 
     Args:
         table_in: opens the table in a session: a stream runs in a separate session, on Spark Connect in another process,

@@ -291,7 +291,7 @@ def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
 
 
 def _beside(own: TableDefinition, shown: VersionsOptions) -> list[str]:
-    """The user's columns that are shown; the first watermark column is not where ``validFrom`` has its name: it is the same.
+    """Return the user's columns to show, without the first watermark column if ``validFrom`` has its name.
 
     Raises:
         InvalidDefinitionError: a column that is added is called like another one.
@@ -350,12 +350,12 @@ def _shown_time(own: TableDefinition, value: Sql) -> Sql:
 
 
 def _is_empty(own: TableDefinition) -> Sql:
-    """True if a version ends at the instant at which it begins."""
+    """Return True if a version ends at the instant at which it begins."""
     return all_of([IS_ENDED, same(valid_from(own), UNTIL)])
 
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
-    """A user's value as one of a column's type, as SQL.
+    """Return a user's value as SQL of a column's type.
 
     Text without a time zone is in the session's time zone, like literals.
 
@@ -366,7 +366,7 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
 
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
-    """The same for a type, and a column of it."""
+    """Return a user's value as SQL of a type."""
     if isinstance(value, (bytes, bytearray)) and isinstance(kind, BinaryType):
         return Sql(f"X'{value.hex()}'")
     is_other = isinstance(value, (bytes, bytearray)) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
@@ -386,7 +386,7 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
 
 
 def _tracked(store: TableStore, own: TableDefinition, shown: VersionsOptions) -> list[Field] | None:
-    """The columns in which consecutive versions must differ, or they are one; None if each is shown.
+    """Return the columns whose change begins a new version; None if every stored version is shown.
 
     Raises:
         ValueError: there is no such column, a watermark column is to be tracked, or both ways are taken.

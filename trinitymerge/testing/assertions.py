@@ -58,7 +58,7 @@ def _key_of(table: Any) -> tuple[str, ...]:
 
 
 def _has(value: object, name: str) -> bool:
-    """Asks the class, because a Spark Connect DataFrame has a column of any name."""
+    """Ask the class, because a Spark Connect DataFrame has a column of any name."""
     return hasattr(type(value), name)
 
 
@@ -102,7 +102,7 @@ def _content(row: Mapping[str, Any]) -> Any:
 
 
 def _unequal(wanted: list[Row], found: list[Row]) -> list[tuple[Row | None, Row | None]]:
-    """The rows of one key that only one side has, paired as they come."""
+    """Return the rows of one key that only one side has, paired as they come."""
     rest, missing = list(found), []
     for row in wanted:
         twin = next((n for n, other in enumerate(rest) if _content(other) == _content(row)), None)

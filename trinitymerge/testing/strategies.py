@@ -182,7 +182,7 @@ def table_batches(draw: st.DrawFn, definition: TableDefinition) -> tuple[tuple[R
 
 
 def _consistent(rules: RowRules, batch: list[Row]) -> tuple[Row, ...]:
-    """The batch without rows that contradict an earlier one of equal key and watermark."""
+    """Return the batch without rows that contradict an earlier one of equal key and watermark."""
     kept: list[Row] = []
     for row in batch:
         twins = [k for k in kept if rules.key(k) == rules.key(row)]
@@ -249,7 +249,7 @@ def source_rows(draw: st.DrawFn, definition: TableDefinition, schema: tuple[Fiel
 
 @st.composite
 def _source_numbers(draw: st.DrawFn, field: Field) -> int | str | None:
-    """Values for ``v``, nearly all of which an integer column can hold."""
+    """Return values for ``v``, nearly all of which an integer column can hold."""
     number: int | None = draw(st.sampled_from([*VALUES["integer"], None]))
     if field.type == "string" and number is not None:
         padded = f"0{number}" if number >= 0 else "-01"
@@ -313,7 +313,7 @@ def _leaves(columns: Columns, sides: str) -> list[Expr]:
 
 
 def _assigned(columns: Columns, name: str, sides: str) -> st.SearchStrategy[Any]:
-    """Values for a column in a map."""
+    """Return values for a column in a map."""
     field = columns.definition.field(name)
     if name in columns.definition.primaryKey:
         return _assigned_keys(field, sides)
@@ -354,7 +354,7 @@ def _literals(field: Field, domain: Mapping[str, tuple[Any, ...]]) -> st.SearchS
 
 
 def _assigned_keys(field: Field, sides: str) -> st.SearchStrategy[Any]:
-    """Values for a key column: mostly the source's for a new row; mostly a fresh one for a second row."""
+    """Return values for a key column: mostly the source's for a new row; mostly a fresh one for a second row."""
     fresh = {str(field.type): KEY_VALUES[str(field.type)][-2:]}
     choices = [_literals(field, fresh), _literals(field, KEY_VALUES)]
     if sides != "target":
@@ -405,7 +405,7 @@ def _inserts(draw: st.DrawFn, columns: Columns, sides: str) -> Insert:
 
 @st.composite
 def _all_columns(draw: st.DrawFn, columns: Columns, required: frozenset[str]) -> All:
-    """All columns but those the source lacks, and sometimes one more."""
+    """Return all columns but those the source lacks, and sometimes one more."""
     definition = columns.definition
     optional = {*definition.watermarkKey, definition.tombstoneKey}
     missing = [n for n in definition.names if columns.of_source(n) is None and n not in optional]

@@ -39,7 +39,7 @@ def operation_of(plan: MergePlan) -> str:
 
 
 def _call_of(plan: MergePlan) -> str:
-    """The one call that all clauses stand for, without values; empty if there is none."""
+    """Return the call that made all clauses, without values; empty if there is none."""
     if plan.spec.options.call:
         return plan.spec.options.call
     calls = {c.call for c in plan.spec.clauses}
@@ -82,7 +82,7 @@ def _heading(clause: Clause) -> str:
 
 
 def redact_literals(condition: str | Column | None) -> str:
-    r"""A condition with ``?`` for each literal, as messages quote it; comments are left out.
+    r"""Return a condition with ``?`` for each literal, as messages quote it; comments are left out.
 
     A Column does not say which of its words are values, and is not shown. Nor is text with a backslash in it: what that makes of
     a quote is a setting of the session.

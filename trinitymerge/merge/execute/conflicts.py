@@ -56,7 +56,7 @@ class RowsUnchanged:
 
 
 def require_unchanged(backend: TableStore, based_on: Snapshot) -> None:
-    """Checks, before anything is read, that a table still has the rows that a merge's source was computed from.
+    """Check, before anything is read, that a table still has the rows that a merge's source was computed from.
 
     Raises:
         ConcurrentCommitError: it has others.
@@ -111,7 +111,7 @@ class ReadSet:
             return "rows have landed that are gone again, or a vacuum has removed those of the merge"
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
-        """True if it is a fold, or a compaction that has forgotten no tombstone which hides a row of this merge."""
+        """Return True for a minor compaction, or a compaction that dropped no tombstone as fresh as a row of this merge."""
         if commit.changes_data:
             return False
         if commit.horizon is None or self.batch is None:
@@ -119,7 +119,7 @@ class ReadSet:
         return is_above(definition, self.batch.watermark_min, commit.horizon)
 
     def _meets(self, landed: Batches) -> bool:
-        """True if the batches that landed have any key that this merge has read or written."""
+        """Return True if the concurrent batches contain a key that this merge read or wrote."""
         definition = landed.definition
         names = reader.keys_to_find(definition)
         mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []

@@ -56,7 +56,7 @@ class _Undecided(Exception):  # noqa: N818 - an answer, not an error
 
 @with_session_settings
 def execute(plan: MergePlan) -> MergeResult:
-    """Runs a plan against the newest version of its table.
+    """Run a plan on the newest version of its table.
 
     Raises:
         ConcurrentCommitError: other writers committed first, each time, or changed the definition.
@@ -95,10 +95,10 @@ def execute(plan: MergePlan) -> MergeResult:
 
 
 def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
-    """The result of a merge whose transaction has been committed before (S36); None if there is something to do.
+    """Return the result of a merge whose transaction is already committed (S36), or None.
 
     Raises:
-        InvalidMergeError: it is of a stream that has started over (S36a).
+        InvalidMergeError: the stream has started over (S36a).
     """
     if options.transaction is None:
         return None
@@ -170,7 +170,7 @@ class _Attempt:
     # Stage ----------------------------------------------------------------------------------------------------------
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
-        """Writes the batch and gathers its statistics in one job; files are sized by their bytes."""
+        """Write the batch and gathers its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
         metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)
@@ -238,7 +238,7 @@ class _Attempt:
         return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
-        """How many rows are older than what has been forgotten; None if a compaction forgot it just now, or untold."""
+        """Count the rows below the horizon; None if it is not known, or a concurrent compaction has just raised it."""
         if after.horizon is None:
             return 0
         if after.horizon == self.seen.horizon:
@@ -246,7 +246,7 @@ class _Attempt:
         return 0 if is_above(self.plan.definition, batch.watermark_min, after.horizon) else None
 
     def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
-        """Refuses what must not be committed: single rows (S34), then keys that are taken (S25) or contradict (S12), and so on."""
+        """Raise for what must not be committed: single rows (S34), live keys (S25), contradictions (S12), and the rest."""
         definition, clauses = self.plan.definition, self.plan.spec.clauses
         rows = cache(partial(self.plan.spec.store.read_staged, staged))
         validate.check_observed(definition, observed, rows, clauses)
@@ -300,11 +300,11 @@ class _Attempt:
         )
 
     def _rows_of_source(self, rows: int | None) -> int | None:
-        """How many rows the source has; None of an extract, of which only the rows that differ from the table get here."""
+        """Count the source rows; None for an extract, whose unchanged rows were dropped before."""
         return rows if self.plan.spec.options.extract is None else None
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
-        """How often each clause of the user's fired; None if it is not known. A feed has none."""
+        """Count how often each of the user's clauses fired; None if unknown. A feed has no clauses."""
         clauses = 0 if self.plan.spec.options.call else len(self.plan.spec.clauses)
         return (None,) * clauses if observed is None else observed.per_clause(clauses)
 
@@ -319,7 +319,7 @@ class _Attempt:
         observed: Observed | None = None,
         dependence: ReadSet | None = None,
     ) -> MergeResult:
-        """The result of a merge without a batch; a transaction marker and the moment of an extract are kept all the same."""
+        """Return the result of a merge without rows. It still commits a transaction marker and the moment of an extract."""
         version, kept = self.seen, self._kept_without_rows()
         if kept:
             version = self._publish_commit((), {"rowsSource": self._rows_of_source(source_rows)}, dependence)
@@ -407,5 +407,5 @@ def _why_nothing(observed: Observed) -> str:
 
 
 def _stored_columns(definition: TableDefinition) -> list[str]:
-    """The columns of a staged batch, as SQL."""
+    """Return the columns of a staged batch, as SQL."""
     return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT]

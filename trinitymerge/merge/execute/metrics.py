@@ -29,7 +29,7 @@ HAS_STALE_EFFECT = f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effec
 
 
 def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Gathers the rows of each key in one place and counts them, so that the write job itself finds keys that are not unique.
+    """Bring the rows of each key together and count them, so that the write job finds duplicate keys.
 
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
     one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
@@ -50,7 +50,7 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
 def observed_metrics(
     compiled: Compiled, definition: TableDefinition, clauses: int, is_sequenced: bool = False
 ) -> dict[str, str]:
-    """The aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
+    """Return the aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
 
     Only those that the merge can need: each costs a little for every row.
 
@@ -75,7 +75,7 @@ def observed_metrics(
 
 
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
-    """Nulls where none may be, values that do not fit their column, and rows that break a constraint."""
+    """Count nulls in NOT NULL columns, values that do not fit, and rows that break a constraint."""
     fields, keys = definition.fields, definition.primaryKey
     fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
     metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
@@ -91,7 +91,7 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequ
 
 
 def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:
-    """How often each clause fired, and what the rows of keys that have just one mean to readers."""
+    """Count how often each clause fired, and the effects of rows whose key has one row."""
     metrics = {
         "stale": count_where(HAS_STALE_EFFECT),
         **({"withheld": count_where(f"{EFFECT} = '{SUPPRESSED}'")} if any(p.beside_changes for p in programs) else {}),
@@ -105,7 +105,7 @@ def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str,
 
 
 def any_null(names: Iterable[str]) -> str:
-    """SQL that is true if one of these columns is null."""
+    """Return SQL that is true if one of these columns is null."""
     return f"({any_of(is_null(quote(n)) for n in names)})"
 
 
@@ -124,7 +124,7 @@ class Observed:
         return self["stale"] + self["withheld"]
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
-        """How often each clause fired."""
+        """Count how often each clause fired."""
         return tuple(self[f"clause_{i}"] for i in range(clauses))
 
 
@@ -147,7 +147,7 @@ class KeyCounts:
 
 
 def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observed) -> KeyCounts:
-    """The counts the write job has observed and, only if some key has several rows, a look at those in the staged batch."""
+    """Return the observed counts; if a key has several rows, correct them by a look at the staged batch."""
     counts = KeyCounts(not observed["contested"], *(observed[n] for n in COUNTS))
     return counts if counts.unique else _with_contested(definition, staged(), counts)
 
@@ -159,7 +159,7 @@ def _sum_of(count: str, where: str) -> str:
 
 
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
-    """Adds the keys with several rows: the freshest row that is not stale says what readers see (S12, S30a)."""
+    """Add the effects of keys with several rows: that of the freshest row that is not stale (S12, S30a)."""
     key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
     moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
     freshest = [

@@ -75,7 +75,7 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
 
 
 def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
-    """A merge's rows with what they have for other tables, evaluated once: both are written from the same (S32)."""
+    """Evaluate the rows of a merge and its rows for other tables once, so that both are written from the same values (S32)."""
     owing = plan.analysis.owing
     if owing is None or compiled.source_rows == 0:
         return compiled
@@ -92,7 +92,7 @@ class StagedOutbox:
 
 
 def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
-    """Stages and checks the rows for each other table that has any.
+    """Stage and check the rows for each other table that has any.
 
     Raises:
         NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
@@ -119,7 +119,7 @@ def _check_unchanged(backend: TableStore, destination: OutboxTarget) -> None:
 def _staged(
     plan: MergePlan, compiled: Compiled, destination: OutboxTarget, to_one: Iterable[OutboxRow]
 ) -> StagedOutbox | None:
-    """The rows for one table; None if there are none."""
+    """Return the rows for one table; None if there are none."""
     gathering = Metrics(_metrics(destination))
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
     values = ", ".join(quote(f.name) for f in destination.fields)
@@ -174,7 +174,7 @@ def _metrics(destination: OutboxTarget) -> dict[str, str]:
 
 
 def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, clauses: tuple[Clause, ...]) -> None:
-    """Refuses rows that the other table could not take (S2, S12, S29).
+    """Raise for rows that the other table could not take (S2, S12, S29).
 
     Raises:
         NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.

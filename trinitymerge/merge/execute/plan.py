@@ -162,16 +162,16 @@ class MergePlan:
         return self.dearest(self.chosen).name
 
     def dearest(self, path: MergeStrategy) -> MergeStrategy:
-        """How the table is read in all, if a path is taken: for the merge, or for its source before, whichever reads more."""
+        """Return the strategy that reads more: this one, or the one that computed the source."""
         return dearer(path, self.spec.options.computed_by)
 
     def execute(self) -> MergeResult:
-        """Runs the merge; see ``MergeBuilder.execute``."""
+        """Run the merge; see ``MergeBuilder.execute``."""
         return self._execute(self)
 
     @with_session_settings
     def preview(self) -> DataFrame:
-        """The rows the merge would append, without writing anything (S31): rows of purged keys are left out.
+        """Return the rows that the merge would append, without rows of purged keys; nothing is written (S31).
 
         Returns:
             The stored columns, ``_tm_action`` (``insert``, ``update``, ``delete``, or ``upsert`` where the
@@ -191,11 +191,11 @@ class MergePlan:
         return rows.selectExpr(*stored, ACTION, CLAUSE)
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """A snapshot as the merge reads it: with the columns that it adds, null in all rows."""
+        """Return a snapshot with the columns that the merge adds, null in all rows."""
         return attrs.evolve(snapshot, definition=self.definition)
 
     def rows_on(self, path: MergeStrategy, snapshot: Snapshot) -> Compiled:
-        """The rows a path appends to a snapshot.
+        """Return the rows that a strategy appends to a snapshot.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
@@ -206,7 +206,7 @@ class MergePlan:
         return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
 
     def sql(self) -> _format.Text:
-        """The merge as SQL, step by step: for reading, not for running elsewhere.
+        """Return the merge as SQL, step by step: for reading, not for running elsewhere.
 
         Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
         in words, and so are conditions and values given as Columns. Updates that change nothing (S22b) and rows of purged keys
@@ -283,7 +283,7 @@ class MergePlan:
         return [line for line in (altered, computed, firsts, left_out) if line]
 
     def reads_on(self, path: MergeStrategy, batches: Batches) -> str:
-        """How a path reads a target of some batches, in words that follow "reads"."""
+        """Return how a strategy reads some batches, in words that follow "reads"."""
         return path.reads(self._merge, batches)
 
     @property

@@ -77,7 +77,7 @@ def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...
 
 
 def _require_watermarks(analysis: Analysis) -> None:
-    """Checks that no change of a row would take the place of the version it ends (H2a).
+    """Raise if an update could have the watermark of the version that it ends (H2a).
 
     Raises:
         InvalidMergeError: naming the clause and the remedies.

@@ -23,7 +23,7 @@ from trinitymerge.stores.file_format import check_storable
 def evolve_schema(
     own: TableDefinition, source: DataFrame | None, condition: Any, clauses: tuple[Clause, ...], options: Options
 ) -> TableDefinition:
-    """The table's definition with room for what the source brings (S44).
+    """Return the table's definition with the columns that the source adds (S44).
 
     Columns are new that ``updateAll`` and ``insertAll`` would leave out and nothing mentions (S22a), and those that a map assigns.
 

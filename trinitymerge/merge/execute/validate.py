@@ -99,7 +99,7 @@ _SHOWN = 5
 def check_observed(
     definition: TableDefinition, observed: Observed, staged: StagedRows, clauses: tuple[Clause, ...]
 ) -> None:
-    """Refuses null keys, values that do not fit, nulls where none may be, and rows that break a constraint (S2, S29, S34, S45).
+    """Raise for null keys, values that do not fit, nulls in NOT NULL columns, and broken constraints (S2, S29, S34, S45).
 
     Raises:
         NullKeyError, SchemaMismatchError, ConstraintError: naming column or constraint, clause and rows.
@@ -140,7 +140,7 @@ def _raise_null(
 
 
 def where_null(rows: DataFrame, field: Field) -> str:
-    """The first place in a column that holds a null in some row and must not, as users name it.
+    """Return the first NOT NULL column or field that holds a null in some row.
 
     Args:
         rows: of which some hold one.
@@ -197,7 +197,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
 def check_unambiguous(
     definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], advice: str = ""
 ) -> None:
-    """Refuses two different rows for one key with equal watermarks (S12). Only asked when some key has several rows.
+    """Raise for different rows of one key with equal watermarks (S12). Called only if a key has several rows.
 
     Args:
         definition: of the table.
@@ -244,7 +244,7 @@ _ONE_ROW_EACH = "Keep one row per key in the source, or give the table a waterma
 
 
 def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
-    """Raises the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
+    """Raise the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
     rows = staged.filter(f"{EFFECT} = '{CONFLICTING_MOVE}'")
     keys = _keys(rows, definition)
     raise AmbiguousMergeError(
@@ -258,7 +258,7 @@ def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Cl
 
 
 def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], count: int) -> None:
-    """Raises the error for rows that come to a live key which the merge does not free (S25)."""
+    """Raise the error for rows that come to a live key which the merge does not free (S25)."""
     rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
     raise DuplicateKeyError(
@@ -270,7 +270,7 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
 
 
 def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
-    """Raises the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
+    """Raise the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
     count, withheld = observed["stale"], observed["withheld"]
     beside = f" The inserts beside them ({counted(withheld)}) would not be written either." if withheld else ""
     names = definition.watermarkKey

@@ -21,7 +21,7 @@ ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
 
 
 def condition_of(condition: Any) -> Any:
-    """The condition of a clause.
+    """Return the condition of a clause.
 
     Raises:
         InvalidMergeError: it is neither text nor a Column nor None.
@@ -35,7 +35,7 @@ def condition_of(condition: Any) -> Any:
 
 
 def assignments_of(method: str, values: Any) -> Assignments:
-    """The map of a call.
+    """Return the map of a call.
 
     Raises:
         InvalidMergeError: the values are not a map, or an entry is not an assignment.
@@ -57,7 +57,7 @@ def assignments_of(method: str, values: Any) -> Assignments:
 
 
 def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
-    """The entries of a map, or of a list of pairs: Columns cannot be keys of a dict."""
+    """Return the entries of a map, or of a list of pairs: Columns cannot be keys of a dict."""
     if isinstance(values, Mapping):
         return tuple(values.items())
     pairs = tuple(values) if isinstance(values, (list, tuple)) else ()
@@ -65,7 +65,7 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def table_of(method: str, table: Any) -> OtherTable:
-    """The other table that a call takes.
+    """Return the other table that a call takes.
 
     Raises:
         InvalidMergeError: it is not a ``TrinityTable``; begins with the method's name.
@@ -81,7 +81,7 @@ def table_of(method: str, table: Any) -> OtherTable:
 
 
 def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ignoreNulls: Any = False) -> All:
-    """Which columns a call takes from the source by their names.
+    """Return which columns a call takes from the source by their names.
 
     Raises:
         InvalidMergeError: an argument is not names, or both are given.
@@ -99,7 +99,7 @@ def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ign
 
 
 def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
-    """The columns that an argument of a call names: a name or names.
+    """Return the columns that an argument of a call names: a name or names.
 
     Raises:
         InvalidMergeError: the argument is not names.
@@ -113,7 +113,7 @@ def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
 
 
 def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
-    """The values of a watermark, column by column.
+    """Return the values of a watermark, column by column.
 
     Args:
         method: that they were given to.
@@ -136,5 +136,5 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
 
 
 def text_of(value: Any) -> str:
-    """The text of an expression."""
+    """Return the text of an expression."""
     return column_text(value) if isinstance(value, Column) else str(value)

@@ -14,7 +14,7 @@ Expression: TypeAlias = Any
 
 
 def comparable(value: Any) -> Any:
-    """An equality key that never calls a Column's ``==``, which would build an expression instead of deciding."""
+    """Return an equality key that never calls a Column's ``==``, which would build an expression."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return (type(value), value)
     return (type(value), repr(value))
@@ -316,7 +316,7 @@ Clause: TypeAlias = WhenMatched | WhenNotMatched | WhenOnlyOnTarget
 
 
 def describe(clauses: tuple[Clause, ...], position: int) -> str:
-    """A clause as errors name it: position, kind and condition text.
+    """Return a clause as errors name it: position, kind and condition text.
 
     Example:
         >>> print(describe((WhenMatched("B.op = 'D'", [Delete()]),), 0))
@@ -329,7 +329,7 @@ def describe(clauses: tuple[Clause, ...], position: int) -> str:
 
 
 def heading(clause: Clause) -> str:
-    """A clause's kind and condition.
+    """Return a clause's kind and condition.
 
     Example:
         >>> print(heading(WhenMatched("B.op = 'D'", [Delete()])))
@@ -344,12 +344,12 @@ def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> str:
 
 
 def condition_text(condition: Expression) -> str:
-    """A condition as messages show it."""
+    """Return a condition as messages show it."""
     return f'"{condition}"' if isinstance(condition, str) else str(condition)
 
 
 def check_clauses(clauses: tuple[Clause, ...]) -> None:
-    """Refuses clause lists that no table could accept (S21, S28).
+    """Raise for clause lists that no table accepts (S21, S28).
 
     Raises:
         InvalidMergeError: naming the clause by position and text.
@@ -365,7 +365,7 @@ def check_clauses(clauses: tuple[Clause, ...]) -> None:
 
 
 def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
-    """Refuses a clause whose actions its kind does not allow (S21)."""
+    """Raise for a clause whose actions its kind does not allow (S21)."""
     clause, where = clauses[position], describe(clauses, position)
     if not clause.actions:
         raise InvalidMergeError(f"{where}, has no action. Add {allowed_actions(clause)} after it.", clause=position + 1)
@@ -396,7 +396,7 @@ def check_actions(clauses: tuple[Clause, ...], position: int) -> None:
 
 
 def check_reachable(clauses: tuple[Clause, ...], position: int) -> None:
-    """Refuses a clause behind an unconditional one of the same kind (S28)."""
+    """Raise for a clause after an unconditional one of the same kind (S28)."""
     clause = clauses[position]
     for earlier in range(position):
         if type(clauses[earlier]) is type(clause) and clauses[earlier].condition is None:
@@ -408,7 +408,7 @@ def check_reachable(clauses: tuple[Clause, ...], position: int) -> None:
 
 
 def allowed_actions(clause: Clause) -> str:
-    """The actions a kind of clause takes, as a message lists them."""
+    """Return the actions a kind of clause takes, as a message lists them."""
     if isinstance(clause, WhenNotMatched):
         return "insertExpr({...}) or insertAll()"
     if isinstance(clause, WhenOnlyOnTarget):

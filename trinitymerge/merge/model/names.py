@@ -18,7 +18,7 @@ _FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
 
 
 def with_stars(text: str, star: str) -> str:
-    """SQL text with something else for each ``*`` that stands for columns and has no alias.
+    """Replace each ``*`` without an alias that means columns in SQL text.
 
     Example:
         >>> with_stars("hash(*, A.*, 2 * 3, '(*)')", "A.*, B.*")
@@ -74,17 +74,17 @@ def _without_space(tokens: Iterable[re.Match[str]]) -> list[re.Match[str]]:
 
 
 def has_bare_star(text: str) -> bool:
-    """True if a ``*`` without an alias stands for columns in SQL text, or in what Spark prints for a Column."""
+    """Return True if SQL text, or Spark's text of a Column, has a ``*`` without an alias that means columns."""
     return "*" in text and with_stars(text, "") != text
 
 
 def has_star(text: str) -> bool:
-    """True if a ``*`` stands for columns in SQL text, with an alias or without."""
+    """Return True if SQL text has a ``*`` that means columns, with an alias or without."""
     return has_bare_star(text) or with_qualified_stars(text, lambda _: "") != text
 
 
 def column_text(value: Column) -> str:
-    """The text Spark prints for a Column: SQL, or ``function(arguments)`` form on Spark 4."""
+    """Return the text Spark prints for a Column: SQL, or ``function(arguments)`` form on Spark 4."""
     shown = repr(value)
     if "unresolvedstar()" in shown and hasattr(value, "_jc"):  # Spark 3.5 prints no alias there
         return str(getattr(value, "_jc").expr().toString())  # noqa: B009 - a Column has any attribute: its fields
@@ -92,7 +92,7 @@ def column_text(value: Column) -> str:
 
 
 def name_parts(text: str) -> tuple[str, ...]:
-    """The parts of a dotted name, backticks removed.
+    """Return the parts of a dotted name, backticks removed.
 
     Example:
         >>> name_parts("A.`x.y`.z")
@@ -103,12 +103,12 @@ def name_parts(text: str) -> tuple[str, ...]:
 
 
 def key_text(key: Any) -> str:
-    """The text of a map key, which may be a name or a Column."""
+    """Return the text of a map key, which may be a name or a Column."""
     return column_text(key) if isinstance(key, Column) else str(key)
 
 
 def conjuncts(condition: str | Column) -> list[str]:
-    """The top-level AND parts of a condition, as SQL text.
+    """Return the top-level AND parts of a condition, as SQL text.
 
     Example:
         >>> conjuncts("A.id = B.id AND (A.x > 1 OR B.y BETWEEN 1 AND 2)")
@@ -134,7 +134,7 @@ def mentions_alias(text: str, alias: str) -> bool:
 
 
 def sides(conjunct: str) -> tuple[str, str] | None:
-    """The two sides of an equality, without parentheses around them, or None.
+    """Return the two sides of an equality, without parentheses around them, or None.
 
     ``<=>`` is one too, for a key is never null: a null on the source's side equals none, as with ``=`` (S20).
 
@@ -147,7 +147,7 @@ def sides(conjunct: str) -> tuple[str, str] | None:
 
 
 def in_parentheses(conjunct: str) -> str:
-    """An equality with each of its sides in parentheses, which says the same if :func:`sides` has read it as Spark does.
+    """Put each side of an equality in parentheses; the meaning is the same if :func:`sides` has split it as Spark does.
 
     Example:
         >>> in_parentheses("A.flag = B.flag OR B.x")
@@ -167,7 +167,7 @@ def _equality(conjunct: str) -> tuple[str, str, str] | None:
 
 
 def is_plain_equality(condition: str | Column) -> bool:
-    """True if a condition is one equality of two bare names, and can be read as nothing else.
+    """Return True if a condition is one equality of two bare names.
 
     Example:
         >>> is_plain_equality("A.id = B.id"), is_plain_equality("A.flag = B.flag OR B.x")
@@ -181,7 +181,7 @@ def _skips_and(word: str) -> bool:
 
 
 def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
-    """Splits at separators outside parentheses, quotes and CASE ... END."""
+    """Split at separators outside parentheses, quotes and CASE ... END."""
     parts, current, depth, skip = [], "", 0, 0
     for token in _tokens(text):
         word = token.upper()
@@ -197,7 +197,7 @@ def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Tokens of SQL text, comments left out; operators stay whole, so that ``<=`` is not an equality."""
+    """Return tokens of SQL text, comments left out; operators stay whole, so that ``<=`` is not an equality."""
     text_tokens = [" " if m.lastgroup == "comment" else m.group(0) for m in _TOKEN.finditer(text)]
     merged: list[str] = []
     for token in text_tokens:
@@ -209,7 +209,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _unwrapped(text: str) -> str:
-    """The text without parentheses that enclose all of it."""
+    """Remove parentheses that enclose the whole text."""
     text = "".join(_tokens(text)).strip()
     while text.startswith("(") and text.endswith(")"):
         depth = 0

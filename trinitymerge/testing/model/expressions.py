@@ -176,7 +176,7 @@ def _sql(value: Any, type: str | None) -> str:
 
 
 def _on_values(sql: str, function: Callable[..., Any], *operands: Expr) -> Expr:
-    """A function of the operands' values, which may be null."""
+    """Return a function of the operands' values, which may be null."""
     return Expr(
         sql,
         lambda t, s: function(*(operand.call(t, s) for operand in operands)),
@@ -186,7 +186,7 @@ def _on_values(sql: str, function: Callable[..., Any], *operands: Expr) -> Expr:
 
 
 def _strict(sql: str, function: Callable[..., Any], *operands: Expr) -> Expr:
-    """A function that is null if any operand is null."""
+    """Return a function that is null if any operand is null."""
     return _on_values(sql, lambda *values: None if None in values else function(*values), *operands)
 
 
@@ -195,7 +195,7 @@ def _binary(operator: str, function: Callable[[Any, Any], Any], left: Expr, righ
 
 
 def _operand(expression: Expr) -> str:
-    """The text as an operand: in parentheses, unless it is a name, a number or a quoted literal."""
+    """Return the text as an operand: in parentheses, unless it is a name, a number or a quoted literal."""
     simple = re.fullmatch(r"[\w.]+|'[^'\\]*'", expression.sql)
     return expression.sql if simple else f"({expression.sql})"
 

@@ -132,7 +132,7 @@ def _value(expression: Any, row: Row) -> Any:
 
 
 def _deletes(rules: RowRules, event: Row) -> bool:
-    """Whether it is a delete, or a row that is a tombstone by itself."""
+    """Return whether it is a delete, or a row that is a tombstone by itself."""
     column, own = rules.definition.tombstone_column, rules.definition
     value = event.get(column)
     return bool(event[DELETE]) or (value is not None and is_tombstone(own, rules.store(column, value)))

@@ -231,14 +231,14 @@ def read_intervals(
 
 
 def _loses(given: Any, stored: Any) -> bool:
-    """Whether storing changes the value: a date has no time of day, an integer no fraction."""
+    """Return whether storing changes the value: a date has no time of day, an integer no fraction."""
     if isinstance(given, dt.datetime) and not isinstance(stored, dt.datetime):
         return given.time() != dt.time()
     return isinstance(given, (int, float, Decimal)) and isinstance(stored, (int, float, Decimal)) and given != stored
 
 
 def _next(field: Field, value: Any) -> Any:
-    """The smallest value after this one: the exclusive end of an interval that includes it."""
+    """Return the smallest value after this one: the exclusive end of an interval that includes it."""
     decimal = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", str(field.type))
     is_exact = decimal is not None and (int(decimal[1]) < 38 or int(decimal[2]) <= 6)
     step = Decimal(1).scaleb(-int(decimal[2])) if decimal and is_exact else _STEPS.get(str(field.type))

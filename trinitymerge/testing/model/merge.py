@@ -290,7 +290,7 @@ class Evaluation:
     # Assigned values (S10, S22, S23)
 
     def assign(self, firing: ClauseFiring, action: TableAction) -> Row:
-        """The columns that the action, the source or ``at`` decides."""
+        """Return the columns that the action, the source or ``at`` decides."""
         own, values = self.definition, self.assigned_by(firing, action)
         by_source: Row = {}
         for name in own.watermarkKey:
@@ -303,7 +303,7 @@ class Evaluation:
         return values
 
     def assigned_by(self, firing: ClauseFiring, action: TableAction) -> Row:
-        """The values that the action itself assigns (S22, S23); the key for an absent delete."""
+        """Return the values that the action itself assigns (S22, S23); the key for an absent delete."""
         if isinstance(action, Delete):
             if firing.clause is not None or firing.source is None:
                 return {}
@@ -327,7 +327,7 @@ class Evaluation:
     # Written rows (S9, S10, S22-S26)
 
     def write(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
-        """The change as it is stored: every tombstone is a bare one (S9)."""
+        """Return the change as it is stored: every tombstone is a bare one (S9)."""
         change = self.change(firing, action, values)
         change.only_if_changed = isinstance(action, Update) and action.onlyIfChanged
         if self.rules.is_tombstone(change.row):
@@ -407,7 +407,7 @@ class Evaluation:
     # The batch (S8, S24, S25)
 
     def is_arrival(self, change: Change) -> bool:
-        """Whether the row arrives at a key that is live in the target (S25)."""
+        """Return whether the row arrives at a key that is live in the target (S25)."""
         return (change.is_insert or change.is_move) and change.is_written and self.rules.key(change.row) in self.live
 
     def batch(self, changes: list[Change]) -> list[Row]:
@@ -450,7 +450,7 @@ class Evaluation:
             self.refuse(StaleRowsError, "S11: rows are older than those they would replace", stale)
 
     def frees(self, change: Change) -> Key | None:
-        """The live key that the change empties: by a delete, an update to a tombstone, or a move away (S25)."""
+        """Return the live key that the change empties: by a delete, an update to a tombstone, or a move away (S25)."""
         empties = change.is_move or self.rules.is_tombstone(change.row)
         return (
             self.rules.key(change.pre_image) if change.pre_image is not None and empties and not change.stale else None
@@ -514,7 +514,7 @@ class Evaluation:
     # Rows for other tables (S27)
 
     def rows_for_other_tables(self, changes: list[Change]) -> list[tuple[Any, list[Row]]]:
-        """A row for each history insert of a firing that replaces its target row."""
+        """Return a row for each history insert of a firing that replaces its target row."""
         found: dict[int, tuple[Any, list[Row]]] = {}
         for change in changes:
             firing = change.firing

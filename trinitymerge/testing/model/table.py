@@ -271,7 +271,7 @@ class ModelTable:
         return self.version
 
     def _with_definition(self, definition: TableDefinition) -> ModelTable:
-        """A copy whose rows are as if they had been written with other columns (S43)."""
+        """Return a copy whose rows are as if they had been written with other columns (S43)."""
         was = {field.first_stored_as: field.name for field in self.definition.stored_fields}
 
         def changed(row: Row) -> Row:
@@ -466,7 +466,7 @@ class ModelTable:
         return self._write(events, len(source), known, options)
 
     def _row_before(self, key: Key, watermark: Row) -> Row | None:
-        """The freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
+        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
         rules = RowRules(self.definition)
         known = self._rows_by_key().get(key, [])[0 if self.definition.history else -1 :]
         return next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)

@@ -238,7 +238,7 @@ class TableMerge:
         with tempfile.TemporaryDirectory() as directory:
             shutil.copytree(path, Path(directory, "table"))  # tables hold no absolute paths
             copy = type(self.table).forPath(self.table.toDF().sparkSession, f"{directory}/table")
-            attrs.evolve(self.merge(copy), clauses=clauses).execute()
+            self.merge(copy)._evolve(clauses=clauses).execute()
             return _rows_of(copy)
 
 

@@ -142,6 +142,11 @@ class MergePlan:
     _execute: Callable[[MergePlan], MergeResult]
 
     @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The clauses, in the order in which they are tried."""
+        return self.spec.clauses
+
+    @property
     def definition(self) -> TableDefinition:
         """The target's definition, with what the merge adds to it (S44)."""
         return self.analysis.definition

@@ -464,7 +464,7 @@ def test_tables_that_do_not_exist_are_refused_where_they_are_named(spark, events
         sql(spark, "SELECT id FROM\n events JOIN event USING (id)", tables)
     with refused(SqlError, "'frame' is a DataFrame, which can be read"):
         sql(spark, "DELETE FROM frame", tables)
-    with refused(SqlError, "'frame' is a DataFrame, and has no versions"):
+    with refused(SqlError, "'frame' is a DataFrame, which has no versions"):
         sql(spark, "SELECT * FROM frame VERSION AS OF 1", tables)
     with refused(SqlError, "Line 1, column 15", "version"):
         sql(spark, "SELECT * FROM events VERSION AS OF 99", tables)

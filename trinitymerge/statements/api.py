@@ -9,11 +9,10 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge._arguments import described
-from trinitymerge.errors import SqlError, did_you_mean
+from trinitymerge.errors import did_you_mean
 from trinitymerge.external import ExternalTable
 from trinitymerge.maintenance.alter import AlterResult
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.statements.error_locations import locate_errors
@@ -41,30 +40,29 @@ def sql(
     text: str,
     tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
 ) -> DataFrame | MergeResult | AlterResult:
-    """Runs one SQL statement on tables, in Spark's grammar.
+    """Run one SQL statement on tables, in Spark's grammar.
 
-    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` and ``INSERT INTO`` are merges, with the clauses that the chain would have and
-    expressions as they are written; ``ALTER TABLE`` and ``COMMENT ON TABLE`` are ``table.alter()``; ``DESCRIBE HISTORY`` is
-    ``table.history()``, ``DESCRIBE DETAIL`` is ``table.detail()``, and ``DESCRIBE`` shows the columns. Queries, and the sources of
-    merges and inserts, may name tables, at the newest version or at another (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF
-    '...'``), beside whatever Spark knows by name. What each statement can do, and what is refused, stands in docs/sql.md.
+    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` and ``INSERT INTO`` are merges with the clauses of the chain. ``ALTER TABLE`` and
+    ``COMMENT ON TABLE`` are ``table.alter()``. ``DESCRIBE HISTORY`` is ``table.history()``, ``DESCRIBE DETAIL`` is
+    ``table.detail()``, and ``DESCRIBE`` shows the columns. Queries, and the sources of merges and inserts, may name tables at the
+    newest or another version (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF '...'``), and Spark's own tables and views. See
+    docs/sql.md for each statement and its limits.
 
     Needs the package SQLGlot: ``pip install 'trinitymerge[sql]'``.
 
     Args:
         spark: the session.
-        text: one statement; a semicolon at its end does no harm.
-        tables: by name the tables (or their paths) that it may mention, and external tables and DataFrames that it may read. They
-            go before Spark's own tables and views. A table can also be named by its path: ``trinity.`/tables/orders` ``.
+        text: one statement, with or without a semicolon at its end.
+        tables: by name, tables or their paths, and external tables and DataFrames, which are read-only. They hide Spark's own
+            tables and views of the same name. A path can also be a name: ``trinity.`/tables/orders` ``.
 
     Returns:
-        A ``MergeResult`` of what changes rows, an ``AlterResult`` of what changes a table, and a lazy DataFrame, pinned to the
-        versions the tables had at this call, of what asks.
+        A ``MergeResult`` if the statement changes rows, and an ``AlterResult`` if it alters a table. Otherwise a lazy DataFrame at
+        the tables' versions at this call.
 
     Raises:
-        SqlError: the statement cannot be read, names what does not exist, or asks for what cannot be done; says why, and has
-            ``line`` and ``column``.
-        InvalidMergeError, SchemaMismatchError: as the chain; with ``line`` and ``column`` too.
+        SqlError: the statement is invalid or not supported, or a name does not exist; with ``line`` and ``column``.
+        InvalidMergeError, SchemaMismatchError: the merge is invalid, as in the chain; with ``line`` and ``column``.
         MissingPackageError: SQLGlot is not installed.
 
     Example:
@@ -107,10 +105,10 @@ def _described(table: TrinityTable, what: str) -> DataFrame:
 
 
 def merge_of(names: Names, statement: Changing) -> MergeBuilder:
-    """The merge that a statement is; nothing runs.
+    """Return the merge of a statement; runs no job.
 
     Raises:
-        SqlError: it names what does not exist.
+        SqlError: a name does not exist.
     """
     if isinstance(statement, MergeInto):
         return _merge(names, statement)
@@ -127,21 +125,17 @@ def _merge(names: Names, statement: MergeInto) -> MergeBuilder:
     source = names.rows(statement.source)
     if statement.source.alias is not None:
         source = source.alias(statement.source.alias)
-    merge = _with_clauses(table.merge(source, statement.condition), statement.clauses)
+    merge = table.merge(source, statement.condition)._evolve(clauses=statement.clauses)
     return merge.withSchemaEvolution() if statement.evolves else merge
 
 
-def _with_clauses(merge: MergeBuilder, clauses: tuple[Clause, ...]) -> MergeBuilder:
-    return merge._evolve(clauses=clauses)
-
-
 def _called(name: str, merge: MergeBuilder) -> MergeBuilder:
-    """The merge of a shorthand, whose errors speak of the statement."""
-    return _with_clauses(merge, tuple(attrs.evolve(c, call=name) for c in merge._spec.clauses))
+    """Return the merge of a shorthand, whose errors name the statement."""
+    return merge._evolve(clauses=tuple(attrs.evolve(c, call=name) for c in merge._spec.clauses))
 
 
 def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
-    """Rows by position, or by name; columns of the table that are not mentioned are left out, as far as S23 allows."""
+    """Return an insert by position or by name; further columns have their default, or are null (S23)."""
     table, rows = names.target(statement.target), names.rows(statement.source)
     definition = table.definition
     given = tuple(Column(n, statement.target.start) for n in rows.columns) if statement.by_name else statement.columns
@@ -149,8 +143,8 @@ def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
     if len(rows.columns) != len(wanted):
         raise names.error(
             statement.target,
-            f"There are {len(rows.columns)} columns to insert, and {len(wanted)} to insert them into ({', '.join(wanted)}). "
-            "Name those that are meant: INSERT INTO t (column, ...), or INSERT INTO t BY NAME SELECT ...",
+            f"The query has {len(rows.columns)} columns to insert, and {len(wanted)} are expected ({', '.join(wanted)}). "
+            "Name the columns: INSERT INTO t (column, ...), or INSERT INTO t BY NAME SELECT ...",
         )
     rows = rows.toDF(*wanted)
     optional = {*definition.watermarkKey, definition.tombstoneKey, *wanted}
@@ -161,7 +155,7 @@ def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
 
 
 def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> list[str]:
-    """The columns that are meant, as the table spells them."""
+    """Return the columns as the table spells them."""
     found: list[str] = []
     for column in given:
         name = find_name(column.name, known, is_case_sensitive(names.spark))
@@ -182,17 +176,9 @@ def _altered(names: Names, statement: AlterTable) -> AlterResult:
     for change in statement.calls:
         call = getattr(altered, change.call, None)
         if call is None:
-            raise _not_there(names, change.call, change.at)
+            message = f"This version has no alter().{change.call}(). Create a new table, and fill it from this one."
+            raise sql_error(names.text, change.at, message)
         with locate_errors(RewrittenText(names.text, ()), start=change.at):
             altered = call(*change.arguments, **change.keywords)
     with locate_errors(RewrittenText(names.text, ()), start=statement.calls[0].at):
         return altered.execute()
-
-
-def _not_there(names: Names, call: str, at: int) -> SqlError:
-    return sql_error(
-        names.text,
-        at,
-        f"Tables cannot be altered so in this version: there is no alter().{call}(). Create a new table, and fill it from this "
-        "one.",
-    )

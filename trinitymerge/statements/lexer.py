@@ -1,11 +1,11 @@
-"""Tokens of SQL text, and a cursor over them. SQLGlot is asked here only."""
+"""Tokens of SQL text, and a cursor over them; the only module that imports SQLGlot."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
@@ -19,13 +19,13 @@ _TEXT = {"STRING", "RAW_STRING"}
 
 @attrs.frozen
 class Lexeme:
-    """A token: where it is in the text, and what SQLGlot takes it for.
+    """A token of SQL text.
 
     Attributes:
         start: offset of its first character.
-        end: offset behind its last.
+        end: offset after its last character.
         kind: ``"word"``, ``"name"`` (in backticks), ``"string"``, ``"number"``, or ``"symbol"`` for all others.
-        value: of a name or string what it stands for, of others the text.
+        value: of a name or string, its content without quotes; of others, the text.
     """
 
     start: int
@@ -36,12 +36,12 @@ class Lexeme:
 
 @attrs.frozen
 class TableReference:
-    """A name in a query that stands for a table, and for no common table expression.
+    """The name of a table in a query, not of a common table expression.
 
     Attributes:
         parts: of the name, without backticks.
         start: offset of the name.
-        end: offset behind it.
+        end: offset after the name.
         alias: an empty string if the query gives it none.
     """
 
@@ -53,12 +53,12 @@ class TableReference:
 
 @attrs.frozen
 class QueryOutline:
-    """What there is to know of a query.
+    """The tables of a query.
 
     Attributes:
-        tables: those it names, in the order of the text.
-        first: the name by which the first relation after FROM goes; an empty string if it has none.
-        joins: whether there is more than that relation.
+        tables: in the order of the text.
+        first: alias or name of the first relation after FROM; an empty string if it has none.
+        joins: whether the query has further relations.
     """
 
     tables: tuple[TableReference, ...]
@@ -67,7 +67,7 @@ class QueryOutline:
 
 
 def tokenize(text: str) -> list[Lexeme]:
-    """The tokens of a text, comments left out; those that SQLGlot makes up or runs together are as they were written.
+    """Return the tokens of a text as they are written, without comments.
 
     Raises:
         SqlError: a quote or comment is not closed.
@@ -86,14 +86,14 @@ def tokenize(text: str) -> list[Lexeme]:
 
 
 def find_tables(text: str, statement: str) -> QueryOutline:
-    """Which tables a query names.
+    """Return the tables that a query names.
 
     Args:
-        text: the query, each part of it where the statement has it.
-        statement: what errors are about.
+        text: the query, at the offsets that it has in the statement.
+        statement: the text that errors locate.
 
     Raises:
-        SqlError: SQLGlot cannot read the query, or it is none.
+        SqlError: SQLGlot cannot read the query, or the text is not one query.
     """
     glot = _glot()
     try:
@@ -110,8 +110,8 @@ def find_tables(text: str, statement: str) -> QueryOutline:
 
 
 def parse_error_offset(expression: str) -> int | None:
-    """Where in an expression SQLGlot stops, if it cannot read it."""
-    glot, before = _glot(), "SELECT * FROM t WHERE "  # where no alias could follow
+    """Return the offset at which SQLGlot cannot read an expression; None if it can."""
+    glot, before = _glot(), "SELECT * FROM t WHERE "  # no alias can follow here
     try:
         glot.parse(f"{before}{expression}", read=DIALECT)
     except glot.errors.ParseError as error:
@@ -150,7 +150,7 @@ def _written(text: str, token: Any) -> Iterator[Lexeme]:
 
 
 def _unclosed(text: str, error: BaseException) -> int:
-    """Where something opens that is not closed, which SQLGlot says of quotes only."""
+    """Return the offset of an unclosed quote or comment; SQLGlot reports it for quotes only."""
     said = re.search(r"from \d+:(\d+)", str(error.__cause__))
     return min(int(said[1]), len(text)) if said else max(text.rfind("/*"), 0)
 
@@ -159,16 +159,13 @@ def _unclosed(text: str, error: BaseException) -> int:
 
 
 def _stopped(text: str, error: Any) -> tuple[int, str, str]:
-    """Where SQLGlot stopped, what to tell the user, and what stands there."""
+    """Return the offset at which SQLGlot stopped, a message, and the text there."""
     found = error.errors[0] if error.errors else {}
     near = found.get("highlight") or ""
     lines = text.splitlines(keepends=True)
     end = sum(map(len, lines[: (found.get("line") or 1) - 1])) + (found.get("col") or 0)
-    advice = (
-        "If Spark could and SQLGlot, which looks for the tables in it, cannot: table.toDF().createOrReplaceTempView(name), and "
-        "spark.sql."
-    )
-    return max(end - len(near), 0), f"This query cannot be read. {advice}", near
+    advice = "If it is valid in Spark, use table.toDF().createOrReplaceTempView(name) and spark.sql."
+    return max(end - len(near), 0), f"SQLGlot cannot parse this query. {advice}", near
 
 
 def _tables(exp: Any, tree: Any) -> Iterator[TableReference]:
@@ -182,10 +179,10 @@ def _tables(exp: Any, tree: Any) -> Iterator[TableReference]:
 
 
 def _is_common(exp: Any, table: Any, name: str) -> bool:
-    """True if a common table expression of that name is in sight where the table is named."""
+    """True if the name refers to a common table expression."""
     below, node = table, table.parent
     while node is not None:
-        if isinstance(node, exp.With):  # below is one of them: it sees those before it, and itself if it is recursive
+        if isinstance(node, exp.With):  # one of them sees those before it, and itself if recursive
             place = next(i for i, e in enumerate(node.expressions) if e is below)
             seen = node.expressions[: place + bool(node.args.get("recursive"))]
         else:
@@ -198,11 +195,13 @@ def _is_common(exp: Any, table: Any, name: str) -> bool:
 
 
 StopPredicate: TypeAlias = "Callable[[Cursor], bool]"
-"""Says whether an expression ends where the cursor is, outside of all parentheses."""
+"""True if an expression ends at the cursor, outside of all parentheses."""
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _COMPARED = {".", ",", ")", "=", "==", "<", ">", "<=", ">=", "<>", "!=", "<=>", ""}
-"""Behind the word CASE these say that it is a column's name."""
+"""After the word CASE, these mean that it is a column name."""
+
+_Read = TypeVar("_Read")
 
 _JOINING = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "RLIKE", "BETWEEN", "IS", "DIV", "ELSE", "ESCAPE", "BY"}
 _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
@@ -210,14 +209,14 @@ _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 
 @attrs.define
 class Cursor:
-    """A text, its tokens, and how far it has been read; the only thing here that changes.
+    """A text, its tokens, and a position; mutable. Methods that expect something raise a SqlError if the text differs.
 
     Attributes:
         text: the statement.
         tokens: of the text.
-        at: the number of the token that comes next.
-        expressions: where those are that have been read.
-        queries: likewise queries inside of them.
+        at: the index of the next token.
+        expressions: start and end offsets of the expressions read so far.
+        queries: start and end offsets of the queries in them.
     """
 
     text: str
@@ -228,11 +227,7 @@ class Cursor:
 
     @classmethod
     def of(cls, text: str) -> Cursor:
-        """At the beginning of a text; a semicolon at the end is left out.
-
-        Raises:
-            SqlError: a quote or comment is not closed.
-        """
+        """Return a cursor at the start of a text, without trailing semicolons."""
         tokens = tokenize(text)
         while tokens and tokens[-1].value == ";":
             tokens.pop()
@@ -242,11 +237,11 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """True if nothing is left."""
+        """True at the end of the text."""
         return self.at >= len(self.tokens)
 
     def token(self, ahead: int = 0) -> Lexeme:
-        """A token from here on; behind the last one, and before the first, an empty one."""
+        """Return a token relative to the cursor; an empty one outside of the text."""
         place = self.at + ahead
         if 0 <= place < len(self.tokens):
             return self.tokens[place]
@@ -254,64 +249,56 @@ class Cursor:
         return Lexeme(end, end, "end", "")
 
     def word(self, ahead: int = 0) -> str:
-        """The word that stands there in capitals, or an empty string if none does."""
+        """Return the word there in upper case; an empty string for other tokens."""
         token = self.token(ahead)
         return token.value.upper() if token.kind == "word" else ""
 
     def symbol(self, ahead: int = 0) -> str:
-        """Likewise a symbol."""
+        """Return the symbol there; an empty string for other tokens."""
         token = self.token(ahead)
         return token.value if token.kind == "symbol" else ""
 
     def sees(self, words: str) -> bool:
-        """True if these words come next, symbols among them."""
+        """True if these words and symbols come next."""
         return all(w in (self.word(i), self.symbol(i)) for i, w in enumerate(words.split()))
 
     def since(self, first: int) -> str:
-        """What the user wrote from a token up to here."""
+        """Return the text from a token to the cursor."""
         return self.text[self.tokens[first].start : self.tokens[self.at - 1].end]
 
     @property
     def rest(self) -> tuple[int, int]:
-        """Where all is that is left."""
+        """The start and end offsets of the remaining text."""
         return self.token().start, max(self.tokens[-1].end if self.tokens else 0, self.token().start)
 
     # Taking ---------------------------------------------------------------------------------------------------------
 
     def accept(self, words: str) -> bool:
-        """Goes past these words if they come next."""
+        """Skip these words if they come next."""
         found = self.sees(words)
         if found:
             self.at += len(words.split())
         return found
 
     def expect(self, words: str, why: str = "") -> None:
-        """Goes past these words, which must come next.
-
-        Raises:
-            SqlError: they do not.
-        """
+        """Skip these words, which must come next."""
         if not self.accept(words):
             raise self.error(f"{words} is expected here.{why and ' ' + why}")
 
     def take(self) -> Lexeme:
-        """Goes past a token, whatever it is."""
+        """Return the next token, and skip it."""
         token = self.token()
         self.at += 1
         return token
 
     def name(self, what: str) -> Lexeme:
-        """A name, in backticks or not.
-
-        Raises:
-            SqlError: something else stands here.
-        """
+        """Read a name, in backticks or not."""
         if self.token().kind not in ("word", "name"):
             raise self.error(f"{what} is expected here.")
         return self.take()
 
     def dotted(self, what: str) -> tuple[Lexeme, ...]:
-        """A name that may have several parts."""
+        """Read a name that may have several parts."""
         parts = [self.name(what)]
         while self.symbol() == ".":
             self.at += 1
@@ -319,39 +306,37 @@ class Cursor:
         return tuple(parts)
 
     def string(self, what: str) -> str:
-        """What a string literal stands for; two quotes inside of it are one.
-
-        Raises:
-            SqlError: something else stands here.
-        """
+        """Read a string literal, and return its value."""
         if self.token().kind != "string":
             raise self.error(f"{what} is expected here, in quotes.")
         first = self.take()
         found, end, mark = first.value, first.end, self.text[first.end - 1]
-        while self.token().kind == "string" and self.token().start == end:  # SQLGlot takes 'it''s' for two strings
+        while self.token().kind == "string" and self.token().start == end:  # SQLGlot splits 'it''s' in two
             found, end = found + mark + self.token().value, self.take().end
         return found
 
-    def listed(self, what: str, taken: Callable[[], Lexeme]) -> list[Lexeme]:
-        """Names in parentheses."""
-        self.expect("(", f"{what} stand in parentheses.")
-        found = [taken()]
+    def separated(self, read: Callable[[Cursor], _Read]) -> list[_Read]:
+        """Read one or more things with commas between them."""
+        found = [read(self)]
         while self.accept(","):
-            found.append(taken())
+            found.append(read(self))
+        return found
+
+    def enclosed(self, read: Callable[[Cursor], _Read], why: str = "") -> list[_Read]:
+        """Read the same in parentheses."""
+        self.expect("(", why)
+        found = self.separated(read)
         self.expect(")")
         return found
 
     # Expressions ----------------------------------------------------------------------------------------------------
 
     def expression(self, what: str, ends: StopPredicate) -> str:
-        """The user's text of an expression, which ends where ``ends`` says, or where parentheses around it do.
-
-        Raises:
-            SqlError: there is none, or it is not closed.
-        """
+        """Read an expression up to ``ends`` or to the end of the parentheses around it; return its text."""
         first, opened, query = self.at, list[int](), -1
         while not self.done and (opened or not (self.symbol() == ")" or ends(self))):
-            if self.symbol() in _CLOSING or (self.word() == "CASE" and self._is_case()):
+            is_case = self.symbol(-1) != "." and (self.token(1).kind != "symbol" or self.symbol(1) not in _COMPARED)
+            if self.symbol() in _CLOSING or (self.word() == "CASE" and is_case):
                 query = self.at if query < 0 and self._opens_query() else query
                 opened.append(self.at)
             elif opened and self._closes(opened[-1]):
@@ -359,20 +344,17 @@ class Cursor:
                     self.queries.append((self.tokens[query].end, self.token().start))
                     query = -1
             elif self.symbol() in _CLOSING.values():
-                raise self.error("Nothing that this could close is open here.")
+                raise self.error("This closes nothing.")
             self.at += 1
         if opened:
             self.at = opened[-1]
             raise self.error(
-                f"This is never closed.{' A column of that name must be in backticks.' if self.word() else ''}"
+                f"This is never closed.{' Put a column of that name in backticks.' if self.word() else ''}"
             )
         if self.at == first:
             raise self.error(f"{what} is missing here.")
         self.expressions.append((self.tokens[first].start, self.tokens[self.at - 1].end))
         return self.since(first)
-
-    def _is_case(self) -> bool:
-        return self.symbol(-1) != "." and (self.token(1).kind != "symbol" or self.symbol(1) not in _COMPARED)
 
     def _closes(self, opener: int) -> bool:
         opening = self.tokens[opener]
@@ -386,21 +368,21 @@ class Cursor:
         )
 
     def after_operand(self) -> bool:
-        """True if what stands before is a value: a word after it is no part of an expression, but for operators."""
+        """True after a value, where only an operator can continue the expression."""
         before = self.token(-1)
         return before.value in (")", "]") or (
             before.kind in ("word", "name", "string", "number") and self.word(-1) not in _JOINING
         )
 
     def begins_query(self) -> bool:
-        """True if a query begins here, in parentheses or not, and not a list of columns, one of which is called so."""
+        """True if a query begins here, in parentheses or not; false for a list of columns with such a name."""
         ahead = 0
         while self.symbol(ahead) == "(":
             ahead += 1
         return self.word(ahead) in _QUERIES and self.symbol(ahead + 1) not in (",", ")")
 
     def skip_parentheses(self) -> None:
-        """Goes past what stands in parentheses."""
+        """Skip a pair of parentheses with its content."""
         opened = list[int]()
         while not self.done:
             if self.symbol() == "(":
@@ -416,25 +398,25 @@ class Cursor:
     # Errors ---------------------------------------------------------------------------------------------------------
 
     def error(self, message: str) -> SqlError:
-        """An error about what comes next."""
+        """Return an error at the next token."""
         return self.error_at(self.token(), message)
 
     def error_at(self, token: Lexeme, message: str) -> SqlError:
-        """An error about a token."""
+        """Return an error at a token."""
         return sql_error(self.text, token.start, message, self.text[token.start : token.end])
 
 
 def either(*ends: StopPredicate) -> StopPredicate:
-    """Any of several ends."""
+    """Return a predicate that is true if any of several is."""
     return lambda cursor: any(end(cursor) for end in ends)
 
 
 def at_words(words: Iterable[str]) -> StopPredicate:
-    """An expression ends before any of these words, and after a value."""
+    """Return a predicate that is true before these words, after a value."""
     known = frozenset(words)
     return lambda cursor: cursor.word() in known and cursor.after_operand()
 
 
 def at_comma(cursor: Cursor) -> bool:
-    """An expression ends before a comma."""
+    """True before a comma."""
     return cursor.symbol() == ","

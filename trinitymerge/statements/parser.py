@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.model.clauses import (
@@ -34,77 +35,65 @@ from trinitymerge.statements.tree import (
 )
 
 STATEMENTS = {
-    "INSERT OVERWRITE": "it would drop rows nobody named. Delete them first, DELETE FROM t WHERE ..., or let a MERGE with WHEN "
-    "NOT MATCHED BY SOURCE THEN DELETE, or table.snapshot(...), find out what is gone.",
-    "TRUNCATE": 'say DELETE FROM t, or table.deleteWhere("true"): tombstones keep late rows from coming back.',
+    "INSERT OVERWRITE": "it would drop rows that the statement does not name. Use DELETE FROM t WHERE ..., a MERGE with WHEN NOT "
+    "MATCHED BY SOURCE THEN DELETE, or table.snapshot(...).",
+    "TRUNCATE": 'use DELETE FROM t, or table.deleteWhere("true"): tombstones keep late rows from coming back.',
     "REPLACE": "a MERGE inserts new rows and updates the others; TrinityTable.create makes a table.",
-    "UPSERT": "say MERGE INTO, or table.upsert(source).",
-    "CREATE": "a table needs keys, for which SQL has no words: TrinityTable.create(spark, path, schema, primaryKey=...).",
-    "DROP": "a table is a directory: remove it, and take it out of tables.",
-    "OPTIMIZE": "say table.compact().",
-    "VACUUM": "say table.vacuum().",
-    "RESTORE": "say table.restore(version).",
-    "EXPLAIN": "a merge is explained by the chain, build().explain(), and a query by the DataFrame that it gives, .explain().",
-    "DESCRIBE": "DESCRIBE [TABLE] [EXTENDED] t, DESCRIBE DETAIL t and DESCRIBE HISTORY t are what there is.",
-    "COMMENT": "COMMENT ON TABLE t IS '...' is what there is; ALTER TABLE t ALTER COLUMN c COMMENT '...' is for columns.",
-    "COPY": "read the files with spark.read, and INSERT INTO or MERGE what they hold.",
-    "BEGIN": "each statement is one atomic commit, and there are no transactions of several. One MERGE can do much.",
-    "CALL": "maintenance is done by methods of TrinityTable: compact, vacuum, restore, purge.",
+    "UPSERT": "use MERGE INTO, or table.upsert(source).",
+    "CREATE": "a table needs keys, which SQL cannot declare. Use TrinityTable.create(spark, path, schema, primaryKey=...).",
+    "DROP": "a table is a directory. Remove it, and its entry in tables.",
+    "OPTIMIZE": "use table.compact().",
+    "VACUUM": "use table.vacuum().",
+    "RESTORE": "use table.restore(version).",
+    "EXPLAIN": "use build().explain() of the chain for a merge, and .explain() of the returned DataFrame for a query.",
+    "DESCRIBE": "DESCRIBE [TABLE] [EXTENDED] t, DESCRIBE DETAIL t and DESCRIBE HISTORY t are supported.",
+    "COMMENT": "use COMMENT ON TABLE t IS '...', or ALTER TABLE t ALTER COLUMN c COMMENT '...' for a column.",
+    "COPY": "read the files with spark.read, and use INSERT INTO or MERGE.",
+    "BEGIN": "each statement is one atomic commit, and transactions of several are not supported.",
+    "CALL": "use the methods of TrinityTable: compact, vacuum, restore, purge.",
 }
 STATEMENTS["DESC"] = STATEMENTS["DESCRIBE"]
 
 KNOWN = (
     "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, ALTER TABLE, COMMENT ON TABLE, DESCRIBE, SELECT, WITH and VALUES are "
-    "known here; spark.sql runs what concerns no TrinityTable."
+    "supported; use spark.sql for statements without a TrinityTable."
 )
 
 _REST = {
     "RETURNING": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
     "OUTPUT": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
-    "LIMIT": "which rows it would leave out is not certain. Say it with WHERE.",
-    "ORDER": "the rows of a table have no order. Say with WHERE which are meant.",
+    "LIMIT": "which rows it keeps is not deterministic. Use WHERE.",
+    "ORDER": "the rows of a table have no order. Select rows with WHERE.",
     "FROM": "it sees one table. Write a MERGE with the other as its source.",
     "JOIN": "it sees one table. Write a MERGE with the other as its source.",
-    "USING": "it sees one table. Write a MERGE with the other as its source: WHEN MATCHED THEN DELETE.",
+    "USING": "it reads one table. Write a MERGE with the other as its source: WHEN MATCHED THEN DELETE.",
     "WHERE": "put it into the clause's condition: WHEN MATCHED AND ... THEN.",
     "PARTITION": "tables have no partitions, and files are sorted by primary key.",
 }
 
 ENDS = ("RETURNING", "OUTPUT", "LIMIT", "ORDER")
-"""Words that end an expression although no statement here goes on with them."""
+"""Words that end an expression, so that errors name them."""
 
 
 def refuse_several(cursor: Cursor) -> None:
-    """Refuses a text of more than one statement: what has happened would be unclear if a later one failed.
-
-    Raises:
-        SqlError: it has several.
-    """
+    """Raise if the text has several statements: if a later one failed, the earlier ones would be committed."""
     for number, token in enumerate(cursor.tokens):
         if token.kind == "symbol" and token.value == ";":
             cursor.at = min(number + 1, len(cursor.tokens) - 1)
-            raise cursor.error("This is another statement, and each call runs one.")
+            raise cursor.error("This is a second statement, and each call runs one.")
 
 
 def refuse_statement(cursor: Cursor) -> None:
-    """Refuses a statement by its first words.
-
-    Raises:
-        SqlError: always.
-    """
+    """Raise an error about the first words of a statement."""
     words = [cursor.word(), cursor.word(1)]
     known = next((w for w in (" ".join(words), words[0]) if w in STATEMENTS), None)
     if known is None:
-        raise cursor.error(f"This is no statement about a table. {KNOWN}")
-    raise cursor.error(f"{known} is not done here: {STATEMENTS[known]}")
+        raise cursor.error(f"This is not a supported statement. {KNOWN}")
+    raise cursor.error(f"{known} is not supported: {STATEMENTS[known]}")
 
 
 def reject_trailing(cursor: Cursor, statement: str) -> None:
-    """Refuses what stands behind a statement that is complete, if anything does.
-
-    Raises:
-        SqlError: something does.
-    """
+    """Raise if a complete statement has further text."""
     if cursor.done:
         return
     reason = _REST.get(cursor.word())
@@ -114,7 +103,7 @@ def reject_trailing(cursor: Cursor, statement: str) -> None:
 
 
 def _at_from(cursor: Cursor) -> bool:
-    """FROM, but not that of IS DISTINCT FROM."""
+    """True before FROM, except that of IS DISTINCT FROM."""
     return cursor.word() == "FROM" and cursor.word(-1) != "DISTINCT"
 
 
@@ -124,11 +113,7 @@ _update_value_ends = either(at_comma, _at_end, at_words(["WHERE"]), _at_from)
 
 
 def update_at(cursor: Cursor) -> UpdateTable:
-    """Reads an update.
-
-    Raises:
-        SqlError: it cannot be read, or asks for what no update can do.
-    """
+    """Read an UPDATE."""
     cursor.expect("UPDATE")
     target = reference_at(cursor)
     alias = alias_at(cursor, "SET", *_NO_ALIAS)
@@ -136,7 +121,7 @@ def update_at(cursor: Cursor) -> UpdateTable:
         reject_trailing(cursor, "UPDATE before SET")
     cursor.expect("SET")
     if cursor.sees("*"):
-        raise cursor.error("There is no source to take all columns from. Name them: SET column = value.")
+        raise cursor.error("UPDATE has no source for *. Name the columns: SET column = value.")
     values = assignments_at(cursor, _update_value_ends)
     condition = cursor.expression("The condition", _at_end) if cursor.accept("WHERE") else None
     reject_trailing(cursor, "UPDATE")
@@ -144,11 +129,7 @@ def update_at(cursor: Cursor) -> UpdateTable:
 
 
 def delete_at(cursor: Cursor) -> DeleteFrom:
-    """Reads a delete.
-
-    Raises:
-        SqlError: it cannot be read, or asks for what no delete can do.
-    """
+    """Read a DELETE."""
     cursor.expect("DELETE")
     cursor.expect("FROM")
     target = reference_at(cursor)
@@ -159,14 +140,11 @@ def delete_at(cursor: Cursor) -> DeleteFrom:
 
 
 def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
-    """Reads an insert.
+    """Read an INSERT.
 
     Args:
         cursor: at INSERT.
         ctes: the common table expressions before it.
-
-    Raises:
-        SqlError: it cannot be read, or asks for what no insert can do.
     """
     if cursor.sees("INSERT OVERWRITE"):
         refuse_statement(cursor)
@@ -177,28 +155,28 @@ def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
     by_name = cursor.accept("BY NAME")
     columns = None
     if cursor.symbol() == "(" and not cursor.begins_query():
-        named = cursor.listed("The columns", lambda: cursor.name("The name of a column"))
+        named = cursor.enclosed(lambda c: c.name("The name of a column"))
         columns = [Column(token.value, token.start) for token in named]
     if cursor.sees("REPLACE"):
-        raise cursor.error("Rows are not replaced by an INSERT. DELETE them first, or write a MERGE.")
+        raise cursor.error("INSERT cannot replace rows. DELETE them first, or write a MERGE.")
     if not cursor.begins_query():
         reject_trailing(cursor, "INSERT INTO")
-        raise cursor.error("What is to be inserted is missing: VALUES (...), or a query.")
+        raise cursor.error("VALUES (...) or a query is missing here.")
     _refuse_in_rows(cursor)
     return InsertInto(target, query_in(cursor.text, [(ctes.start, ctes.end), cursor.rest]), columns, by_name)
 
 
 def _refuse_in_rows(cursor: Cursor) -> None:
-    """Refuses what would be a bare word to Spark, or a clause that it does not know."""
+    """Raise for ON CONFLICT and DEFAULT, which Spark would read as names."""
     rows, ahead = cursor.word() == "VALUES", 0
     while cursor.token(ahead).kind != "end":
         if cursor.word(ahead) == "ON" and cursor.word(ahead + 1) in ("CONFLICT", "DUPLICATE"):
             cursor.at += ahead
-            raise cursor.error("What happens to keys that exist is said by a MERGE, or by table.upsert(source).")
+            raise cursor.error("INSERT has no conflict clause. Use MERGE, or table.upsert(source).")
         if rows and cursor.word(ahead) == "DEFAULT" and cursor.symbol(ahead + 1) in (")", ","):
             cursor.at += ahead
             raise cursor.error(
-                "DEFAULT is no value here. Leave the column out of INSERT INTO t (column, ...): it gets what the table says."
+                "DEFAULT is not supported as a value. Omit the column in INSERT INTO t (column, ...) to get its default."
             )
         ahead += 1
 
@@ -206,47 +184,36 @@ def _refuse_in_rows(cursor: Cursor) -> None:
 _OTHERS = {
     "RENAME TO": "a table is a path: move its directory.",
     "SET LOCATION": "a table is a path: move its directory, and open it there.",
-    "SET SERDE": "files are Parquet or ORC, which is said when the table is created.",
-    "SET FILEFORMAT": "files are Parquet or ORC, which is said when the table is created.",
+    "SET SERDE": "the file format is fixed when the table is created.",
+    "SET FILEFORMAT": "the file format is fixed when the table is created.",
     "ADD PARTITION": "tables have no partitions.",
     "DROP PARTITION": "tables have no partitions.",
     "RECOVER PARTITIONS": "tables have no partitions.",
-    "REPLACE COLUMNS": "it would drop columns nobody named. DROP COLUMN and ADD COLUMN say which are meant.",
+    "REPLACE COLUMNS": "it would drop columns that the statement does not name. Use DROP COLUMN and ADD COLUMN.",
     "CLUSTER BY": "files are sorted by primary key.",
 }
 _NO_TABLES = ("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "CATALOG", "PROCEDURE")
 _BEHIND_TYPES = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "COLLATE")
-_AT_THE_END = (
-    "Columns are added at the end, and their order does not change: name them in queries, in the order you want."
-)
 
 
 def alter_at(cursor: Cursor) -> AlterTable:
-    """Reads an alteration.
-
-    Raises:
-        SqlError: it cannot be read, or asks for what no alteration can do.
-    """
+    """Read an ALTER TABLE."""
     if not cursor.accept("ALTER TABLE"):
         refuse_statement(cursor)
     target = reference_at(cursor)
     for words, reason in _OTHERS.items():
         if cursor.sees(words):
-            raise cursor.error(f"ALTER TABLE ... {words} is not done here: {reason}")
+            raise cursor.error(f"ALTER TABLE ... {words} is not supported: {reason}")
     for words, read in _KINDS.items():
         if cursor.accept(words):
             changes = read(cursor)
             reject_trailing(cursor, "ALTER TABLE")
             return AlterTable(target, tuple(changes))
-    raise cursor.error(f"An alteration is one of {', '.join(_KINDS)}.")
+    raise cursor.error(f"Expected one of {', '.join(_KINDS)}.")
 
 
 def comment_at(cursor: Cursor) -> AlterTable:
-    """Reads the comment for a table.
-
-    Raises:
-        SqlError: it cannot be read, or is for something else.
-    """
+    """Read a COMMENT ON TABLE."""
     if not cursor.accept("COMMENT ON TABLE"):
         refuse_statement(cursor)
     target = reference_at(cursor)
@@ -258,11 +225,7 @@ def comment_at(cursor: Cursor) -> AlterTable:
 
 
 def describe_at(cursor: Cursor) -> Describe:
-    """Reads the question what a table is.
-
-    Raises:
-        SqlError: it cannot be read, or is about something else.
-    """
+    """Read a DESCRIBE."""
     statement, what = cursor.take().value.upper(), ""
     if cursor.word() in _NO_TABLES and _is_named_next(cursor):
         cursor.at -= 1
@@ -276,15 +239,15 @@ def describe_at(cursor: Cursor) -> Describe:
             what = "EXTENDED"
     target = reference_at(cursor)
     if cursor.sees("LIMIT"):
-        raise cursor.error(f"{statement} takes no LIMIT: what it gives is a DataFrame, .orderBy('version').limit(n).")
+        raise cursor.error(f"{statement} takes no LIMIT. It returns a DataFrame: use .orderBy('version').limit(n).")
     if cursor.word() or cursor.token().kind == "name":
-        raise cursor.error(f"{statement} is about a whole table. Filter what it gives: .filter(\"col_name = '...'\").")
+        raise cursor.error(f"{statement} takes a table only. Filter its result: .filter(\"col_name = '...'\").")
     reject_trailing(cursor, statement)
     return Describe(target, what)
 
 
 def _is_named_next(cursor: Cursor) -> bool:
-    """True if a name follows the next word, which therefore is none."""
+    """True if a name follows the next word."""
     return cursor.token(1).kind in ("word", "name")
 
 
@@ -304,13 +267,11 @@ def _added_one(cursor: Cursor) -> list[AlterCall]:
         elif cursor.sees("DEFAULT"):
             later.append(_default(cursor, name))
         elif cursor.sees("NOT NULL"):
-            raise cursor.error("Rows that are there have a null in a new column. Leave NOT NULL out.")
+            raise cursor.error("Existing rows have a null in a new column. Omit NOT NULL.")
         elif cursor.sees("GENERATED"):
-            raise cursor.error(
-                "Columns are not computed when rows are written. Compute them in queries, or in what is merged."
-            )
+            raise cursor.error("Generated columns are not supported. Compute the column in queries, or in the source.")
         else:
-            _refuse_place(cursor)
+            _refuse_position(cursor)
             break
     return [AlterCall("addColumn", (name, kind), {} if comment is None else {"comment": comment}, place), *later]
 
@@ -323,15 +284,12 @@ def _renamed(cursor: Cursor) -> list[AlterCall]:
 
 def _dropped(cursor: Cursor) -> list[AlterCall]:
     if cursor.sees("IF EXISTS"):
-        raise cursor.error("Say which columns there are to drop; table.definition knows.")
+        raise cursor.error("IF EXISTS is not supported. Name existing columns; see table.definition.")
     return _several(cursor, lambda c: [AlterCall("dropColumn", at=c.token().start, arguments=(_column(c),))])
 
 
 def _changed(cursor: Cursor) -> list[AlterCall]:
-    found = _changed_one(cursor)
-    while cursor.accept(","):
-        found += _changed_one(cursor)
-    return found
+    return list(chain.from_iterable(cursor.separated(_changed_one)))
 
 
 def _changed_one(cursor: Cursor) -> list[AlterCall]:
@@ -352,7 +310,7 @@ def _changed_one(cursor: Cursor) -> list[AlterCall]:
     if cursor.sees("SET DEFAULT"):
         cursor.accept("SET")
         return [_default(cursor, name)]
-    _refuse_place(cursor)
+    _refuse_position(cursor)
     raise cursor.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT is expected here.")
 
 
@@ -370,49 +328,41 @@ def _constraint(cursor: Cursor) -> list[AlterCall]:
     condition = cursor.expression("The condition", lambda c: False)
     cursor.expect(")")
     if cursor.sees("NOT ENFORCED"):
-        raise cursor.error(
-            "Every constraint is enforced: a row that breaks one is refused. Leave NOT ENFORCED out, or the constraint."
-        )
+        raise cursor.error("Every constraint is enforced. Omit NOT ENFORCED, or the constraint.")
     cursor.accept("ENFORCED")
     return [AlterCall("addCheck", (name, condition), at=place)]
 
 
 def _nameless(cursor: Cursor) -> list[AlterCall]:
-    raise cursor.error_at(cursor.token(-1), "A constraint has a name: ADD CONSTRAINT name CHECK (condition).")
+    raise cursor.error_at(cursor.token(-1), "A constraint needs a name: ADD CONSTRAINT name CHECK (condition).")
 
 
 def _no_constraint(cursor: Cursor) -> list[AlterCall]:
     if cursor.sees("IF EXISTS"):
-        raise cursor.error("Say which constraints there are to drop; table.definition.checks knows.")
+        raise cursor.error("IF EXISTS is not supported. Name existing constraints; see table.definition.checks.")
     return [AlterCall("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
 
 
 def _several(cursor: Cursor, read: Callable[[Cursor], list[AlterCall]]) -> list[AlterCall]:
-    """One or more, in parentheses or not."""
-    enclosed = cursor.accept("(")
-    found = read(cursor)
-    while cursor.accept(","):
-        found += read(cursor)
-    if enclosed:
-        cursor.expect(")")
-    return found
+    """Read one or more, in parentheses or not."""
+    return list(chain.from_iterable((cursor.enclosed if cursor.symbol() == "(" else cursor.separated)(read)))
 
 
 def _column(cursor: Cursor) -> str:
-    """The name of a column, without backticks."""
+    """Read the name of a column, without backticks."""
     first = cursor.at
     parts = cursor.dotted("The name of a column")
     if len(parts) > 1:
         cursor.at = first
         raise cursor.error(
-            "Fields of structs are not altered one by one, but for NOT NULL. ALTER COLUMN ... TYPE STRUCT<...> can add fields to "
-            "a column and widen them. A column whose name has a dot in it must be in backticks."
+            "Single fields of structs cannot be altered, except by NOT NULL. Add or widen fields with ALTER COLUMN ... TYPE "
+            "STRUCT<...>. Put a column name that has a dot in backticks."
         )
     return parts[0].value
 
 
 def _type(cursor: Cursor) -> str:
-    """A type as it is written."""
+    """Read a type as it is written."""
     first, depth = cursor.at, 0
     while not cursor.done:
         symbol = cursor.symbol()
@@ -427,46 +377,41 @@ def _type(cursor: Cursor) -> str:
     return cursor.since(first)
 
 
-def _refuse_place(cursor: Cursor) -> None:
+def _refuse_position(cursor: Cursor) -> None:
     if cursor.word() in ("FIRST", "AFTER"):
-        raise cursor.error(_AT_THE_END)
+        raise cursor.error(
+            "New columns are last, and the order of columns is fixed. Select them in the order you want."
+        )
 
 
 # Properties -----------------------------------------------------------------------------------------------------------
 
 
 def _set(cursor: Cursor) -> list[AlterCall]:
-    cursor.expect("(")
-    found = []
-    while True:
-        place, name = cursor.token().start, _property(cursor)
-        cursor.accept("=")
-        if cursor.token().kind not in ("string", "number", "word"):
-            raise cursor.error("The value of a property is expected here, in quotes.")
-        value = cursor.string("A value") if cursor.token().kind == "string" else cursor.take().value
-        call = (
-            AlterCall("setComment", (value,)) if name.lower() == "comment" else AlterCall("setProperty", (name, value))
-        )
-        found.append(AlterCall(call.call, call.arguments, at=place))
-        if not cursor.accept(","):
-            cursor.expect(")")
-            return found
+    return cursor.enclosed(_set_one)
+
+
+def _set_one(cursor: Cursor) -> AlterCall:
+    place, name = cursor.token().start, _property(cursor)
+    cursor.accept("=")
+    if cursor.token().kind not in ("string", "number", "word"):
+        raise cursor.error("The value of a property is expected here, in quotes.")
+    value = cursor.string("A value") if cursor.token().kind == "string" else cursor.take().value
+    is_comment = name.lower() == "comment"
+    return (
+        AlterCall("setComment", (value,), at=place) if is_comment else AlterCall("setProperty", (name, value), at=place)
+    )
 
 
 def _unset(cursor: Cursor) -> list[AlterCall]:
     cursor.accept("IF EXISTS")
-    cursor.expect("(")
-    found = []
-    while True:
-        place, name = cursor.token().start, _property(cursor)
-        found.append(
-            AlterCall("setComment", (None,), at=place)
-            if name.lower() == "comment"
-            else AlterCall("unsetProperty", (name,), at=place)
-        )
-        if not cursor.accept(","):
-            cursor.expect(")")
-            return found
+    return cursor.enclosed(_unset_one)
+
+
+def _unset_one(cursor: Cursor) -> AlterCall:
+    place, name = cursor.token().start, _property(cursor)
+    is_comment = name.lower() == "comment"
+    return AlterCall("setComment", (None,), at=place) if is_comment else AlterCall("unsetProperty", (name,), at=place)
 
 
 def _property(cursor: Cursor) -> str:
@@ -492,18 +437,15 @@ _KINDS: dict[str, Callable[[Cursor], list[AlterCall]]] = {
 
 
 _MORE = ("RETURNING", "OUTPUT", "WHERE")
-"""What other systems allow at the end of a merge or of its clauses."""
+"""Words that end a value, so that errors name them."""
 
 
 def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
-    """Reads a merge.
+    """Read a MERGE.
 
     Args:
         cursor: at MERGE.
         ctes: the common table expressions before it.
-
-    Raises:
-        SqlError: it cannot be read, or asks for what no merge can do.
     """
     words = cursor.token().start
     cursor.expect("MERGE")
@@ -511,12 +453,12 @@ def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
     cursor.expect("INTO")
     target = reference_at(cursor)
     alias = alias_at(cursor, "USING")
-    cursor.expect("USING", "A merge takes its rows from a source: MERGE INTO t USING s ON t.id = s.id WHEN ...")
+    cursor.expect("USING", "A merge needs a source: MERGE INTO t USING s ON t.id = s.id WHEN ...")
     relation = _relation(cursor)
     after = cursor.at
     source = source_in(cursor, ctes, words, relation)
     cursor.at = after
-    cursor.expect("ON", "It says which rows of source and target belong together.")
+    cursor.expect("ON", "It pairs the rows of source and target.")
     condition = cursor.expression("The condition", _at_when)
     clauses, places = list[Clause](), list[int]()
     while cursor.sees("WHEN"):
@@ -533,27 +475,32 @@ def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
 
 
 def alias_at(cursor: Cursor, *following: str) -> str | None:
-    """An alias, with AS or without, unless one of these words comes next."""
+    """Read an alias, with or without AS; None if one of these words comes next."""
     if cursor.accept("AS") or (cursor.token().kind in ("word", "name") and cursor.word() not in following):
         return cursor.name("An alias").value
     return None
 
 
 def assignments_at(cursor: Cursor, ends: StopPredicate) -> Assignments:
-    """``column = value, ...``."""
-    found = []
-    while True:
-        first = cursor.at
-        cursor.dotted("The name of a column")
-        column = cursor.since(first)
+    """Read ``column = value, ...``."""
+
+    def assignment(cursor: Cursor) -> tuple[str, str]:
+        column = _column_text(cursor)
         cursor.expect("=", "An assignment is column = value.")
-        found.append((column, cursor.expression("A value", ends)))
-        if not cursor.accept(","):
-            return Assignments(found)
+        return column, cursor.expression("A value", ends)
+
+    return Assignments(cursor.separated(assignment))
+
+
+def _column_text(cursor: Cursor) -> str:
+    """Read the name of a column as it is written."""
+    first = cursor.at
+    cursor.dotted("The name of a column")
+    return cursor.since(first)
 
 
 def _relation(cursor: Cursor) -> tuple[int, int]:
-    """Where the source is: up to ON."""
+    """Skip the source up to ON, and return its offsets."""
     start = cursor.token().start
     while not cursor.done and cursor.word() != "ON":
         if cursor.symbol() == "(":
@@ -579,7 +526,7 @@ _at_when = either(_is_when, at_words(["WHEN"]))
 
 
 def _clause(cursor: Cursor) -> Clause:
-    """A clause, which errors call as it is written."""
+    """Read a clause; errors name it by its text."""
     first = cursor.at
     if not _is_when(cursor):
         cursor.take()
@@ -597,7 +544,7 @@ def _clause(cursor: Cursor) -> Clause:
 
 
 def _condition(cursor: Cursor, first: int) -> tuple[str | None, str]:
-    """The condition of a clause, and all of it up to THEN."""
+    """Read the condition of a clause up to THEN; return it and the text of the clause."""
     found = None
     if cursor.accept("AND"):
         found = cursor.expression("The clause's condition", lambda c: c.word() == "THEN")
@@ -605,7 +552,7 @@ def _condition(cursor: Cursor, first: int) -> tuple[str | None, str]:
     cursor.expect("THEN")
     if cursor.sees("DO NOTHING"):
         raise cursor.error(
-            "Rows that no clause is for stay as they are: leave it out, or say so in the conditions of others."
+            "Rows without a matching clause are unchanged. Omit this clause, or exclude its rows in the other conditions."
         )
     return found, call
 
@@ -613,7 +560,7 @@ def _condition(cursor: Cursor, first: int) -> tuple[str | None, str]:
 def _on_pair(cursor: Cursor) -> Update | Delete:
     if cursor.sees("INSERT"):
         raise cursor.error(
-            "A clause for rows that match cannot insert. The chain can insert besides an update: "
+            "WHEN MATCHED cannot insert. The chain can insert in addition to an update: "
             "whenMatched().updateExpr({...}).insertExpr({...})."
         )
     if cursor.accept("DELETE"):
@@ -625,20 +572,18 @@ def _on_pair(cursor: Cursor) -> Update | Delete:
 def _on_target(cursor: Cursor) -> Update | Delete:
     if cursor.sees("INSERT"):
         raise cursor.error(
-            "A clause for rows that the source lacks cannot insert. The chain can: whenNotMatchedBySource().insertExpr({...})."
+            "WHEN NOT MATCHED BY SOURCE cannot insert. The chain can: whenNotMatchedBySource().insertExpr({...})."
         )
     if cursor.sees("UPDATE SET *"):
-        raise cursor.error(
-            "These rows have no source row to take all columns from. Name them: UPDATE SET column = value."
-        )
+        raise cursor.error("These rows have no source row for *. Name the columns: UPDATE SET column = value.")
     return _on_pair(cursor)
 
 
 def _on_source(cursor: Cursor) -> Insert:
     if cursor.word() in ("UPDATE", "DELETE"):
         raise cursor.error(
-            "There is no target row to update or delete where nothing matches. INSERT, or write WHEN NOT MATCHED BY SOURCE "
-            "for the rows that only the target has."
+            "WHEN NOT MATCHED has no target row to update or delete. Use INSERT, or WHEN NOT MATCHED BY SOURCE for rows that only "
+            "the target has."
         )
     cursor.expect("INSERT", "Rows without a match take INSERT.")
     every = _all(cursor)
@@ -648,51 +593,29 @@ def _on_source(cursor: Cursor) -> Insert:
         raise cursor.error(
             "Name the columns: INSERT (column, ...) VALUES (value, ...), or INSERT * for those of the source."
         )
-    columns = _texts(cursor)
+    columns = cursor.enclosed(_column_text, "INSERT takes *, or (column, ...) VALUES (value, ...).")
     cursor.expect("VALUES")
     place = cursor.token()
-    values = _values(cursor)
+    values = cursor.enclosed(lambda c: c.expression("A value", at_comma))
     if len(columns) != len(values):
         raise cursor.error_at(place, f"There are {len(columns)} columns and {len(values)} values.")
     return Insert(Assignments(zip(columns, values, strict=True)))
 
 
 def _all(cursor: Cursor) -> All | None:
-    """``* [EXCEPT (column, ...)]``; None if something else stands here."""
+    """``* [EXCEPT (column, ...)]``; None if something else comes next."""
     if not cursor.accept("*"):
         return None
     if not cursor.accept("EXCEPT"):
         return All()
-    return All(token.value for token in cursor.listed("The columns that are left out", lambda: cursor.name("A column")))
-
-
-def _texts(cursor: Cursor) -> list[str]:
-    """Names of columns in parentheses, as they are written."""
-    cursor.expect("(", "INSERT takes *, or (column, ...) VALUES (value, ...).")
-    found = []
-    while True:
-        first = cursor.at
-        cursor.dotted("The name of a column")
-        found.append(cursor.since(first))
-        if not cursor.accept(","):
-            cursor.expect(")")
-            return found
-
-
-def _values(cursor: Cursor) -> list[str]:
-    cursor.expect("(")
-    found = [cursor.expression("A value", at_comma)]
-    while cursor.accept(","):
-        found.append(cursor.expression("A value", at_comma))
-    cursor.expect(")")
-    return found
+    return All(t.value for t in cursor.enclosed(lambda c: c.name("A column"), "EXCEPT takes (column, ...)."))
 
 
 _value_ends = either(at_comma, _at_when, at_words(_MORE))
 
 
 def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> None:
-    """Clauses that no table could accept, refused at their place (S28)."""
+    """Raise for clauses that are invalid for any table, at their position (S28)."""
     try:
         check_clauses(clauses)
     except InvalidMergeError as error:
@@ -712,11 +635,11 @@ _SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
 
 
 def statement_of(text: str) -> Statement:
-    """What a text says.
+    """Parse a statement.
 
     Raises:
-        SqlError: it is no statement that can be done here, or more than one; with its line and column.
-        InvalidMergeError: this is no text.
+        SqlError: the text is not one supported statement; with line and column.
+        InvalidMergeError: the argument is not a str.
         MissingPackageError: SQLGlot is not installed.
 
     Example:
@@ -729,7 +652,7 @@ def statement_of(text: str) -> Statement:
 
 
 def misread_at(text: str) -> int | None:
-    """Where an expression of a statement goes wrong, as far as SQLGlot can tell."""
+    """Return the offset of a syntax error in an expression of a statement; None if SQLGlot finds none."""
     cursor = Cursor.of(text)
     _statement(cursor)
     for start, end in cursor.expressions:
@@ -741,7 +664,7 @@ def misread_at(text: str) -> int | None:
 
 def _statement(cursor: Cursor) -> Statement:
     if cursor.done:
-        raise cursor.error(f"There is no statement. {KNOWN}")
+        raise cursor.error(f"The text is empty. {KNOWN}")
     refuse_several(cursor)
     read = _SIMPLE.get(cursor.word())
     if read is not None:

@@ -1,4 +1,4 @@
-"""Which tables a query names, and where."""
+"""The tables that a query names, and their positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEFORE_QUERIES = {"", "ALL", "DISTINCT", "UNION", "EXCEPT", "INTERSECT", "MINUS
 
 @attrs.frozen
 class _Moment:
-    """A version that is asked for: where that stands, and which."""
+    """A clause such as ``VERSION AS OF 3``."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class _Moment:
 
 
 def blanked(text: str, kept: Iterable[tuple[int, int]]) -> str:
-    """The text with blanks for all that is not kept: lines and places stay as they are.
+    """Return the text with blanks for all that is not kept; offsets do not change.
 
     Example:
         >>> blanked("INSERT INTO t SELECT 1", [(14, 22)])
@@ -37,45 +37,33 @@ def blanked(text: str, kept: Iterable[tuple[int, int]]) -> str:
 
 
 def query_in(text: str, kept: Iterable[tuple[int, int]]) -> Query:
-    """The query that stands in these parts of a statement.
-
-    Raises:
-        SqlError: it cannot be read.
-    """
+    """Return the query in these parts of a statement."""
     return _query(blanked(text, kept), text)[0]
 
 
 def inner_tables(cursor: Cursor, hidden: Iterable[str] = ()) -> tuple[Reference, ...]:
-    """The tables that queries in the expressions of a statement name.
+    """Return the tables that queries in the expressions of a statement name.
 
     Args:
         cursor: that has read the expressions.
-        hidden: names of common table expressions before the statement, which are its source's.
-
-    Raises:
-        SqlError: a query cannot be read, or names one of these.
+        hidden: names of common table expressions before the statement, which only its source sees.
     """
     found = [r for place in cursor.queries for r in query_in(cursor.text, [place]).references]
     for reference in found:
         if reference.name.lower() in hidden:
             cursor.at = _number(cursor, reference.start)
-            raise cursor.error(
-                "Names of WITH belong to the source. Put the WITH into this query: (WITH ... SELECT ...)."
-            )
+            raise cursor.error("Only the source sees this WITH. Put the WITH into this query: (WITH ... SELECT ...).")
     return tuple(found)
 
 
 def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int]) -> Query:
-    """The query that gives the rows of a relation: ``WITH ... SELECT * FROM relation``.
+    """Return the query for the rows of a relation: ``WITH ... SELECT * FROM relation``.
 
     Args:
         cursor: of the statement.
-        ctes: where its common table expressions are.
-        words: where ``SELECT * FROM`` goes: 13 characters that are no part of the query.
-        relation: where the relation is.
-
-    Raises:
-        SqlError: it cannot be read, or is more than one relation.
+        ctes: its common table expressions.
+        words: offset for ``SELECT * FROM``: 13 characters outside of the query.
+        relation: start and end of the relation.
     """
     text = blanked(cursor.text, [(ctes.start, ctes.end), relation])
     text = f"{text[:words]}SELECT * FROM{text[words + 13 :]}"
@@ -88,11 +76,7 @@ def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int])
 
 
 def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference:
-    """The table whose name comes next, which is to be written or described.
-
-    Raises:
-        SqlError: there is no name, or an old version of the table is named.
-    """
+    """Read the name of a table to write or describe."""
     parts = cursor.dotted(what)
     reference = Reference(tuple(p.value for p in parts), parts[0].start, parts[-1].end)
     if _moment_at(cursor) is not None:
@@ -101,7 +85,7 @@ def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference
 
 
 def skip_ctes(cursor: Cursor) -> Ctes:
-    """Goes past ``WITH name AS (...), ...``, if it is there."""
+    """Skip ``WITH name AS (...), ...`` if it comes next."""
     start, names = cursor.token().start, list[str]()
     if not cursor.accept("WITH"):
         return Ctes()
@@ -123,11 +107,11 @@ def skip_ctes(cursor: Cursor) -> Ctes:
 
 @attrs.frozen
 class RewrittenText:
-    """A text with other names in it.
+    """A text with replaced names.
 
     Attributes:
-        text: as it was.
-        edits: what stands where in place of what: start, end and the new text, in their order.
+        text: the original.
+        edits: start, end and new text of each replacement, in order.
 
     Example:
         >>> edited = RewrittenText("SELECT * FROM t WHERE x", ((14, 15, "view"),))
@@ -140,11 +124,11 @@ class RewrittenText:
 
     @property
     def result(self) -> str:
-        """The text as it is now."""
+        """The text with all replacements."""
         return self.written(lambda text: text)
 
     def written(self, kept: Callable[[str], str]) -> str:
-        """The text as it is now, and what has remained as a function gives it."""
+        """Return the text with all replacements; a function is applied to the rest."""
         pieces, end = list[str](), 0
         for start, behind, new in self.edits:
             pieces += [kept(self.text[end:start]), new]
@@ -152,7 +136,7 @@ class RewrittenText:
         return "".join([*pieces, kept(self.text[end:])])
 
     def original(self, offset: int) -> int:
-        """Where something was."""
+        """Return the offset in the original text."""
         for start, end, new in reversed(self.edits):
             moved = start + sum(len(n) - (e - s) for s, e, n in self.edits if s < start)
             if offset >= moved + len(new):
@@ -163,11 +147,11 @@ class RewrittenText:
 
 
 def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> RewrittenText:
-    """A text in which other names stand for some tables; their columns can be qualified as before.
+    """Replace the names of tables; their columns can be qualified as before.
 
     Args:
         text: the query or statement.
-        names: tables that it names, in its order, and what to write in their place.
+        names: its tables, in order, and their new names.
     """
     edits = list[tuple[int, int, str]]()
     for reference, name in names:
@@ -182,24 +166,24 @@ def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> RewrittenText
 
 
 def _query(text: str, statement: str) -> tuple[Query, str, bool]:
-    """A query, the name of its first relation, and whether it has more than that; errors are about the statement."""
+    """Return a query, the name of its first relation, and whether it has more; errors locate the statement."""
     cursor = attrs.evolve(Cursor.of(text), text=statement)
     moments, shown = _moments(cursor), text
     for moment in moments:  # SQLGlot does not know all of these
         shown = shown[: moment.start] + blanked(shown[moment.start : moment.end], []) + shown[moment.end :]
-    for token in _table_words(cursor):  # TABLE t is FROM t, which SQLGlot reads in place of a query
+    for token in _table_words(cursor):  # SQLGlot parses FROM t as a query, and TABLE t not
         shown = f"{shown[: token.start]}FROM {shown[token.end :]}"
     found = find_tables(shown, statement)
     references = tuple(_reference(cursor, table, moments) for table in found.tables)
     for moment in moments:
         if moment.end not in {r.end for r in references}:
             cursor.at = _number(cursor, moment.start)
-            raise cursor.error("A version stands right behind the name of a table, before its alias.")
+            raise cursor.error("A version must follow the name of a table directly, before its alias.")
     return Query(text, references), found.first, found.joins
 
 
 def _number(cursor: Cursor, offset: int) -> int:
-    """The number of the first token that does not begin before an offset."""
+    """Return the index of the first token at or after an offset."""
     return next((i for i, t in enumerate(cursor.tokens) if t.start >= offset), len(cursor.tokens))
 
 
@@ -214,7 +198,7 @@ def _reference(cursor: Cursor, table: TableReference, moments: list[_Moment]) ->
 
 
 def _alias_at(cursor: Cursor, table: TableReference, end: int) -> int | None:
-    """Where an alias may stand, if there is none: behind TABLESAMPLE. TABLE t takes none."""
+    """Return the offset for an alias; None if the table has one, or cannot (``TABLE t``)."""
     before = _number(cursor, table.start) - 1
     if table.alias or (before >= 0 and cursor.tokens[before].value.upper() == "TABLE"):
         return None
@@ -227,7 +211,7 @@ def _alias_at(cursor: Cursor, table: TableReference, end: int) -> int | None:
 
 
 def _table_words(cursor: Cursor) -> list[Lexeme]:
-    """Each TABLE that is short for SELECT * FROM."""
+    """Return each TABLE that is short for SELECT * FROM."""
     found = []
     for number, token in enumerate(cursor.tokens):
         cursor.at = number
@@ -238,7 +222,7 @@ def _table_words(cursor: Cursor) -> list[Lexeme]:
 
 
 def _moments(cursor: Cursor) -> list[_Moment]:
-    """Every version that is asked for."""
+    """Return all version clauses."""
     found = list[_Moment]()
     for number in range(len(cursor.tokens)):
         cursor.at = number
@@ -249,7 +233,7 @@ def _moments(cursor: Cursor) -> list[_Moment]:
 
 
 def _moment_at(cursor: Cursor) -> _Moment | None:
-    """The version that is asked for where the cursor is."""
+    """Return the version clause at the cursor; None if something else comes next."""
     skipped = int(cursor.word() == "FOR")
     kind, literal = cursor.word(skipped), skipped + 3
     if kind not in (*_VERSION, *_TIMESTAMP) or cursor.word(skipped + 1) != "AS" or cursor.word(skipped + 2) != "OF":
@@ -267,4 +251,4 @@ def _moment_at(cursor: Cursor) -> _Moment | None:
     wanted = (
         "a number, as in VERSION AS OF 3" if kind in _VERSION else "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
     )
-    raise cursor.error(f"A version of a table is {wanted}. To compute it, open the table with TrinityTable.forPath.")
+    raise cursor.error(f"A version of a table is {wanted}. For a computed version, use TrinityTable.forPath.")

@@ -1,4 +1,4 @@
-"""Which table a name means, and queries over tables that no catalog knows."""
+"""The tables that names refer to, and queries over tables outside of Spark's catalogs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trinitymerge.table import TrinityTable
 
 @attrs.frozen(eq=False)
 class Names:
-    """What the names in a statement stand for.
+    """The tables of a statement, by name.
 
     Attributes:
         spark: the session.
@@ -50,10 +50,10 @@ class Names:
 
     @classmethod
     def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
-        """Checks what the user has given.
+        """Return the names of a statement, after checking the argument ``tables``.
 
         Raises:
-            InvalidMergeError: it is no mapping, or maps a name to something else.
+            InvalidMergeError: the argument is not a mapping from names to tables, paths or DataFrames.
         """
         if not isinstance(tables, Mapping):
             raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
@@ -71,23 +71,23 @@ class Names:
     # Tables ---------------------------------------------------------------------------------------------------------
 
     def target(self, reference: Reference, alias: str | None = None) -> TrinityTable:
-        """The table that a statement is about, under its alias or else its name.
+        """Return the table that a statement changes, with its alias, or else its name, as alias.
 
         Raises:
-            SqlError: there is no such table.
+            SqlError: the name refers to no table, or the table is read-only.
         """
         found = self._found(reference)
         if found is None:
             raise self._unknown(reference)
         if not isinstance(found, (TrinityTable, str)):
             kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
-            raise self.error(reference, f"'{reference.name}' is {kind}, which can be read, and not changed.")
+            raise self.error(reference, f"'{reference.name}' is {kind}, which is read-only.")
         table = found if isinstance(found, TrinityTable) else TrinityTable.forPath(self.spark, found)
         own = None if self._given(reference) is None else reference.parts[-1]
         return table if alias is None and own is None else table.alias(alias or own or "")
 
     def error(self, reference: Reference, message: str) -> SqlError:
-        """An error about a name in the statement."""
+        """Return an error about a name in the statement."""
         return sql_error(self.text, reference.start, message, self.text[reference.start : reference.end])
 
     def _given(self, reference: Reference) -> str | None:
@@ -107,10 +107,10 @@ class Names:
     # Queries --------------------------------------------------------------------------------------------------------
 
     def rows(self, query: Query) -> DataFrame:
-        """The rows of a query, each table at one version throughout: the newest, unless another is asked for.
+        """Return the rows of a query; each table is read at one version.
 
         Raises:
-            SqlError: Spark cannot analyse the query.
+            SqlError: Spark cannot analyze the query.
         """
         frames, names = dict[str, Any](), list[tuple[Reference, str]]()
         for reference, number in self._read_for(query.references):
@@ -121,10 +121,9 @@ class Names:
 
     @contextmanager
     def views(self, references: Iterable[Reference]) -> Iterator[RewrittenText]:
-        """The statement with views in place of tables that Spark does not know; they are there meanwhile.
+        """Replace tables that Spark does not know by temporary views, which exist until the context ends.
 
-        Expressions are analysed again whenever a merge is tried, so what they name must last as long. The names cannot be guessed,
-        and nobody else sees the views but who lists them.
+        Each attempt of a merge analyzes its expressions again, so the views must exist until the last one.
 
         Args:
             references: tables that queries in its conditions and values name.
@@ -142,12 +141,12 @@ class Names:
                 self.spark.catalog.dropTempView(view)
 
     def _read_for(self, references: Iterable[Reference]) -> list[tuple[Reference, int]]:
-        """Those of the names that stand for something, and the number of its rows: the same for the same table and version."""
+        """Return the known names and the indexes of their DataFrames, one for each table and version."""
         numbers = list[tuple[Reference, int]]()
         for reference in references:
             found = self._found(reference)
             if found is None:
-                continue  # Spark knows it, or will say that it does not
+                continue  # Spark knows it, or raises an error
             found = TrinityTable.forPath(self.spark, found) if isinstance(found, str) else found
             what = (found.path, found._pinned) if isinstance(found, TrinityTable) else id(found)
             key = (what, reference.version, reference.timestamp)
@@ -158,12 +157,12 @@ class Names:
         return numbers
 
     def _frame(self, reference: Reference, found: TrinityTable | ExternalTable | DataFrame) -> DataFrame:
-        """The rows of a table or DataFrame, in this session: Spark looks names up in one."""
+        """Return the rows of a table or DataFrame of this session."""
         if isinstance(found, TrinityTable):
             return self._at_version(reference, found)
         if reference.is_past:
             kind = "an external table" if isinstance(found, ExternalTable) else "a DataFrame"
-            raise self.error(reference, f"'{reference.parts[-1]}' is {kind}, and has no versions.")
+            raise self.error(reference, f"'{reference.parts[-1]}' is {kind}, which has no versions.")
         found = found.toDF() if isinstance(found, ExternalTable) else found
         if not self._is_here(found):
             raise self.error(
@@ -192,8 +191,8 @@ class Names:
             raise sql_error(
                 self.text,
                 query.references[0].start,
-                "Spark Connect of PySpark 3.5 takes no DataFrames into SQL text. Use PySpark 4.0 or newer, or a classic session, "
-                "or the DataFrame that table.toDF() gives.",
+                "PySpark 3.5 on Spark Connect cannot use DataFrames in SQL text. Use PySpark 4.0 or newer, a classic session, or "
+                "table.toDF().",
             )
         try:
             with suppress_error_logs():
@@ -214,5 +213,5 @@ class Names:
 
 
 def _escaped(text: str) -> str:
-    """Text in which PySpark looks for no names of DataFrames."""
+    """Escape the braces by which PySpark finds DataFrames."""
     return text.replace("{", "{{").replace("}", "}}")

@@ -12,7 +12,7 @@ from trinitymerge.merge.model.clauses import Assignments, Clause
 
 
 def place(text: str, offset: int) -> tuple[int, int]:
-    r"""The line and the column of an offset, both counted from 1.
+    r"""Return the line and the column of an offset, both from 1.
 
     Example:
         >>> place("MERGE INTO t\nUSING s", 13)
@@ -23,13 +23,13 @@ def place(text: str, offset: int) -> tuple[int, int]:
 
 
 def sql_error(text: str, offset: int, message: str, near: str = "") -> SqlError:
-    """An error about a place in a statement.
+    """Return an error at an offset of a statement.
 
     Args:
         text: the statement.
-        offset: of what is wrong.
-        message: what is wrong with it, and what to do.
-        near: what stands there, if that helps.
+        offset: of the error.
+        message: the error and its remedy.
+        near: the text there, to show it.
 
     Example:
         >>> print(sql_error("DELETE orders", 7, "FROM is missing.", "orders"))
@@ -42,20 +42,20 @@ def sql_error(text: str, offset: int, message: str, near: str = "") -> SqlError:
 
 
 PATHS = "trinity"
-"""The word before a path in backticks."""
+"""The qualifier of a path in backticks."""
 
 
 @attrs.frozen
 class Reference:
-    """A table by its name, as a statement has it.
+    """A name of a table in a statement.
 
     Attributes:
         parts: of the name, without backticks.
         start: offset of the name.
-        end: offset behind it, and behind the version that is asked for.
+        end: offset after the name and its version clause.
         version: ``VERSION AS OF``.
         timestamp: ``TIMESTAMP AS OF``.
-        alias_at: where an alias must be added to a query if something else takes the place of the name; None if it has one.
+        alias_at: offset for an alias if the name is replaced; None if it has an alias.
     """
 
     parts: tuple[str, ...]
@@ -67,7 +67,7 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """All parts.
+        """All parts, with dots.
 
         Example:
             >>> Reference(("shop", "orders")).name
@@ -77,18 +77,18 @@ class Reference:
 
     @property
     def is_past(self) -> bool:
-        """True if a version is asked for."""
+        """True with a version or timestamp."""
         return self.version is not None or self.timestamp is not None
 
     @property
     def path(self) -> str | None:
-        """The path that it may be, as in ``trinity.`/tables/orders` ``."""
+        """The path of ``trinity.`/tables/orders` ``; None for other names."""
         return self.parts[1] if len(self.parts) == 2 and self.parts[0].lower() == PATHS else None
 
 
 @attrs.frozen
 class Ctes:
-    """The common table expressions before a statement: where they are, and their names."""
+    """The common table expressions before a statement: their offsets and names."""
 
     start: int = 0
     end: int = 0
@@ -100,9 +100,9 @@ class Query:
     """A query in a statement.
 
     Attributes:
-        text: as long as the statement: all that is no part of the query is blank, so that places are the statement's.
-        references: the tables it names.
-        alias: of its rows as the source of a merge; None if they have none.
+        text: the statement with blanks outside of the query, so that offsets are those of the statement.
+        references: the tables that it names.
+        alias: of the rows as the source of a merge; None without one.
     """
 
     text: str
@@ -112,7 +112,7 @@ class Query:
 
 @attrs.frozen
 class Column:
-    """A column by its name, without backticks, and where it stands."""
+    """The name of a column without backticks, and its offset."""
 
     name: str
     at: int = attrs.field(default=0, eq=False)
@@ -128,13 +128,13 @@ class MergeInto:
 
     Attributes:
         target: the table.
-        alias: its alias.
-        source: the query that gives the source.
+        alias: of the table.
+        source: a query.
         condition: as it is written.
-        clauses: in their order.
+        clauses: in order.
         evolves: ``WITH SCHEMA EVOLUTION``.
-        inner: tables that queries in conditions and values name.
-        places: where each clause begins.
+        inner: the tables of subqueries in conditions and values.
+        places: the offset of each clause.
     """
 
     target: Reference
@@ -173,8 +173,8 @@ class InsertInto:
     """``INSERT INTO``.
 
     Attributes:
-        columns: what the query's columns are, in this order; None for those of the table.
-        by_name: the query's columns go by their names.
+        columns: the target columns, in order; None for all.
+        by_name: whether columns are matched by name.
     """
 
     target: Reference
@@ -185,7 +185,7 @@ class InsertInto:
 
 @attrs.frozen
 class AlterCall:
-    """A call of an alteration: its name, what it is given, and where the statement says so."""
+    """A call of ``table.alter()``, and its offset in the statement."""
 
     call: str
     arguments: tuple[Any, ...] = ()

@@ -106,25 +106,12 @@ class IcebergBackend(IcebergVersions):
         return self.adopt(definition, user, "CREATE")
 
     def fields(self) -> tuple[Field, ...]:
-        """The user's columns, as the table has them."""
         return fields_now((), self.table.schema())
 
     def keys_from_properties(self) -> dict[str, Any]:
-        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
         return _keys_from_properties(self.table.properties())
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
-        """Makes a table that there is one of ours: adds the hidden columns, and says what it is. Its rows stay as they are.
-
-        Args:
-            definition: with the columns of the table.
-            user: who does it.
-            operation: what its history calls it.
-
-        Raises:
-            NullKeyError: a row has a null in its key; nothing was changed.
-            ConcurrentCommitError: others have committed meanwhile.
-        """
         head = self.refreshed().get(MAIN)
         found = None if head is None else _profile_rows(self.table.read(head), self._only(head), definition)
         batch, version = found or (None, 0)
@@ -210,7 +197,6 @@ class IcebergBackend(IcebergVersions):
         )
 
     def read_staged(self, staged: Staged) -> DataFrame:
-        """A staged batch with all the columns it was written with."""
         written = self._written.get(staged.id)
         if written is None:
             raise self._vacuumed(staged.id)
@@ -232,7 +218,6 @@ class IcebergBackend(IcebergVersions):
     # Committing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Publishes a commit, or learns that its version is taken (S33)."""
         require_writable(self.path, before)
         heads = self.refreshed()
         self._require_newest(commit, before, heads.get(MAIN))

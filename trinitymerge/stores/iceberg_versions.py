@@ -164,7 +164,6 @@ class IcebergVersions:
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """True if there is a table of that name, and it is one of ours."""
         try:
             self.snapshot()
         except TableNotFoundError:
@@ -172,7 +171,6 @@ class IcebergVersions:
         return True
 
     def snapshot(self) -> Snapshot:
-        """The newest snapshot, what other programs have committed included."""
         return self.newest(self.refreshed().get(MAIN))
 
     def refreshed(self) -> dict[str, int]:
@@ -327,14 +325,12 @@ class IcebergVersions:
         )
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The snapshot of a version."""
         found = next((c for c in self.versions() if c.version == version), None)
         if found is None:
             raise self._expired(version)
         return with_columns_now(self._at(found.link.id), self.columns)
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time."""
         oldest = None
         for counted in self.versions():
             oldest = counted
@@ -353,7 +349,6 @@ class IcebergVersions:
         return int(json.loads(told)["timestampMs"]) if told else link.at_ms
 
     def committed_at(self, version: int) -> int:
-        """When a version was committed; of one that has been expired, when the oldest that is known was: it was not later."""
         newest = self._newest.checksum if self._newest else ""
         if self._times is None or self._times[0] != newest:
             times = {c.version: self._time_of(c.link) for c in self.versions()}
@@ -362,25 +357,21 @@ class IcebergVersions:
         return known.get(version, known[min(known)])
 
     def version_of(self, timestamp_ms: int) -> int | None:
-        """The version that was committed at exactly that time."""
         return next((c.version for c in self.versions() if self._time_of(c.link) == timestamp_ms), None)
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The batches that are in no snapshot that is still known."""
         self.refreshed()
         known = {link.id for link in self.table.links(without=[STATE, COMMIT])}
         found = self._by_link([b for b in batches if b.rows])
         return [b for link, some in found.items() if link not in known for b in some]
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits of versions ``first`` to ``last``, oldest first."""
         asked = [c for c in self.versions() if first <= c.version <= last]
         if len(asked) < last - first + 1:
             raise self._expired(first)
         return map(self.commit_of, reversed(asked))
 
     def history(self) -> list[Commit]:
-        """All commits that are still known, newest first."""
         versions = list(self.versions())
         if COMMIT not in versions[-1].link.summary:  # what was before it has been expired
             versions.pop()
@@ -389,13 +380,11 @@ class IcebergVersions:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """See :class:`~trinitymerge.stores.base.TableStore`; one scan, of one snapshot, where all batches are in one."""
         rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
         shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return self._scanned(batches, batches.definition.stored_fields)
 
     def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
@@ -438,7 +427,6 @@ class IcebergVersions:
         """See :class:`~trinitymerge.stores.base.TableStore`: Iceberg keeps the range of each file itself."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """See :class:`~trinitymerge.stores.base.TableStore`."""
         return None
 
 

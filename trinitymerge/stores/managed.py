@@ -106,7 +106,6 @@ class BatchDirectories:
             )
 
     def batch_path(self, batch_id: str) -> str:
-        """The directory of a batch."""
         return f"{self.path}/data/{BATCH}={batch_id}"
 
     def require_own(self) -> None:
@@ -120,27 +119,22 @@ class BatchDirectories:
         return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
-        """The data files of a batch; none if its directory is gone."""
         return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
-        """Everything in a batch's directory; nothing if it is gone."""
         try:
             return list(self.files.walk(self.batch_path(batch_id)))
         except FileNotFoundError:
             return []
 
     def unfinished_files(self, batch_id: str) -> list[FileInfo]:
-        """What a batch's writer, at work or dead, has written and no reader can look into."""
         start = len(self.batch_path(batch_id))
         return [f for f in self.all_files(batch_id) if "/_temporary/" in f.path[start:]]
 
     def remove(self, path: str) -> None:
-        """Removes a batch's directory or a helper file."""
         self.files.delete(path)
 
     def directories(self) -> dict[str, FileInfo]:
-        """All batch directories on the storage, by batch id: committed, staged and left over."""
         try:
             found = self.files.list(f"{self.path}/data")
         except FileNotFoundError:
@@ -148,19 +142,6 @@ class BatchDirectories:
         return {m[1]: info for info in found if info.is_dir and (m := _DIRECTORY.fullmatch(info.name))}
 
     def copy_batch_from(self, other: object, batch_id: str) -> str:
-        """Copies a batch of another table, with what is kept beside its rows, into a directory of its own here.
-
-        Args:
-            other: the store of that table.
-            batch_id: of the batch, there.
-
-        Returns:
-            The id of the new batch, which nobody can see.
-
-        Raises:
-            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batch.
-            UnsupportedStorageError: that store does not keep files as this one does.
-        """
         if not isinstance(other, BatchDirectories):
             kind = type(other).__name__
             raise UnsupportedStorageError(
@@ -189,7 +170,6 @@ class BatchDirectories:
 
     @contextmanager
     def cleanup_on_failure(self) -> Iterator[None]:
-        """While a table is made: if it fails, its directory goes again, unless it was there or something is in it."""
         was_there = self.files.exists(self.path)
         try:
             yield
@@ -278,16 +258,9 @@ class ManagedBackend(BatchDirectories):
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """True if there is a table at the path."""
         return self.log.files.exists()
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Creates the table (S7).
-
-        Raises:
-            TableExistsError: there is a table, or something else, at the path.
-            InvalidDefinitionError: the files cannot keep a column.
-        """
         check_storable(definition)
         return self.begin(
             Commit(
@@ -300,7 +273,6 @@ class ManagedBackend(BatchDirectories):
         )
 
     def require_free(self) -> None:
-        """Checks that nothing is at the path."""
         if self.log.files.exists():
             raise TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
@@ -310,7 +282,6 @@ class ManagedBackend(BatchDirectories):
         self.refuse_foreign_files()
 
     def begin(self, commit: Commit) -> Snapshot:
-        """Creates the table by its first commit, with what batches that brings."""
         self.require_free()
         self.require_own()
         for batch in commit.added:
@@ -324,7 +295,6 @@ class ManagedBackend(BatchDirectories):
         return self._newest
 
     def snapshot(self) -> Snapshot:
-        """The newest snapshot, read incrementally."""
         self.require_own()
         try:
             self._newest = self.log.newest(self._newest)
@@ -336,28 +306,22 @@ class ManagedBackend(BatchDirectories):
         return self._newest
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The snapshot of a version."""
         self.require_own()
         return self.log.at(version)
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time."""
         return self.log.version_at(timestamp_ms)
 
     def committed_at(self, version: int) -> int:
-        """When a version was committed, milliseconds since the epoch."""
         return self.log.committed_at(version)
 
     def version_of(self, timestamp_ms: int) -> int | None:
-        """The version that was committed at exactly that time."""
         return self.log.version_of(timestamp_ms)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits of versions ``first`` to ``last``, oldest first."""
         return self.log.commits(first, last, newest_first=False)
 
     def history(self) -> list[Commit]:
-        """All commits, newest first."""
         return list(self.log.commits())
 
     # Batches --------------------------------------------------------------------------------------------------------
@@ -373,7 +337,6 @@ class ManagedBackend(BatchDirectories):
         return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """See :class:`~trinitymerge.stores.base.TableStore`."""
         readable = [b for b in batches.batches if b.rows]
         return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)
 
@@ -395,7 +358,6 @@ class ManagedBackend(BatchDirectories):
         return as_declared(rows, fields, oldest, more)
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        """Some columns of batch directories, committed or not, and the batch's id as :data:`BATCH`."""
         if not ids:
             return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
         for batch_id in ids:
@@ -456,11 +418,6 @@ class ManagedBackend(BatchDirectories):
         return f"has {size:,} of {batch.bytes:,} bytes" if self.files.is_local and size != batch.bytes else ""
 
     def verify_files(self, batches: Sequence[Batch]) -> None:
-        """Checks that all files of some batches are there.
-
-        Raises:
-            CorruptTableError: naming the first batch that has lost some.
-        """
         for batch in batches:
             wrong = self._file_mismatch(batch)
             if wrong:
@@ -496,11 +453,9 @@ class ManagedBackend(BatchDirectories):
             yield
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Writes rows to a directory of its own, under a name nobody knows yet. One Spark job."""
         return self._stage(uuid.uuid4().hex, rows, definition)
 
     def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """See :class:`~trinitymerge.stores.base.ManagedStore`."""
         return self._stage(f"{OUTBOX_PREFIX}{uuid.uuid4().hex}", rows, definition)
 
     def _stage(self, batch_id: str, rows: DataFrame, definition: TableDefinition) -> Staged:
@@ -531,7 +486,6 @@ class ManagedBackend(BatchDirectories):
             self.files.replace(f"{directory}/{_DEFINITION_FILE}", encode_with_checksum(definition.to_json())[0])
 
     def noted_definition(self, batch_id: str) -> TableDefinition | None:
-        """The definition that a batch which changes columns was written by; None of another batch, and if it is damaged."""
         with contextlib.suppress(*UNREADABLE, OSError):
             path = f"{self.batch_path(batch_id)}/{_DEFINITION_FILE}"
             return TableDefinition.from_json(decode_with_checksum(self.files.read(path))[0])
@@ -542,7 +496,6 @@ class ManagedBackend(BatchDirectories):
         return Staged(batch_id, len(files), sum(f.size_bytes for f in files), schema, definition)
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
-        """Makes of every few files of a staged batch a staged batch of their own; that one is no more."""
         try:
             ids = self.split_files(staged.id, count)
         except FileNotFoundError:
@@ -572,15 +525,12 @@ class ManagedBackend(BatchDirectories):
             ) from None
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """Keeps the range of a staged batch's keys."""
         self._ranges.write(self.batch_path(staged.id), keys)
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """The range of a batch's keys, if it is known."""
         return self._ranges.read(self.batch_path(batch.id))
 
     def read_staged(self, staged: Staged) -> DataFrame:
-        """The staged rows, as they were written."""
         reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
             rows = force_analysis(reader.load(escape_glob(self.batch_path(staged.id))))
@@ -593,7 +543,6 @@ class ManagedBackend(BatchDirectories):
             raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with the columns of the table, and what its files have of the library's."""
         path, known = escape_glob(self.batch_path(batch.id)), [*definition.stored_fields, *extra]
         found = reader_of(self.spark, definition.fileFormat).load(path).schema
         names = {f.name for f in known}
@@ -604,15 +553,12 @@ class ManagedBackend(BatchDirectories):
         return as_declared(reader.load(path), fields, batch.layout_version)
 
     def discard(self, staged: Staged) -> None:
-        """Removes a staged batch."""
         self.remove(self.batch_path(staged.id))
 
     def helper_files(self) -> list[tuple[int | None, FileInfo]]:
-        """The log's checkpoints with their versions, and temporary files."""
         return [*((None, f) for f in self.log.files.leftovers()), *self.log.files.checkpoints().items()]
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The batches whose files are not all there."""
         return [b for b in batches if b.rows and self._file_mismatch(b)]
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:

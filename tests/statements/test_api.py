@@ -462,7 +462,7 @@ def test_tables_that_do_not_exist_are_refused_where_they_are_named(spark, events
         sql(spark, "UPDATE event SET v = 'n'", tables)
     with refused(SqlError, "Line 2, column 14", "no table or view 'event'", "Did you mean 'events'?"):
         sql(spark, "SELECT id FROM\n events JOIN event USING (id)", tables)
-    with refused(SqlError, "'frame' is a DataFrame, which can be read"):
+    with refused(SqlError, "'frame' is a DataFrame, which is read-only"):
         sql(spark, "DELETE FROM frame", tables)
     with refused(SqlError, "'frame' is a DataFrame, which has no versions"):
         sql(spark, "SELECT * FROM frame VERSION AS OF 1", tables)

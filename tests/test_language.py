@@ -28,6 +28,7 @@ FOLDERS_DONE: list[str] = [
     "merge",
     "merge/execute",
     "merge/model",
+    "statements",
     "testing",
     "testing/model",
 ]

@@ -60,8 +60,8 @@ KNOWN = (
 )
 
 _REST = {
-    "RETURNING": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
-    "OUTPUT": "what a statement has changed stands in its result, and in table.changes(fromVersion).",
+    "RETURNING": "see its result, or table.changes(fromVersion).",
+    "OUTPUT": "see its result, or table.changes(fromVersion).",
     "LIMIT": "which rows it keeps is not deterministic. Use WHERE.",
     "ORDER": "the rows of a table have no order. Select rows with WHERE.",
     "FROM": "it sees one table. Write a MERGE with the other as its source.",

@@ -112,6 +112,7 @@ class IcebergBackend(IcebergVersions):
         return _keys_from_properties(self.table.properties())
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
+        # `operation` is what the table's history shows: CREATE where create() has just made the Iceberg table.
         head = self.refreshed().get(MAIN)
         found = None if head is None else _profile_rows(self.table.read(head), self._only(head), definition)
         batch, version = found or (None, 0)

@@ -349,6 +349,7 @@ class IcebergVersions:
         return int(json.loads(told)["timestampMs"]) if told else link.at_ms
 
     def committed_at(self, version: int) -> int:
+        """Return the commit time of a version, or of the oldest known version if Iceberg has expired it."""
         newest = self._newest.checksum if self._newest else ""
         if self._times is None or self._times[0] != newest:
             times = {c.version: self._time_of(c.link) for c in self.versions()}

@@ -179,7 +179,7 @@ def _tables(exp: Any, tree: Any) -> Iterator[TableReference]:
 
 
 def _is_common(exp: Any, table: Any, name: str) -> bool:
-    """True if the name refers to a common table expression."""
+    """Return True if the name refers to a common table expression."""
     below, node = table, table.parent
     while node is not None:
         if isinstance(node, exp.With):  # one of them sees those before it, and itself if recursive
@@ -259,7 +259,7 @@ class Cursor:
         return token.value if token.kind == "symbol" else ""
 
     def sees(self, words: str) -> bool:
-        """True if these words and symbols come next."""
+        """Return True if these words and symbols come next."""
         return all(w in (self.word(i), self.symbol(i)) for i, w in enumerate(words.split()))
 
     def since(self, first: int) -> str:
@@ -368,14 +368,14 @@ class Cursor:
         )
 
     def after_operand(self) -> bool:
-        """True after a value, where only an operator can continue the expression."""
+        """Return True after a value, where only an operator can continue the expression."""
         before = self.token(-1)
         return before.value in (")", "]") or (
             before.kind in ("word", "name", "string", "number") and self.word(-1) not in _JOINING
         )
 
     def begins_query(self) -> bool:
-        """True if a query begins here, in parentheses or not; false for a list of columns with such a name."""
+        """Return True if a query begins here, in parentheses or not; false for a list of columns with such a name."""
         ahead = 0
         while self.symbol(ahead) == "(":
             ahead += 1
@@ -418,5 +418,5 @@ def at_words(words: Iterable[str]) -> StopPredicate:
 
 
 def at_comma(cursor: Cursor) -> bool:
-    """True before a comma."""
+    """Return True before a comma."""
     return cursor.symbol() == ","

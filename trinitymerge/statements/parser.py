@@ -103,7 +103,7 @@ def reject_trailing(cursor: Cursor, statement: str) -> None:
 
 
 def _at_from(cursor: Cursor) -> bool:
-    """True before FROM, except that of IS DISTINCT FROM."""
+    """Return True before FROM, except that of IS DISTINCT FROM."""
     return cursor.word() == "FROM" and cursor.word(-1) != "DISTINCT"
 
 
@@ -247,7 +247,7 @@ def describe_at(cursor: Cursor) -> Describe:
 
 
 def _is_named_next(cursor: Cursor) -> bool:
-    """True if a name follows the next word."""
+    """Return True if a name follows the next word."""
     return cursor.token(1).kind in ("word", "name")
 
 

@@ -105,7 +105,7 @@ def batch(name: str, **fields: Any) -> Batch:
 def outbox_entry(name: str = "owed") -> OutboxEntry:
     counts = {"rows": 1, "files": 1, "bytes": 1}
     return OutboxEntry(
-        id=name, **counts, path="/x", fields=definition().fields, keys=["id"], watermarks=["ts"], since_ms=1
+        id=name, **counts, path="/x", fields=definition().fields, primary_key=["id"], watermark_key=["ts"], since_ms=1
     )
 
 
@@ -118,7 +118,15 @@ def commit_on(base: Snapshot, own: TableDefinition | None = None, **fields: Any)
             "actions": [
                 SetDefinition(own or definition()),
                 AddBatch(
-                    batch("x", version=0, tiling="t", tombstones_since=5, layout_version=1, merges=2, unique_keys=True)
+                    batch(
+                        "x",
+                        version=0,
+                        segment_of="t",
+                        tombstones_since_ms=5,
+                        layout_version=1,
+                        merges=2,
+                        unique_keys=True,
+                    )
                 ),
                 AddBatch(batch("y", archive=RESOLVED), MAJOR),
                 AddBatch(batch("z", archive=UNRESOLVED, base=True), MINOR),

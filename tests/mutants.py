@@ -527,8 +527,8 @@ MUTANTS = (
     Mutant(
         "a batch is held against no segment at all (S38b)",
         "reader.py",
-        "if b.tiling is None or _is_later(d, b)]",
-        "if b.tiling is None]",
+        "if b.segment_of is None or _is_later(d, b)]",
+        "if b.segment_of is None]",
         [
             "maintenance/test_segments.py::test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_meet"
         ],

@@ -291,7 +291,7 @@ class ReadPlan:
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
             return None
-        pairs = [(d, b) for b in base for d in deltas if b.tiling is None or _is_later(d, b)]
+        pairs = [(d, b) for b in base for d in deltas if b.segment_of is None or _is_later(d, b)]
         if not all(_is_later(d, b) for d, b in pairs):
             return None
         win = all(_cannot_lose(d, b, batches.definition) for d, b in pairs)

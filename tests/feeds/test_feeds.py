@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 
 import pytest
 from helpers import assertRows, quickly
 from pyspark.sql import functions as F
-from tables import fill, frame, new_table
+from tables import directory_of, fill, frame, new_table
 
 from trinitymerge import (
     AmbiguousMergeError,
@@ -457,6 +458,28 @@ def test_S36_no_increment_goes_across_a_restore_or_purge(spark, tmp_path, operat
     table.restore(1) if operation == "restore" else table.purge([1])
     with pytest.raises(InvalidMergeError, match=rf"is a {operation}.*withTransaction\(\"feed\", {table.version}\)"):
         table.changesSince(copy, "feed")
+
+
+def test_S36_no_increment_comes_from_a_table_that_took_the_place_of_another(spark, tmp_path):
+    table, copy = (new_table(spark, tmp_path, PEOPLE, watermarkKey="ts") for _ in range(2))
+    fill(table, spark, [(1, 10, "a")])
+    bring_up_to_date(table, copy)
+    shutil.rmtree(directory_of(table))
+    again = TrinityTable.create(spark, table.path, PEOPLE, primaryKey="id", watermarkKey="ts")
+    fill(again, spark, [(2, 10, "b")], [(3, 10, "c")])
+    with pytest.raises(
+        InvalidMergeError, match=r"got version 1 from another table \(id \w+\) than the one.*withTransaction"
+    ) as failed:
+        again.changesSince(copy, "feed")
+    copy.merge(
+        again.toDF()
+    ).whenNotMatched().insertAll().whenNotMatchedAndExistsOnlyOnTarget().delete().withTransaction(
+        "feed", again.version, again._snapshot().table_id
+    ).execute()
+    assert again._snapshot().table_id in str(failed.value), "the remedy names it"
+    fill(again, spark, [(4, 10, "d")])
+    assert bring_up_to_date(again, copy) == 1
+    assertRows(copy.toDF(), again.toDF())
 
 
 def test_S36_an_increment_of_a_vacuumed_version_says_so(spark, tmp_path):

@@ -43,7 +43,7 @@ def one_clock(monkeypatch):
     monkeypatch.setattr(model, "now_ms", lambda: 0)
 
 
-OF_EACH = {"batches", "first_version", "checksum", "purged", "pending_deletes"}
+OF_EACH = {"batches", "first_version", "checksum", "table_id", "origins", "purged", "pending_deletes"}
 """In what of a snapshot a table and its clone may differ."""
 
 
@@ -60,7 +60,7 @@ def told(table: TrinityTable) -> dict[str, Any]:
     asked = keys[snapshot.version % len(keys) :][:1] if keys else []
     return {
         **{f.name: getattr(snapshot, f.name) for f in attrs.fields(Snapshot) if f.name not in OF_EACH},
-        "batches": [attrs.evolve(b, id="x", bytes=0, tiling=b.tiling and "t") for b in snapshot.batches],
+        "batches": [attrs.evolve(b, id="x", bytes=0, segment_of=b.segment_of and "t") for b in snapshot.batches],
         "purged": len(snapshot.purged.hashes) if snapshot.purged else 0,
         "ranges": [table._backend.range_of(b) for b in snapshot.batches],
         "stored": stored,

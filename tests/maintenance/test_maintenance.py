@@ -27,7 +27,7 @@ from trinitymerge import (
     reader,
 )
 from trinitymerge.errors import FilesVacuumedError
-from trinitymerge.log.actions import Action, Batch, PurgedKeys, PurgeKeys, RestoreVersion, SetDefinition, SetHorizon
+from trinitymerge.log.actions import Action, Batch, PurgeKeys, RestoreVersion, SetDefinition, SetHorizon
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.maintenance import compaction, rewrite, vacuum
 from trinitymerge.maintenance.minor_compaction import minor_compact
@@ -323,7 +323,7 @@ def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark
     named = []
 
     def announce():
-        named.extend(vacuum._announce(vacuuming, set(vacuuming.directories())))
+        named.extend(vacuum.announce_deletes(vacuuming, set(vacuuming.directories()), "VACUUM"))
 
     at_point("validate.done", announce)
     table.upsert(frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (2, 10, "b", False))).execute()
@@ -907,7 +907,7 @@ def test_s38_s40_a_restore_brings_the_horizon_of_its_version_back():
 
 
 def test_s33_what_maintenance_records_survives_json_and_checkpoints():
-    purged = PurgedKeys("ab12", ["cd", "ef"])
+    purged = PurgeKeys("ab12", ["cd", "ef"])
     commit = Commit(
         version=1,
         timestamp_ms=5,
@@ -928,7 +928,7 @@ def test_s33_what_maintenance_records_survives_json_and_checkpoints():
             actions=[PurgeKeys("ab12", ["99", "cd"])],
         )
     )
-    assert (more.horizon, more.purged) == (after.horizon, PurgedKeys("ab12", ["99", "cd", "ef"]))
+    assert (more.horizon, more.purged) == (after.horizon, PurgeKeys("ab12", ["99", "cd", "ef"]))
 
 
 @pytest.mark.parametrize(

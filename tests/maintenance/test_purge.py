@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import attrs
 import pytest
 from helpers import assertRows
 from pyspark.sql import functions as F
@@ -12,6 +13,8 @@ from tables import batch_directories, directory_of, fill, frame, live_rows, new_
 from test_maintenance import age, all_files_hold
 
 from trinitymerge import ConcurrentCommitError, InvalidMergeError, ReadOnlyTableError, TrinityTable
+from trinitymerge.log.actions import AddBatch
+from trinitymerge.log.commit import publish
 from trinitymerge.maintenance import purge
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema.evolution import widened, with_column
@@ -99,6 +102,28 @@ def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark
     assert table.purgeWhere("name = 'ann'").unverified_files == ()
     assert not dead.exists()
     assert live_rows(table) == [(1, 10, "bob", False)]
+
+
+def test_S39a_a_directory_that_looks_abandoned_is_announced_before_it_goes(spark, tmp_path, monkeypatch):
+    """Its writer may be alive, and commit between the purge's two looks: that commit must fail, or the files must stay."""
+    table = people(spark, tmp_path, [(1, 10, "bob", False), (2, 10, "ann", False)])
+    slow, writer = staged(table, (3, 10, "cy", False)), TrinityTable.forPath(spark, table.path)._backend
+    committed = []
+
+    def commit_first(backend, batch_id):
+        if batch_id == slow and not committed:
+            snapshot = writer.snapshot()
+            files = writer.data_files(slow)
+            size = {"files": len(files), "bytes": sum(f.size_bytes for f in files)}
+            batch = attrs.evolve(snapshot.batches[0], id=slow, rows=1, base=False, version=None, **size)
+            commit = snapshot.next_commit("COMPACT", [AddBatch(batch)])
+            committed.append(publish(writer, commit, snapshot, ()))
+        return batch_id == slow
+
+    monkeypatch.setattr(purge, "is_abandoned", commit_first)
+    table.purge([2])
+    assert len(committed) == 1
+    assert live_rows(table) == [(1, 10, "bob", False), (3, 10, "cy", False)]
 
 
 CONDITIONS = {

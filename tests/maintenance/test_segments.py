@@ -53,7 +53,7 @@ def base_of(table: TrinityTable) -> tuple[Batch, ...]:
     return Batches.of(table._snapshot()).base
 
 
-def tiling_of(table: TrinityTable) -> SegmentLayout:
+def layout_of(table: TrinityTable) -> SegmentLayout:
     found = SegmentLayout.of(table._backend, Batches.of(table._snapshot()))
     assert found is not None
     return found
@@ -61,7 +61,7 @@ def tiling_of(table: TrinityTable) -> SegmentLayout:
 
 def check_tiled(table: TrinityTable) -> None:
     """Fails unless every key is in one segment only, the one it belongs to, and older rows of it in none."""
-    found, batches = tiling_of(table), {b.id: b for b in table._snapshot().batches}
+    found, batches = layout_of(table), {b.id: b for b in table._snapshot().batches}
     keys = [table.definition.field(k) for k in table.definition.primaryKey]
     place = {b.id: n for n, b in enumerate(found.segments)}
     rows = table._backend.scan_directories(table.definition, keys, list(batches))
@@ -102,7 +102,7 @@ def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark
     monkeypatch.setattr(segments_module, "_PAYS", 0.05)
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 3)], [row(1, 4), row(2, 4, deleted=True)])
-    whole = tiling_of(table).segments[-2]  # where segments begin is a matter of chance
+    whole = layout_of(table).segments[-2]  # where segments begin is a matter of chance
     ids = table._backend.scan_directories(table.definition, [table.definition.field("id")], [whole.id])
     fill(table, spark, [row(r["id"], 3) for r in ids.collect()])
     expected, first = live_rows(table), base_of(table)[0].id
@@ -172,7 +172,7 @@ def test_S38b_keys_whose_order_is_not_kept_have_a_base_of_one_batch(spark, tmp_p
     for _ in range(2):
         table.upsert(spark.range(500).selectExpr("CAST(id AS INT) AS id", f"CAST({value} AS {key}) AS k")).execute()
         table.compact()
-    assert (len(table._snapshot().batches), base_of(table)[0].tiling, table.toDF().count()) == (1, None, 500)
+    assert (len(table._snapshot().batches), base_of(table)[0].segment_of, table.toDF().count()) == (1, None, 500)
 
 
 @pytest.mark.parametrize(
@@ -277,17 +277,17 @@ def test_S38b_rows_that_spark_arranges_otherwise_are_not_committed(spark, tmp_pa
 
 def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(spark, tmp_path, monkeypatch):
     table = segmented(spark, tmp_path)
-    first, last = tiling_of(table).firsts[-1][0], len(base_of(table)) - 1
+    first, last = layout_of(table).firsts[-1][0], len(base_of(table)) - 1
     changes = [[row(first, 3)], [row(first + 1, 3), row(700, 3)], [row(first - 1, 3), row(first, 3)], [row(0, 3)]]
     fill(table, spark, *changes)
     batches, asked = Batches.of(table._snapshot()), []
     pending, backend, scan = batches.pending, table._backend, table._backend.scan
     monkeypatch.setattr(backend, "scan", lambda some, *more: asked.extend(some.batches) or scan(some, *more))
-    assert segments_module._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert segments_module._changed(backend, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked == [pending[2]]
     lost = {b.id for b in pending[:2]}
     monkeypatch.setattr(backend, "range_of", lambda b, known=backend.range_of: None if b.id in lost else known(b))
-    assert segments_module._changed(backend, batches, tiling_of(table)) == {0: 1, last - 1: 1, last: 4}
+    assert segments_module._changed(backend, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked[1:] == list(pending[:3])
 
 
@@ -407,7 +407,7 @@ def test_S39_a_vacuum_takes_the_segments_that_were_written_anew(spark, tmp_path)
 
 def test_a_purged_key_is_forgotten_by_the_segment_that_began_with_it(spark, tmp_path):
     table = segmented(spark, tmp_path)
-    id, k = tiling_of(table).firsts[1]
+    id, k = layout_of(table).firsts[1]
     table.purge([(id, k)])
     fill(table, spark, [row(n, 3) for n in range(id - 20, id + 20)])
     again = TrinityTable.forPath(spark, table.path)
@@ -424,7 +424,7 @@ def test_S38b_where_first_keys_are_lost_everything_is_written_anew(spark, tmp_pa
     (directory_of(table) / "data" / f"{BATCH}={before[1].id}" / "_key_range.json").unlink()
     again = fill(TrinityTable.forPath(spark, table.path), spark, [row(1, 3)])
     assert again.compact().segmentsKept == 0
-    assert base_of(again)[0].tiling != before[0].tiling
+    assert base_of(again)[0].segment_of != before[0].segment_of
     check_tiled(again)
     assert len(live_rows(again)) == 600
 
@@ -555,7 +555,7 @@ def test_S38b_a_few_segments_are_as_many_as_cores_can_share_evenly(megabytes, co
 
 
 def runs(dirty: set[int], sizes: Sequence[int]) -> list[list[int]]:
-    plain = {"rows": 1, "tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1, "tiling": "t"}
+    plain = {"rows": 1, "tombstones": 0, "files": 1, "unique_keys": True, "base": True, "version": 1, "segment_of": "t"}
     segments = [Batch(id=f"s{n}", bytes=size, **plain) for n, size in enumerate(sizes)]
     return segments_module._runs(SegmentLayout(pending().definition, tuple(segments), ()), dirty, 100)
 

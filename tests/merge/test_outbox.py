@@ -22,6 +22,8 @@ from trinitymerge import (
     TrinityTable,
 )
 from trinitymerge.errors import TrinityMergeError
+from trinitymerge.log.actions import MARKER_PREFIX, SetTransaction
+from trinitymerge.log.model import now_ms
 from trinitymerge.maintenance import deliver_outbox
 from trinitymerge.merge.compile.strategies import FULL, PATHS
 from trinitymerge.merge.model.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
@@ -357,6 +359,23 @@ def test_S27_the_next_writer_finishes_what_a_dead_process_has_left(spark, table,
     assertRows(past.toDF(), REPLACED)
     if name == "purge":
         assert all(f"_tm_batch={b.id}" in batch_directories(opened) for b in opened._snapshot().batches)
+
+
+def test_S27_markers_of_delivered_rows_are_forgotten_after_a_day(spark, table, changes, past, monkeypatch):
+    def markers() -> list[str]:
+        return [n for n in past._snapshot().transactions if n.startswith(MARKER_PREFIX)]
+
+    other, before = f"{MARKER_PREFIX}of-another-table-1", past._snapshot()
+    past._backend.commit(before.next_commit("MERGE", [SetTransaction(other, 1)]), before)
+    remembering(table, changes, past).execute()
+    (first,) = set(markers()) - {other}
+    day = deliver_outbox._MARKERS_KEPT_MS
+    monkeypatch.setattr(deliver_outbox, "now_ms", lambda: now_ms() + day // 2)
+    remembering(table, changes.selectExpr("id", "ts + 100 AS ts", "v", "why"), past).execute()
+    assert first in markers(), "a slow writer may look for it"
+    monkeypatch.setattr(deliver_outbox, "now_ms", lambda: now_ms() + 2 * day)
+    remembering(table, changes.selectExpr("id", "ts + 200 AS ts", "v", "why"), past).execute()
+    assert (first in markers(), other in markers(), len(markers())) == (False, True, 2)
 
 
 @pytest.mark.parametrize("point", ["stage.before", "validate.done"])

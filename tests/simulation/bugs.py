@@ -204,7 +204,7 @@ BUGS = (
     Bug(
         "a vacuum removes without having said what",
         "a restore beside a vacuum",
-        ((vacuum, "_announce", lambda backend, ids: ids - backend.snapshot().referenced_ids),),
+        ((vacuum, "announce_deletes", lambda backend, ids, _: ids - backend.snapshot().referenced_ids),),
     ),
     Bug(
         "a purge removes without having said what",

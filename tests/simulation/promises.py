@@ -285,7 +285,7 @@ def _check_batches(table: SimulatedTable, snapshot: Snapshot) -> None:
         keys = [r.key for r in rows]
         require(len(rows) == batch.rows, "the log knows how many rows there are", batch)
         require(not batch.unique_keys or len(set(keys)) == len(keys), "keys are unique where the log says so", batch)
-        if batch.tiling is not None:
+        if batch.segment_of is not None:
             require(not tiles.keys() & set(keys), "segments share no key", f"{batch} and {tiles}")
             tiles |= dict.fromkeys(keys, batch.id)
 

@@ -9,6 +9,7 @@ import attrs
 
 from trinitymerge.log.codec import (
     LAST_MS,
+    NewerLibraryError,
     as_tuple,
     check_batch_id,
     check_count,
@@ -23,6 +24,7 @@ from trinitymerge.log.codec import (
     is_a,
     is_a_or_none,
     nested,
+    one_of,
     tuple_or_none,
     tuples,
 )
@@ -55,14 +57,14 @@ class Batch:
             the old one.
         merges: how many merges its rows come from, for the result of a minor compaction (S38a). The result of a compaction counts
             as one.
-        tiling: the name of the segmented base that it is a segment of (S38b). It shares no key with another segment of it, nor with
-            any batch that is not newer.
-        tombstones_since: when its first tombstone was committed, ms since the epoch; for an archive, when its first version ended.
+        segment_of: the name of the segmented base that it is a part of (S38b). It shares no key with another segment of that base,
+            nor with a batch that is not newer.
+        tombstones_since_ms: when its first tombstone was committed, or, of an archive, its first version ended; since the epoch.
         archive: the role of its rows in a table with history (H6): None, rows to resolve; ``"unresolved"``, versions that a newer
             row of a pending batch has replaced; ``"resolved"``, versions that end where they say. Live rows come from no archive.
         layout_version: the table's when its files were written: which forms of columns they have (S43).
         foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
-        extra: fields of newer libraries, kept as they are.
+        extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
     """
 
     id: str = attrs.field(validator=check_batch_id)
@@ -76,9 +78,9 @@ class Batch:
     base: bool = attrs.field(default=False, validator=is_a(bool))
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     merges: int = count_field(default=1)
-    tiling: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
-    tombstones_since: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    archive: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, UNRESOLVED, RESOLVED)))
+    segment_of: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
+    tombstones_since_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    archive: str | None = attrs.field(default=None, validator=one_of(UNRESOLVED, RESOLVED))
     layout_version: int = count_field(default=0)
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
@@ -97,8 +99,8 @@ class Batch:
         return decode(cls, data)
 
 
-OUTBOX_PREFIX = "trinity-outbox-"
-_MARKERS_KEPT = 1000
+MARKER_PREFIX = "trinity-outbox-"
+"""Begins the names of applications that mark delivered outbox entries (S27)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -112,8 +114,8 @@ class OutboxEntry:
         bytes: size of the data files.
         path: of the other table.
         fields: the columns of the rows.
-        keys: the other table's primary key when the rows were made.
-        watermarks: its watermark key at that time.
+        primary_key: of the other table, when the rows were made.
+        watermark_key: of the other table, at that time.
         since_ms: when they were committed, ms since the epoch; 0 in a commit means that commit's time.
         extra: fields of newer libraries, kept as they are.
     """
@@ -126,15 +128,18 @@ class OutboxEntry:
     fields: tuple[Field, ...] = attrs.field(
         default=(), converter=as_tuple, validator=each_a(Field), metadata=nested(Field)
     )
-    keys: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
-    watermarks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    primary_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
+    watermark_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     since_ms: int = count_field(default=0)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
-    @property
-    def marker(self) -> str:
-        """The application name under which the other table's log says that it has the rows (S36)."""
-        return f"{OUTBOX_PREFIX}{self.id}"
+    def marker(self, table_id: str) -> str:
+        """Return the application name by which the other table's log says that it has the rows (S36).
+
+        Args:
+            table_id: of the table whose merge made the rows.
+        """
+        return f"{marker_prefix(table_id)}{self.id}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the log holds it."""
@@ -150,27 +155,35 @@ class OutboxEntry:
         return decode(cls, data)
 
 
+def marker_prefix(table_id: str) -> str:
+    """Return how the markers of the outbox entries of one table begin."""
+    return f"{MARKER_PREFIX}{table_id}-"
+
+
 @attrs.frozen
-class PurgedKeys:
-    """The primary keys that must never come back: their salted hashes, not the keys.
+class Origin:
+    """The table that a table was copied from (S40a).
 
     Attributes:
-        salt: random, one for each table.
-        hashes: one per key, see :func:`trinitymerge.rows.purged_keys.hash_of_key`.
+        table_id: of that table.
+        version: that was copied.
     """
 
-    salt: str = attrs.field(validator=check_hex)
-    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
+    table_id: str = attrs.field(validator=is_a(str))
+    version: int = count_field()
 
-    def plus(self, other: PurgedKeys | None) -> PurgedKeys:
-        """Return these keys and others of the same table.
+    def to_json(self) -> dict[str, Any]:
+        """Return the origin as an entry holds it."""
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Origin:
+        """Return the inverse of :meth:`to_json`.
 
         Raises:
-            InapplicableCommit: the salts differ, so the hashes of one of them would match no key.
+            ValueError: a field is missing or invalid.
         """
-        if other is not None and other.salt != self.salt:
-            raise InapplicableCommit("purges keys under another salt than the table's")
-        return self if other is None else PurgedKeys(self.salt, sorted({*self.hashes, *other.hashes}))
+        return decode(cls, data)
 
 
 # The actions -----------------------------------------------------------------------------------------------
@@ -187,17 +200,20 @@ class State:
     version: int
     timestamp_ms: int
     first_version: int = 0
+    table_id: str = ""
+    origins: tuple[Origin, ...] = ()
+    requirements: SetRequirements | None = None
     definition: TableDefinition | None = None
     definition_version: int = 0
     batches: dict[str, Batch] = attrs.field(factory=dict)
     transactions: dict[str, int] = attrs.field(factory=dict)
     streams: dict[str, str] = attrs.field(factory=dict)
     horizon: tuple[Any, ...] | None = None
-    purged: PurgedKeys | None = None
+    salt: str | None = None
+    purged: set[str] = attrs.field(factory=set)
     pending_deletes: tuple[str, ...] = ()
-    extracts: tuple[tuple[Any, ...], ...] = ()
+    extracts: dict[tuple[Any, ...], None] = attrs.field(factory=dict)
     outbox: dict[str, OutboxEntry] = attrs.field(factory=dict)
-    unknown: tuple[Unknown, ...] = ()
 
 
 class Action:
@@ -221,25 +237,67 @@ class Action:
 
         Raises:
             ValueError: a field is missing or invalid.
-            UnknownActionError: no action of this library, and readers must know it.
+            NewerLibraryError: no action of this library, and readers must know it.
         """
         if not isinstance(data, dict) or not isinstance(data.get("type"), str):
             raise ValueError(f"expected an action with a type, found {data!r}")
         kind = ACTIONS.get(data["type"])
         if kind is not None:
             return decode(kind, {name: value for name, value in data.items() if name != "type"})
-        if data.get("ignorableBy") not in (READERS, ALL):
-            raise UnknownActionError(data["type"])
+        if data.get("ignorable") is not True:
+            raise NewerLibraryError(f"it holds the action '{data['type']}'")
         return Unknown(data)
 
 
-READERS, ALL = "readers", "all"
-"""Which programs may ignore an action that they do not know: those that only read, or all."""
+@attrs.frozen
+class CreateTable(Action):
+    """Names the table: the first action of version 0.
+
+    Attributes:
+        table_id: unguessable; another table that takes its path has another one.
+        origins: the table that it was copied from, the one that this was copied from, and so on.
+    """
+
+    table_id: str = attrs.field(validator=is_a(str))
+    origins: tuple[Origin, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=each_a(Origin), metadata=nested(Origin)
+    )
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        if state.table_id not in ("", self.table_id):
+            raise InapplicableCommit("names the table again")
+        state.table_id, state.origins = self.table_id, self.origins
+
+
+REQUIREMENTS: frozenset[str] = frozenset()
+"""The capabilities that this library has of those that :class:`SetRequirements` can ask for."""
+
+
+@attrs.frozen
+class SetRequirements(Action):
+    """Says which capabilities a library needs from here on. Replaces earlier requirements.
+
+    Attributes:
+        readers: to read the table and to change it.
+        writers: to change it.
+    """
+
+    readers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
+    writers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        lacking = sorted({*self.readers} - REQUIREMENTS)
+        if lacking:
+            raise NewerLibraryError(f"it requires '{lacking[0]}' of readers")
+        state.requirements = self
+
 
 MINOR, MAJOR = "minor", "major"
 """The two kinds of compactions (S38a, S38): a minor one keeps all tombstones, the other may forget some."""
 
-_compaction = attrs.field(default=None, validator=attrs.validators.in_((None, MINOR, MAJOR)))
+_compaction = attrs.field(default=None, validator=one_of(MINOR, MAJOR))
 
 
 @attrs.frozen
@@ -320,21 +378,25 @@ class SetTransaction(Action):
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
         last = max(self.version, state.transactions.get(self.application, self.version))
-        state.transactions = without_old_markers({**state.transactions, self.application: last})
+        state.transactions[self.application] = last
         if self.stream is not None:
             state.streams[self.application] = self.stream
 
 
-def without_old_markers(transactions: dict[str, int]) -> dict[str, int]:
-    """Return the transactions without the oldest markers of delivered outbox entries, of which a thousand are kept.
+@attrs.frozen
+class RemoveTransaction(Action):
+    """Forgets an application, whose transactions can be committed again.
 
-    Each delivery leaves one, and they would fill the log. A marker is needed once more only if the process that delivered died
-    before it committed to its own table. If a thousand deliveries have followed, the rows are merged a second time, which changes
-    no row.
+    Attributes:
+        application: its name.
     """
-    markers = sorted((since, name) for name, since in transactions.items() if name.startswith(OUTBOX_PREFIX))
-    old = {name for _, name in markers[:-_MARKERS_KEPT]}
-    return {name: version for name, version in transactions.items() if name not in old} if old else transactions
+
+    application: str = attrs.field(validator=is_a(str))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.transactions.pop(self.application, None)
+        state.streams.pop(self.application, None)
 
 
 @attrs.frozen
@@ -368,16 +430,16 @@ class RestoreVersion(Action):
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
-        state.horizon, state.extracts = self.horizon, self.extracts
+        state.horizon, state.extracts = self.horizon, dict.fromkeys(self.extracts)
 
 
 @attrs.frozen
 class PurgeKeys(Action):
-    """Erases keys that must never come back (S39a).
+    """Erases keys that must never come back (S39a). A snapshot holds all of them in one.
 
     Attributes:
-        salt: see :class:`PurgedKeys`.
-        hashes: see :class:`PurgedKeys`.
+        salt: random, one for each table.
+        hashes: salted hashes, one per key, see :func:`trinitymerge.rows.purged_keys.hash_of_key`.
     """
 
     salt: str = attrs.field(validator=check_hex)
@@ -385,7 +447,10 @@ class PurgeKeys(Action):
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
-        state.purged = PurgedKeys(self.salt, self.hashes).plus(state.purged)
+        if state.salt not in (None, self.salt):  # the hashes of one of them would match no key
+            raise InapplicableCommit("purges keys under another salt than the table's")
+        state.salt = self.salt
+        state.purged.update(self.hashes)
 
 
 @attrs.frozen
@@ -415,8 +480,7 @@ class AddExtract(Action):
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
-        if self.moment not in state.extracts:
-            state.extracts = (*state.extracts, self.moment)
+        state.extracts[self.moment] = None
 
 
 @attrs.frozen
@@ -498,7 +562,7 @@ def apply_all(actions: Iterable[Action], state: State) -> None:
 
 @attrs.frozen
 class Unknown(Action):
-    """An action of a newer library that says it may be ignored. Checkpoints keep it.
+    """An action of a newer library that says it may be ignored: what it brings is derived from the rest, and can be lost.
 
     Attributes:
         data: its JSON object.
@@ -506,30 +570,12 @@ class Unknown(Action):
 
     data: Mapping[str, Any] = attrs.field(eq=repr)
 
-    @property
-    def is_ignorable_by_writers(self) -> bool:
-        """True if a program that does not know the action may change the table."""
-        return bool(self.data["ignorableBy"] == ALL)
-
     def apply(self, state: State) -> None:
-        """Keep the action for checkpoints."""
-        state.unknown = (*state.unknown, self)
+        """Change nothing."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the action as it was read."""
         return dict(self.data)
-
-
-class UnknownActionError(ValueError):
-    """The log holds an action that this library does not know and must not ignore.
-
-    Attributes:
-        type: of the action.
-    """
-
-    def __init__(self, type: str) -> None:
-        super().__init__(f"it holds the action '{type}', which this version of trinitymerge does not know")
-        self.type = type
 
 
 def camel_type(kind: type) -> str:
@@ -540,10 +586,13 @@ def camel_type(kind: type) -> str:
 ACTIONS: dict[str, type[Action]] = {
     camel_type(kind): kind
     for kind in (
+        CreateTable,
+        SetRequirements,
         AddBatch,
         RemoveBatch,
         SetDefinition,
         SetTransaction,
+        RemoveTransaction,
         SetHorizon,
         RestoreVersion,
         PurgeKeys,

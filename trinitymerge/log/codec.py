@@ -77,6 +77,25 @@ def check_hex(_instance: object, field: Any, value: Any) -> None:
         raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
 
 
+class NewerLibraryError(ValueError):
+    """The log holds something that this library does not know and must not ignore."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}, which this version of trinitymerge does not know")
+
+
+def one_of(*known: str) -> Any:
+    """Return a validator that requires one of these texts, or None. Another text is one of a newer library."""
+
+    def check(_instance: object, field: Any, value: Any) -> None:
+        if value is not None and type(value) is not str:
+            raise ValueError(f"{field.name} is {value!r}, which is not text")
+        if value is not None and value not in known:
+            raise NewerLibraryError(f"{field.name} is '{value}'")
+
+    return check
+
+
 def is_a(kind: type) -> Any:
     """Return a validator that requires an instance of a class."""
     return attrs.validators.instance_of(kind)

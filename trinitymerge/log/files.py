@@ -13,7 +13,8 @@ import attrs
 
 from trinitymerge.errors import CorruptTableError, TableExistsError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, NoRegularFileError, require_no_link
-from trinitymerge.log.actions import UnknownActionError
+from trinitymerge.log.actions import REQUIREMENTS
+from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.model import FORMAT, Commit, Snapshot
 
 _ENVELOPE = re.compile(rb'^\{"checksum":"([0-9a-f]{64})",')
@@ -178,7 +179,7 @@ class LogFiles:
         try:
             data, checksum = decode_with_checksum(self.fs.read(path))
             commit = Commit.from_json(of_known_format(path, data))
-        except UnknownActionError as error:
+        except NewerLibraryError as error:
             raise newer_library(path, str(error)) from error
         except UNREADABLE as error:
             raise self.corrupt_file(path, str(error)) from error
@@ -196,9 +197,7 @@ class LogFiles:
                 raise ValueError(f"it says that it is version {snapshot.version}")
             if not self.is_current(snapshot):
                 raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
-        except UnknownActionError as error:
-            raise newer_library(path, str(error)) from error
-        except UNREADABLE as error:
+        except (UnsupportedStorageError, *UNREADABLE) as error:  # the entries before it say what this library can read
             _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
             return None
         return snapshot
@@ -252,12 +251,12 @@ def newer_library(path: str, why: str) -> UnsupportedStorageError:
 
 
 def require_writable(path: str, snapshot: Snapshot) -> None:
-    """Check that this library knows all that it must know to change a table.
+    """Check that this library has the capabilities that the table requires of writers.
 
     Raises:
-        UnsupportedStorageError: an action of a newer library forbids writing.
+        UnsupportedStorageError: it lacks one.
     """
-    for action in snapshot.unknown:
-        if not action.is_ignorable_by_writers:
-            why = f"its log holds the action '{action.data['type']}', which this version can ignore for reading only"
-            raise newer_library(path, why)
+    needed = snapshot.requirements.writers if snapshot.requirements else ()
+    lacking = sorted({*needed} - REQUIREMENTS)
+    if lacking:
+        raise newer_library(path, f"it requires '{lacking[0]}' of writers, which this version can only read")

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import logging
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
@@ -17,10 +18,11 @@ from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
 from trinitymerge.fs.resolve import filesystem_for
-from trinitymerge.log.actions import InapplicableCommit, InitialSnapshot
+from trinitymerge.log.actions import CreateTable, InapplicableCommit, InitialSnapshot
+from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, require_writable
-from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, newer_library, require_writable
+from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
@@ -202,6 +204,8 @@ class CommitLog:
             UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
             CommitStateUnknown: as :meth:`commit`.
         """
+        if not commit.last(CreateTable):
+            commit = attrs.evolve(commit, actions=[CreateTable(uuid.uuid4().hex), *commit.actions])
         snapshot = Snapshot.created(commit)
         self.files.require_own()
         with contextlib.suppress(TableNotFoundError):
@@ -340,21 +344,25 @@ class CommitLog:
             return self.files.read_checkpoint(version)
         except FileNotFoundError:
             return None
+        except NewerLibraryError as error:
+            raise newer_library(self.files.entry_path(0), str(error)) from error
         except InapplicableCommit as error:
             raise self.files.corrupt_file(self.files.entry_path(0), str(error)) from error
 
     def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
         """Replays the entries after a snapshot, up to ``stop`` or the first that does not exist."""
-        start = snapshot.version
-        while stop is None or snapshot.version < stop:
-            if at_most is not None and snapshot.version - start > at_most:
+        replay = Replay(snapshot)
+        while stop is None or replay.version < stop:
+            if at_most is not None and replay.version - snapshot.version > at_most:
                 raise _TooFar
             try:
-                snapshot = self._follow(snapshot, self.files.read_entry(snapshot.version + 1))
+                entry = self.files.read_entry(replay.version + 1)
             except FileNotFoundError:
-                if not self._has_grown(snapshot.version):
+                if not self._has_grown(replay.version):
                     break
-        return snapshot
+            else:
+                self._follow(replay, entry)
+        return replay.snapshot() if replay.version > snapshot.version else snapshot
 
     def _has_grown(self, version: int) -> bool:
         """Return True if the log has grown since the entry after a version was not found. Raise if it has a gap."""
@@ -364,12 +372,16 @@ class CommitLog:
             raise self.files.missing_entry(version + 1)
         return True  # two writers have committed since
 
-    def _follow(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+    def _follow(self, replay: Replay, entry: Entry) -> None:
         path = self.files.entry_path(entry.commit.version)
-        if entry.commit.previous != snapshot.checksum:
-            raise self.files.corrupt_file(path, f"it does not follow the version {snapshot.version} that is here")
+        if entry.commit.previous != replay.checksum:
+            raise self.files.corrupt_file(path, f"it does not follow the version {replay.version} that is here")
         try:
-            return attrs.evolve(snapshot.apply(entry.commit), checksum=entry.checksum)
+            if entry.commit.version and entry.commit.initial_snapshot is not None:
+                raise InapplicableCommit(f"version {replay.version} exists already, and the log would begin once more")
+            replay.apply(entry.commit, entry.checksum)
+        except NewerLibraryError as error:
+            raise newer_library(path, str(error)) from error
         except InapplicableCommit as error:
             raise self.files.corrupt_file(path, str(error)) from error
 

@@ -18,18 +18,19 @@ from trinitymerge.log.actions import (
     AddExtract,
     AddOutboxEntry,
     Batch,
+    CreateTable,
     InapplicableCommit,
     InitialSnapshot,
+    Origin,
     OutboxEntry,
-    PurgedKeys,
     PurgeKeys,
     RemoveBatch,
     SetDefinition,
     SetHorizon,
     SetPendingDeletes,
+    SetRequirements,
     SetTransaction,
     State,
-    Unknown,
     apply_all,
 )
 from trinitymerge.log.codec import (
@@ -195,8 +196,10 @@ class Snapshot:
         pending_deletes: ids of batches that are being deleted, see :class:`~trinitymerge.log.actions.SetPendingDeletes`.
         extracts: the moments of all full extracts (H11).
         outbox: rows to be delivered to other tables (S27).
-        unknown: actions of newer libraries.
         first_version: the first version that the log describes. The entry of version 0 holds its contents.
+        table_id: see :class:`~trinitymerge.log.actions.CreateTable`.
+        origins: the tables that it was copied from, see :class:`~trinitymerge.log.actions.CreateTable`.
+        requirements: the capabilities that a library needs.
         checksum: of the entry of this version; empty on a snapshot that was never committed.
     """
 
@@ -208,12 +211,14 @@ class Snapshot:
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    purged: PurgedKeys | None = None
+    purged: PurgeKeys | None = None
     pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
     outbox: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=as_tuple)
-    unknown: tuple[Unknown, ...] = attrs.field(default=(), converter=as_tuple)
     first_version: int = 0
+    table_id: str = ""
+    origins: tuple[Origin, ...] = attrs.field(default=(), converter=as_tuple)
+    requirements: SetRequirements | None = None
     checksum: str = attrs.field(default="", repr=False)
 
     @property
@@ -292,41 +297,20 @@ class Snapshot:
         Raises:
             InapplicableCommit: the commit does not fit; says what was expected and what was found.
         """
-        if commit.initial_snapshot is None:
-            self._check_next(commit)
-        elif self.version > 0 or self.batches:
-            raise InapplicableCommit(f"version {self.version} exists already, and the log would begin once more")
-        values = {field.name: getattr(self, field.name) for field in attrs.fields(State)}
-        state = State(
-            **{
-                **values,
-                "version": commit.version,
-                "timestamp_ms": commit.timestamp_ms,
-                "batches": {b.id: b for b in self.batches},
-                "transactions": dict(self.transactions),
-                "streams": dict(self.streams),
-                "outbox": {entry.id: entry for entry in self.outbox},
-            }
-        )
-        apply_all(commit.actions, state)
-        return _snapshot(state)
-
-    def _check_next(self, commit: Commit) -> None:
-        if commit.version != self.version + 1:
-            raise InapplicableCommit(f"expected version {self.version + 1}, found {commit.version}")
-        if commit.timestamp_ms <= self.timestamp_ms:
-            raise InapplicableCommit(
-                f"expected a timestamp after {self.timestamp_ms}, found {commit.timestamp_ms} (milliseconds)"
-            )
+        replay = Replay(self)
+        replay.apply(commit)
+        return replay.snapshot()
 
     def as_actions(self) -> tuple[Action, ...]:
         """Return the actions that make this snapshot of an empty table."""
-        found: list[Action] = [SetDefinition(self.definition, self.definition_version), *map(AddBatch, self.batches)]
+        found: list[Action] = [CreateTable(self.table_id, self.origins)] if self.table_id else []
+        found += [self.requirements] if self.requirements else []
+        found += [SetDefinition(self.definition, self.definition_version), *map(AddBatch, self.batches)]
         found += [SetTransaction(name, n, self.streams.get(name)) for name, n in self.transactions.items()]
         found += [SetHorizon(self.horizon)] if self.horizon is not None else []
-        found += [PurgeKeys(self.purged.salt, self.purged.hashes)] if self.purged else []
+        found += [self.purged] if self.purged else []
         found += [SetPendingDeletes(self.pending_deletes)] if self.pending_deletes else []
-        found += [*map(AddExtract, self.extracts), *map(AddOutboxEntry, self.outbox), *self.unknown]
+        found += [*map(AddExtract, self.extracts), *map(AddOutboxEntry, self.outbox)]
         return tuple(found)
 
     def as_initial(self, commit_times: Mapping[int, int] | None = None) -> InitialSnapshot:
@@ -338,7 +322,7 @@ class Snapshot:
         return InitialSnapshot(
             version=self.version,
             timestamp_ms=self.timestamp_ms,
-            actions=self.as_actions(),
+            actions=[a for a in self.as_actions() if not isinstance(a, CreateTable)],
             commit_times=commit_times or {},
         )
 
@@ -364,7 +348,7 @@ class Snapshot:
         found = decode(Checkpoint, data)
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)
         apply_all(found.actions, state)
-        return attrs.evolve(_snapshot(state), checksum=found.entry)
+        return _snapshot(state, found.entry)
 
 
 def _no_base(action: Action) -> Action:
@@ -373,12 +357,72 @@ def _no_base(action: Action) -> Action:
     return action
 
 
-def _snapshot(state: State) -> Snapshot:
+class Replay:
+    """A snapshot to which commits are applied one after the other, each at the cost of its actions.
+
+    Args:
+        start: the snapshot before the first commit.
+    """
+
+    def __init__(self, start: Snapshot) -> None:
+        same = {f.name: getattr(start, f.name) for f in attrs.fields(State) if f.name != "salt"}
+        changed = {
+            "batches": {b.id: b for b in start.batches},
+            "transactions": dict(start.transactions),
+            "streams": dict(start.streams),
+            "salt": start.purged.salt if start.purged else None,
+            "purged": set(start.purged.hashes) if start.purged else set(),
+            "extracts": dict.fromkeys(start.extracts),
+            "outbox": {entry.id: entry for entry in start.outbox},
+        }
+        self._state = State(**{**same, **changed})
+        self.checksum = start.checksum
+
+    @property
+    def version(self) -> int:
+        """The version of the last commit."""
+        return self._state.version
+
+    def apply(self, commit: Commit, checksum: str = "") -> None:
+        """Apply the next commit.
+
+        Args:
+            commit: of the next version.
+            checksum: of its entry.
+
+        Raises:
+            InapplicableCommit: the commit does not fit; the replay cannot go on.
+        """
+        state = self._state
+        if commit.initial_snapshot is not None:
+            if state.version > 0 or state.batches:
+                raise InapplicableCommit(f"version {state.version} exists already, and the log would begin once more")
+        elif commit.version != state.version + 1:
+            raise InapplicableCommit(f"expected version {state.version + 1}, found {commit.version}")
+        elif commit.timestamp_ms <= state.timestamp_ms:
+            raise InapplicableCommit(
+                f"expected a timestamp after {state.timestamp_ms}, found {commit.timestamp_ms} (milliseconds)"
+            )
+        state.version, state.timestamp_ms, self.checksum = commit.version, commit.timestamp_ms, checksum
+        apply_all(commit.actions, state)
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot after the last commit."""
+        return _snapshot(self._state, self.checksum)
+
+
+def _snapshot(state: State, checksum: str) -> Snapshot:
     if state.definition is None:
         raise InapplicableCommit(f"version {state.version} has no definition")
-    values = {field.name: getattr(state, field.name) for field in attrs.fields(State)}
-    batches = sorted(state.batches.values(), key=lambda b: -1 if b.version is None else b.version)
-    return Snapshot(**{**values, "batches": batches, "outbox": state.outbox.values()})
+    same = {f.name: getattr(state, f.name) for f in attrs.fields(State) if f.name != "salt"}
+    changed = {
+        "batches": sorted(state.batches.values(), key=lambda b: -1 if b.version is None else b.version),
+        "transactions": dict(state.transactions),
+        "streams": dict(state.streams),
+        "purged": None if state.salt is None else PurgeKeys(state.salt, sorted(state.purged)),
+        "outbox": state.outbox.values(),
+    }
+    return Snapshot(**{**same, **changed}, checksum=checksum)
 
 
 @attrs.frozen(kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -12,8 +13,9 @@ import attrs
 from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.actions import Batch, PurgeKeys, SetDefinition
+from trinitymerge.log.actions import Batch, CreateTable, Origin, SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, retry
+from trinitymerge.log.files import require_writable
 from trinitymerge.log.model import Commit, Snapshot, current_user, elapsed_ms
 from trinitymerge.stores.base import ManagedStore, require_files
 
@@ -48,6 +50,7 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
         ConcurrentCommitError: the source table changed during each attempt; nothing was written.
     """
     start = time.perf_counter()
+    require_writable(source.path, source.snapshot())
 
     def attempt(newest: Snapshot) -> Snapshot:
         snapshot = newest if pinned is None else source.snapshot_at(pinned)
@@ -147,13 +150,15 @@ def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
 def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
     """Return the first commit of the copy, with the whole snapshot. Keys that were purged later stay purged (S40)."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    purged = [PurgeKeys(newest.purged.salt, newest.purged.hashes)] if newest.purged else []
+    origins = (Origin(snapshot.table_id, snapshot.version), *snapshot.origins)
+    created = CreateTable(uuid.uuid4().hex, origins)
+    purged = [newest.purged] if newest.purged else []
     commit = Commit(
         version=0,
         timestamp_ms=snapshot.timestamp_ms,
         operation=CLONE,
         parameters={"of": source.path, "version": snapshot.version, "at": now},
-        actions=[SetDefinition(snapshot.definition), *purged],
+        actions=[created, SetDefinition(snapshot.definition), *purged],
         metrics={"rows": sum(b.rows for b in batches), "bytes": sum(b.bytes for b in batches)},
         user=current_user(),
     )

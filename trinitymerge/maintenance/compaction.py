@@ -298,13 +298,13 @@ def _compact(
 
 def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
     """What is to be written; or why nothing is."""
-    tiling = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
-    if tiling is None:
+    layout = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
+    if layout is None:
         if not snapshot.live_batches:
             return "the table has no rows"
         why_not = "" if full else _why_not(backend, snapshot, forget)
         return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(backend.spark))
-    work, pending = plan_partial_compaction(backend, snapshot, tiling, forget), Batches.of(snapshot).pending
+    work, pending = plan_partial_compaction(backend, snapshot, layout, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
     # What is pending is written again with the archives: a compaction replaces all that it has read.
@@ -313,7 +313,7 @@ def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention,
     rows = sum(b.rows for b in pending)
     if not rows:
         return "there is one base and nothing else"
-    return f"{counted(rows)} beside {counted(len(tiling.segments), 'segment')} are few in each: compact(full=True) rewrites all"
+    return f"{counted(rows)} beside {counted(len(layout.segments), 'segment')} are few in each: compact(full=True) rewrites all"
 
 
 @attrs.frozen
@@ -337,7 +337,7 @@ def _written(
         if not rewritten.observed["rows"]:
             backend.discard(rewritten.staged)
         elif piece.is_base:
-            batches = as_segments(backend, rewritten, snapshot.version, work.tiling, piece.together, staged)
+            batches = as_segments(backend, rewritten, snapshot.version, work.segment_of, piece.together, staged)
         else:
             version = max(b.version for b in piece.batches if b.version is not None)
             batches = [attrs.evolve(rewritten.batch(version, base=False), merges=1)]

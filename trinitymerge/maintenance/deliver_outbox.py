@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import ConcurrentCommitError, PendingHistoryInsertsError, TrinityMergeError, counted
 from trinitymerge.fs import faults
-from trinitymerge.log.actions import OutboxEntry, RemoveOutboxEntry
+from trinitymerge.log.actions import OutboxEntry, RemoveOutboxEntry, marker_prefix
 from trinitymerge.log.commit import ConcurrentCommits, publish
-from trinitymerge.log.model import Snapshot
+from trinitymerge.log.model import Snapshot, now_ms
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
@@ -33,6 +33,8 @@ from trinitymerge.stores.registry import open_store
 
 FAULT_POINTS = ("outbox.before", "outbox.written", "outbox.committed", "outbox.removed")
 """Where this module may be killed, see ``fs/faults.py``."""
+
+_MARKERS_KEPT_MS = 24 * 3_600_000
 
 _logger = logging.getLogger(__name__)
 
@@ -138,13 +140,29 @@ def _blocked(store: TableStore, entry: OutboxEntry, error: Exception) -> Pending
 def _write(store: TableStore, entry: OutboxEntry) -> None:
     other = open_store(store.spark, entry.path)
     snapshot = other.snapshot()
-    if entry.marker in snapshot.transactions:
+    mine = store.snapshot()
+    marker = entry.marker(mine.table_id)
+    if marker in snapshot.transactions:
         return
     rows = _fitted(_rows(store, entry), entry, snapshot.definition)
     # Without the hooks of the other table: two tables may have pending rows for each other.
     spec = MergeSpec(other, "target", rows, post_commit_hook=partial(auto.run_auto_maintenance, other))
     merge = builder.upsert(MergeBuilder(spec), All(), False)
-    merge.withTransaction(entry.marker, entry.since_ms).execute()
+    merge._with(transaction=(marker, entry.since_ms), expired_transactions=_expired(mine, snapshot)).execute()
+
+
+def _expired(mine: Snapshot, other: Snapshot) -> tuple[str, ...]:
+    """Return the markers of this table's entries in another table that no writer needs: ended a day ago.
+
+    A writer that has read this table before an entry ended may still look for its marker.
+    """
+    pending = {entry.marker(mine.table_id) for entry in mine.outbox}
+    prefix, long_ago = marker_prefix(mine.table_id), now_ms() - _MARKERS_KEPT_MS
+    return tuple(
+        name
+        for name, since_ms in other.transactions.items()
+        if name.startswith(prefix) and since_ms < long_ago and name not in pending
+    )
 
 
 def _staged(store: TableStore, entry: OutboxEntry) -> Staged:
@@ -166,7 +184,8 @@ def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFr
     same = {f.name: now.get(f.first_stored_as) for f in entry.fields}
     changed = [f.name for f in entry.fields if not _holds(same[f.name], f)]
     keys = tuple(
-        tuple(field.name if (field := same.get(n)) else n for n in names) for names in (entry.keys, entry.watermarks)
+        tuple(field.name if (field := same.get(n)) else n for n in names)
+        for names in (entry.primary_key, entry.watermark_key)
     )
     if changed or keys != (own.primaryKey, own.watermarkKey):
         what = f"its column {', '.join(changed)}" if changed else "its primary key or watermark"

@@ -27,6 +27,7 @@ from trinitymerge.log import reporting
 from trinitymerge.log.actions import Batch, PurgeKeys, SetPendingDeletes, add_all, remove_all
 from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, publish, retry
 from trinitymerge.log.model import Snapshot, now_ms
+from trinitymerge.maintenance.vacuum import announce_deletes
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
@@ -143,6 +144,7 @@ class _Purge:
             files=staged.files,
             bytes=staged.size_bytes,
             layout_version=self.definition.layout_version,
+            extra={},
         )
 
     def gone(self, snapshot: Snapshot) -> list[str]:
@@ -328,9 +330,15 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
     hit = work.holding_of_others(i for i in others if i not in known)
     deleted = 0
-    for batch_id in [*known, *hit, *(i for i in others if is_abandoned(backend, i))]:
+    for batch_id in [*known, *hit, *_abandoned(backend, others)]:
         deleted += delete(backend, batch_id)
     return deleted
+
+
+def _abandoned(backend: ManagedStore, ids: Iterable[str]) -> set[str]:
+    """Return the directories whose writers have died; from here on, none of them can be committed."""
+    found = {i for i in ids if is_abandoned(backend, i)}
+    return announce_deletes(backend, found, "PURGE") if found else found
 
 
 def delete(backend: ManagedStore, batch_id: str) -> int:
@@ -505,7 +513,7 @@ class _Search:
         without = self._look(
             own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
         )
-        dead = [i for i in self.backend.directories() if i not in needed and is_abandoned(self.backend, i)]
+        dead = _abandoned(self.backend, (i for i in self.backend.directories() if i not in needed))
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
     def _with_rows(self) -> Files:

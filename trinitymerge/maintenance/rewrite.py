@@ -95,7 +95,7 @@ class TombstoneRetention:
         is_touched = batch.tombstones or batch.archive is not None
         if not is_touched or self.is_never:
             return False
-        since = batch.tombstones_since
+        since = batch.tombstones_since_ms
         return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms
 
     def condition(self, definition: TableDefinition) -> Sql:

@@ -103,12 +103,12 @@ class CompactionPlan:
     Attributes:
         pieces: to be written.
         kept: segments that stay as they are.
-        tiling: the name of the base, if it is kept as segments.
+        segment_of: the name of the new base, if it consists of segments.
     """
 
     pieces: tuple[RewriteTask, ...]
     kept: tuple[Batch, ...] = ()
-    tiling: str | None = None
+    segment_of: str | None = None
 
 
 # All of a table -------------------------------------------------------------------------------------------------------
@@ -121,7 +121,8 @@ def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
         return CompactionPlan((RewriteTask(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
     return CompactionPlan(
-        (RewriteTask.of_base(batches, TRUE, size, target_segment_bytes(snapshot.properties, size), cores),), tiling=name
+        (RewriteTask.of_base(batches, TRUE, size, target_segment_bytes(snapshot.properties, size), cores),),
+        segment_of=name,
     )
 
 
@@ -144,9 +145,9 @@ class SegmentLayout:
 
     @classmethod
     def of(cls, backend: ManagedStore, batches: Batches) -> SegmentLayout | None:
-        """The tiling of a table's base; None if it has none, or if what is kept about it is lost."""
+        """Return the segments of a table's base; None if it has none, or the first key of one is lost."""
         base, definition = batches.base, batches.definition
-        if not base or base[0].tiling is None or not has_order(definition):
+        if not base or base[0].segment_of is None or not has_order(definition):
             return None
         kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
         found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
@@ -210,7 +211,7 @@ class SegmentLayout:
 
 
 def plan_partial_compaction(
-    backend: ManagedStore, snapshot: Snapshot, tiling: SegmentLayout, forget: TombstoneRetention
+    backend: ManagedStore, snapshot: Snapshot, layout: SegmentLayout, forget: TombstoneRetention
 ) -> CompactionPlan:
     """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
 
@@ -220,56 +221,56 @@ def plan_partial_compaction(
     """
     batches = Batches.of(snapshot)
     deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.live_batches)
-    changed, wanted = _changed(backend, batches, tiling), target_segment_bytes(snapshot.properties, table_bytes)
-    dirty, delta_rows = _worth(tiling, changed, forget), sum(changed.values())
+    changed, wanted = _changed(backend, batches, layout), target_segment_bytes(snapshot.properties, table_bytes)
+    dirty, delta_rows = _worth(layout, changed, forget), sum(changed.values())
     pieces, rewritten = [], set[int]()
-    for run in _runs(tiling, dirty, wanted):
-        segments = tuple(tiling.segments[i] for i in run)
+    for run in _runs(layout, dirty, wanted):
+        segments = tuple(layout.segments[i] for i in run)
         share = sum(changed.get(i, 0) for i in run) / max(1, delta_rows)
         size = sum(b.bytes for b in segments) + int(share * sum(b.bytes for b in deltas))
-        pieces.append(RewriteTask.of_base((*segments, *deltas), tiling.within(run[0], run[-1]), size, wanted))
+        pieces.append(RewriteTask.of_base((*segments, *deltas), layout.within(run[0], run[-1]), size, wanted))
         rewritten |= set(run)
-    kept = [i for i in range(len(tiling.segments)) if i not in rewritten]
+    kept = [i for i in range(len(layout.segments)) if i not in rewritten]
     if any(changed.get(i) for i in kept) and (pieces or len(deltas) > 1):
-        within = any_of(tiling.within(run[0], run[-1]) for run in _neighbours(kept))
+        within = any_of(layout.within(run[0], run[-1]) for run in _neighbours(kept))
         pieces.append(RewriteTask(deltas, within, is_base=False))
-    return CompactionPlan(tuple(pieces), tuple(tiling.segments[i] for i in kept), tiling.segments[0].tiling)
+    return CompactionPlan(tuple(pieces), tuple(layout.segments[i] for i in kept), layout.segments[0].segment_of)
 
 
-def _changed(backend: ManagedStore, batches: Batches, tiling: SegmentLayout) -> Mapping[int, int]:
+def _changed(backend: ManagedStore, batches: Batches, layout: SegmentLayout) -> Mapping[int, int]:
     """How many rows were committed since, by the place of the segment that they belong to."""
-    if len(tiling.segments) == 1:
+    if len(layout.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
     changed, untold = Counter[int](), list[Batch]()
     for batch in batches.pending:
-        place = tiling.place_of(backend.range_of(batch))
+        place = layout.place_of(backend.range_of(batch))
         if place is None:
             untold.append(batch)
         else:
             changed[place] += batch.rows
     if untold:
-        rows = backend.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{tiling.number_of_row()} AS n")
+        rows = backend.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{layout.number_of_row()} AS n")
         changed.update({r[0]: r[1] for r in rows.groupBy("n").count().collect()})
     return changed
 
 
-def _worth(tiling: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
+def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
     """The places of segments that are written anew for their own sake."""
-    alone = len(tiling.segments) == 1
-    dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * tiling.segments[i].rows)}
+    alone = len(layout.segments) == 1
+    dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * layout.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
-    if left > max(LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in tiling.segments))):
+    if left > max(LEFT_ROWS, min(_MOST_LEFT_ROWS, _PAYS * sum(b.rows for b in layout.segments))):
         dirty = {i for i, n in changed.items() if n}
-    return dirty | {i for i, b in enumerate(tiling.segments) if forget.pays(b, 0 if alone else 1)}
+    return dirty | {i for i, b in enumerate(layout.segments) if forget.pays(b, 0 if alone else 1)}
 
 
-def _runs(tiling: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
+def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
     """The places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
 
     Each run is a job that reads all that was committed since.
     """
-    count = len(tiling.segments)
-    small = [i for i, b in enumerate(tiling.segments) if b.bytes * _SMALL < wanted_bytes]
+    count = len(layout.segments)
+    small = [i for i, b in enumerate(layout.segments) if b.bytes * _SMALL < wanted_bytes]
     places = set(dirty)
     if count > _MOST_SEGMENTS:  # of a table that has grown: small ones that nobody touches any more
         places |= {i for i in small if {i - 1, i + 1} & set(small)}
@@ -290,7 +291,12 @@ def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
 
 
 def as_segments(
-    backend: ManagedStore, rewritten: Rewritten, version: int, tiling: str | None, together: int, staged: list[Staged]
+    backend: ManagedStore,
+    rewritten: Rewritten,
+    version: int,
+    segment_of: str | None,
+    together: int,
+    staged: list[Staged],
 ) -> list[Batch]:
     """What was written, as the batches of a base.
 
@@ -298,7 +304,7 @@ def as_segments(
         backend: where they are.
         rewritten: the rows.
         version: what they count as.
-        tiling: the name of the base; None if it is kept as one batch.
+        segment_of: the name of the base; None if it is one batch.
         together: how many files make a segment.
         staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
 
@@ -306,8 +312,8 @@ def as_segments(
         FilesVacuumedError: a vacuum has taken some of it.
         TrinityMergeError: Spark has not kept ranges of keys apart.
     """
-    if tiling is None or rewritten.staged.files <= together:
-        return [attrs.evolve(rewritten.batch(version, base=True), tiling=tiling)]
+    if segment_of is None or rewritten.staged.files <= together:
+        return [attrs.evolve(rewritten.batch(version, base=True), segment_of=segment_of)]
     definition = rewritten.definition
     parts = backend.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
@@ -320,7 +326,7 @@ def as_segments(
             continue
         ends.append(ends_of_leading(observed, definition))
         backend.note_range(part, KeyRange.of(observed, definition))
-        found.append(batch_of(part, observed, definition, base=True, version=version, tiling=tiling))
+        found.append(batch_of(part, observed, definition, base=True, version=version, segment_of=segment_of))
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
         raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
     if not are_disjoint(ends):

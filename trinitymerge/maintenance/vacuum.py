@@ -22,6 +22,7 @@ from trinitymerge.log.actions import (
     remove_all,
 )
 from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
+from trinitymerge.log.files import require_writable
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
@@ -55,12 +56,14 @@ def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
     cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
+    if not dry_run:
+        require_writable(backend.path, backend.snapshot())
     with reporting.if_slow(backend.path, "a vacuum deletes files that no version needs"):
         removable = list(_removable(backend, cutoff_ms))
         faults.fault("vacuum.listed")
         if dry_run:
             return [r.path for r in removable]
-        gone = _announce(backend, {r.batch_id for r in removable if r.batch_id is not None})
+        gone = announce_deletes(backend, {r.batch_id for r in removable if r.batch_id is not None}, "VACUUM")
         faults.fault("vacuum.announced")
         removed = [r.path for r in removable if r.batch_id is None or r.batch_id in gone]
         for path in removed:
@@ -104,8 +107,13 @@ def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
             yield _Removable(file.path)
 
 
-def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
+def announce_deletes(backend: ManagedStore, ids: set[str], operation: str) -> set[str]:
     """Commit which batches are about to be deleted. From then on, no writer can commit or restore them.
+
+    Args:
+        backend: of the table.
+        ids: of these batches.
+        operation: the name of the commit.
 
     Returns:
         The batches to delete, without those that a restore or a slow writer has committed concurrently.
@@ -124,7 +132,7 @@ def _announce(backend: ManagedStore, ids: set[str]) -> set[str]:
 
         present = backend.directories()
         announced = SetPendingDeletes(sorted(going | {i for i in latest.pending_deletes if i in present}))
-        commit = latest.next_commit("VACUUM", [announced], metrics={"directories": len(going)})
+        commit = latest.next_commit(operation, [announced], metrics={"directories": len(going)})
         publish(backend, commit, latest, (Predicate(why_not),), partial(_with_others, commit))
         return going
 

@@ -139,16 +139,18 @@ class MergeBuilder:
 
     # Settings -------------------------------------------------------------------------------------------------------
 
-    def withTransaction(self, appId: str, version: int) -> MergeBuilder:
+    def withTransaction(self, appId: str, version: int, source: str | None = None) -> MergeBuilder:
         """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
 
         Args:
             appId: the writer's stable name.
             version: grows with every merge of that writer, for instance the micro-batch id.
+            source: the id of the table whose versions these are, from ``changesSince()``; recorded, so that a
+                table that took its place is noticed (S41).
         """
         if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
             raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version), stream=None)
+        return self._with(transaction=(appId, version), transaction_source=source, stream=None)
 
     def onStale(self, policy: str) -> MergeBuilder:
         """Sets how the merge treats rows older than the rows they would replace (S11).

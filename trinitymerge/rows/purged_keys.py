@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
-from trinitymerge.log.actions import PurgedKeys
+from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type, quote
 
@@ -32,7 +32,7 @@ def _plain(value: str, text: str, scale: int) -> str:
     return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
 
 
-def mark_purged(rows: DataFrame, definition: TableDefinition, purged: PurgedKeys, marker: str) -> DataFrame:
+def mark_purged(rows: DataFrame, definition: TableDefinition, purged: PurgeKeys, marker: str) -> DataFrame:
     """Add a column that is true on rows with a purged key, and null on others.
 
     Args:

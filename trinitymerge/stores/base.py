@@ -79,9 +79,9 @@ class Batches:
     def base(self) -> tuple[Batch, ...]:
         """The newest batch that is resolved and unique by key, or all segments of that base; none if there is none."""
         newest = next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
-        if newest is None or newest.tiling is None:
+        if newest is None or newest.segment_of is None:
             return () if newest is None else (newest,)
-        return tuple(b for b in self.batches if b.tiling == newest.tiling)
+        return tuple(b for b in self.batches if b.segment_of == newest.segment_of)
 
     @property
     def pending(self) -> tuple[Batch, ...]:
@@ -108,7 +108,7 @@ class Batches:
         return not self.pending
 
 
-OUTBOX_PREFIX = "owed-"
+OUTBOX_PREFIX = "outbox-"
 """What the ids of batches begin with that hold rows for other tables: they lack the table's columns, but for its keys."""
 
 

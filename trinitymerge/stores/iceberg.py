@@ -24,7 +24,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.actions import Batch, SetDefinition
+from trinitymerge.log.actions import Batch, CreateTable, SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.log.files import require_writable
 from trinitymerge.log.model import Commit, Snapshot, now_ms
@@ -124,12 +124,11 @@ class IcebergBackend(IcebergVersions):
             version=version,
             timestamp_ms=now_ms(),
             operation=operation,
-            actions=[SetDefinition(definition)],
+            actions=[CreateTable(uuid.uuid4().hex), SetDefinition(definition)],
             user=user,
         )
-        empty = Snapshot(
-            version=version, timestamp_ms=commit.timestamp_ms, definition=definition, first_version=version
-        )
+        created = Snapshot.created(attrs.evolve(commit, version=0))
+        empty = attrs.evolve(created, version=version, first_version=version, definition_version=0)
         after = attrs.evolve(empty, batches=[] if batch is None else [batch])
         branch = self.stage_on_branch(head).branch
         if self._move_main(branch, commit, after, head, is_first=True) is None:

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
-from trinitymerge.log.actions import Batch, UnknownActionError, add_all, remove_all
+from trinitymerge.log.actions import Batch, add_all, remove_all
+from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.files import newer_library, of_known_format
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
@@ -251,7 +252,7 @@ class IcebergVersions:
     def _read(self, link: IcebergSnapshot) -> Snapshot:
         try:
             snapshot = Snapshot.from_json(of_known_format(self.path, json.loads(link.summary[STATE])))
-        except UnknownActionError as error:
+        except NewerLibraryError as error:
             raise newer_library(self.path, str(error)) from error
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptTableError(

@@ -69,7 +69,7 @@ def batch_of(
         watermark_min=watermark_of(observed, "min", definition),
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=unique_keys,
-        tombstones_since=observed.get("since"),
+        tombstones_since_ms=observed.get("since"),
         layout_version=definition.layout_version,
         **facts,
     )

@@ -203,7 +203,7 @@ def spared_by(backend: TableStore, batches: Batches, once: Materialized) -> list
     """
     _, near = _near(backend, batches, once)
     here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
-    segments = sum(b.tiling is not None for b in skipped)
+    segments = sum(b.segment_of is not None for b in skipped)
     of_which = f", {segments:,} of them segments" if segments else ""
     sent = (
         "sent to every task"

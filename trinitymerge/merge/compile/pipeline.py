@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.log.actions import PurgedKeys
+from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.fire import FIRE
@@ -28,7 +28,7 @@ from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.system_columns import EFFECT, IN_SOURCE, KEEP, KEY_CHANGES, LIVE, PURGED, SALT, UNCHANGED
 
 
-def without_purged(rows: DataFrame, definition: TableDefinition, purged: PurgedKeys | None) -> DataFrame:
+def without_purged(rows: DataFrame, definition: TableDefinition, purged: PurgeKeys | None) -> DataFrame:
     """Leaves out rows of purged keys: a replayed event must not bring them back.
 
     Args:

@@ -14,7 +14,16 @@ from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TooManyDeletesError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
-from trinitymerge.log.actions import Action, AddExtract, AddOutboxEntry, Batch, SetDefinition, SetTransaction, add_all
+from trinitymerge.log.actions import (
+    Action,
+    AddExtract,
+    AddOutboxEntry,
+    Batch,
+    RemoveTransaction,
+    SetDefinition,
+    SetTransaction,
+    add_all,
+)
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns
@@ -377,7 +386,9 @@ class _Attempt:
             actions.append(SetDefinition(self.plan.definition))
         actions += add_all(batches)
         if options.transaction is not None:
-            actions.append(SetTransaction(*options.transaction, options.stream.query_id if options.stream else None))
+            source = options.stream.query_id if options.stream else options.transaction_source
+            actions.append(SetTransaction(*options.transaction, source))
+        actions += map(RemoveTransaction, options.expired_transactions)
         if options.extract is not None:
             actions.append(AddExtract(options.extract))
         return [*actions, *(AddOutboxEntry(b.entry) for b in self.staged_outbox)]

@@ -148,8 +148,8 @@ def _entry(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
         bytes=staged.size_bytes,
         path=destination.table.path,
         fields=destination.fields,
-        keys=destination.keys,
-        watermarks=destination.definition.watermarkKey,
+        primary_key=destination.keys,
+        watermark_key=destination.definition.watermarkKey,
     )
 
 

@@ -44,6 +44,8 @@ class Options:
     Attributes:
         on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         transaction: ``(appId, version)`` or None (S36).
+        transaction_source: the id of the table whose versions ``transaction`` counts, or None (S41).
+        expired_transactions: applications to forget in the same commit.
         max_delete_fraction: share of live rows, or None (S37).
         at: the watermark of rows without another one, column by column (H2a); empty if the replaced row decides.
         schema_evolution: the table gets what columns the source has and it has not (S44).
@@ -67,6 +69,8 @@ class Options:
 
     on_stale: str = "skip"
     transaction: tuple[str, int] | None = None
+    transaction_source: str | None = None
+    expired_transactions: tuple[str, ...] = ()
     stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
     path: MergeStrategy | None = None

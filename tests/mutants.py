@@ -976,9 +976,30 @@ MUTANTS = (
     Mutant(
         "rows for another table are merged without their marker (S27)",
         "maintenance/deliver_outbox.py",
-        "    merge.withTransaction(entry.marker, entry.since_ms).execute()",
+        "    merge._with(transaction=(marker, entry.since_ms), expired_transactions=_expired(mine, snapshot)).execute()",
         "    merge.execute()",
         ["merge/test_outbox.py::test_S36_two_that_finish_at_once_write_the_rows_once[validate.done]"],
+    ),
+    Mutant(
+        "a marker that a slow writer may look for is forgotten (S27)",
+        "maintenance/deliver_outbox.py",
+        "name.startswith(prefix) and since_ms < long_ago and",
+        "name.startswith(prefix) and",
+        ["merge/test_outbox.py::test_S27_markers_of_delivered_rows_are_forgotten_after_a_day"],
+    ),
+    Mutant(
+        "a directory that looks abandoned is deleted without having been announced (S39a)",
+        "maintenance/purge.py",
+        'return announce_deletes(backend, found, "PURGE") if found else found',
+        "return found",
+        ["maintenance/test_purge.py::test_S39a_a_directory_that_looks_abandoned_is_announced_before_it_goes"],
+    ),
+    Mutant(
+        "a feed goes on from another table that took the place of its own (S36)",
+        "history/incremental.py",
+        "if fed_by != own.table_id and not is_origin:",
+        "if False:",
+        ["feeds/test_feeds.py::test_S36_no_increment_comes_from_a_table_that_took_the_place_of_another"],
     ),
     Mutant(
         "a merge commits what another table could not take (S27, S34)",

@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 from tables import fill, frame, new_table
 
 from trinitymerge import TrinityTable
+from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
-from trinitymerge.merge.compile.pipeline import SETTLING, WRITING, on_entry
+from trinitymerge.merge.compile.pipeline import FILTERING, SETTLING, WRITING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import PATHS, Merge
 from trinitymerge.merge.model.names import column_text
@@ -149,17 +150,57 @@ def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, uno
                     present = present_after(select, present)
 
 
+LEFT_OUT = [
+    (unchanged, all_have_keys, is_purged)
+    for unchanged in (False, True)
+    for all_have_keys in (False, True)
+    for is_purged in (False, True)
+]
+
+
+@pytest.mark.parametrize(("unchanged", "all_have_keys", "is_purged"), LEFT_OUT)
+def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_purged, table, spark):
+    definition = table.definition
+    purged = PurgeKeys("ab", ["cd"]) if is_purged else None
+    left_out = LeftOut(definition, purged, unchanged, all_have_keys)
+    own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
+    rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
+    present = tuple(rows.columns)
+    for step in FILTERING:
+        read, made = read_and_made(step, left_out, present)
+        assert (set(step.needs(left_out)), set(step.adds(left_out))) == (read, made), step.name
+        for select in step.selects(left_out, present):
+            rows, present = select.over(rows), present_after(select, present)
+            assert rows.columns == list(present), step.name
+    kept = [r["_tm_keep"] for r in rows.collect()]
+    assert kept == [not unchanged], "the only live row, which changes nothing and is not purged"
+    assert ("_tm_unchanged" in present, "_tm_purged" in present) == (False, is_purged)
+
+
+def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 1, "a", False), (2, 1, "b", False)])
+    table.purge([2])
+    plan = table.upsert(
+        frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (1, 2, "x", False)), onlyIfChanged=True
+    )
+    text = plan.build().sql()
+    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*FILTERING[::-1], SETTLING[-1], FIRE)]
+    assert positions == sorted(positions), "the last step stands outermost"
+    assert "LEFT JOIN purged_keys ON sha2(" in text
+
+
 def read_and_made(step, program, present):
     """The library's columns that a step computes something from, and those it makes, by the texts of its SELECTs."""
     before, read, made = set(present), set(), set()
     stored = {f.name for f in program.definition.stored_fields}
     for select in step.selects(program, present):
+        brought = set() if select.join is None else set(select.join.columns)
         texts = [(v if isinstance(v, str) else column_text(v), name) for v, name in select.items]
         computed = [text for text, name in texts if text not in (name, quote(name))]
         new = {name for name in select.names if name.startswith("_tm_")} - before - stored
         # What this SELECT makes itself may stand in its filter; what an earlier one of the step has made, anywhere.
         filtered = names_in(select.where or "") - new
-        read |= (set().union(*map(names_in, computed)) | filtered) - made - stored
+        read |= (set().union(*map(names_in, computed)) | filtered) - made - stored - brought
         made |= new
         present = present_after(select, present)
     return read, made & set(present)

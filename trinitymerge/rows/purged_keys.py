@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import physical_type, quote
+from trinitymerge.spark.expressions import equals, physical_type, quote
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import PURGED, PURGED_HASH
 
 
-def hash_of_key(definition: TableDefinition, salt: str) -> str:
-    """SQL: the hash of a row's primary key, independent of Spark's version and settings."""
+def hash_of_key(definition: TableDefinition, salt: str) -> Sql:
+    """Return SQL: the hash of a row's primary key, independent of Spark's version and settings."""
     parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
-    return f"sha2(concat_ws('/', '{salt}', {parts}), 256)"
+    return Sql(f"sha2(concat_ws('/', '{salt}', {parts}), 256)")
 
 
 def _text_of(definition: TableDefinition, key: str) -> str:
@@ -32,17 +33,12 @@ def _plain(value: str, text: str, scale: int) -> str:
     return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
 
 
-def mark_purged(rows: DataFrame, definition: TableDefinition, purged: PurgeKeys, marker: str) -> DataFrame:
-    """Add a column that is true on rows with a purged key, and null on others.
+def purged_keys(spark: SparkSession, purged: PurgeKeys) -> DataFrame:
+    """Return a table's purged keys: a row with :data:`PURGED_HASH`, and a true :data:`PURGED`, for each."""
+    hashes = ",".join(purged.hashes)
+    return spark.range(1).selectExpr(f"explode(split('{hashes}', ',')) AS {PURGED_HASH}", f"true AS {PURGED}")
 
-    Args:
-        rows: stored columns, and any others.
-        definition: of the table.
-        purged: the hashes of the table's purged keys.
-        marker: the name of the column.
-    """
-    listed = rows.sparkSession.range(1).selectExpr(
-        f"explode(split('{','.join(purged.hashes)}', ',')) AS {marker}_hash", f"true AS {marker}"
-    )
-    same = f"{hash_of_key(definition, purged.salt)} = {marker}_hash"
-    return rows.join(F.broadcast(listed), F.expr(same), "left").drop(f"{marker}_hash")
+
+def is_purged(definition: TableDefinition, purged: PurgeKeys) -> Sql:
+    """Return SQL that is true if the key of a row is that of a row of :func:`purged_keys`."""
+    return equals(hash_of_key(definition, purged.salt), PURGED_HASH)

@@ -1,10 +1,12 @@
-"""The steps in order, and the rows left out after them: unchanged updates, purged keys (S22b, S39a)."""
+"""The steps of a merge, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from pyspark.sql import DataFrame
+import attrs
+from pyspark.sql import Column, DataFrame
 
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.analysis import row_kinds
@@ -21,58 +23,94 @@ from trinitymerge.merge.compile.resolve_effects import (
     SUPPRESS_INSERTS,
 )
 from trinitymerge.merge.compile.shape import EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES
-from trinitymerge.merge.compile.steps import Step
-from trinitymerge.rows.purged_keys import mark_purged
+from trinitymerge.merge.compile.steps import LeftJoin, Select, Step
+from trinitymerge.rows.purged_keys import is_purged, purged_keys
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import quote
-from trinitymerge.spark.system_columns import EFFECT, IN_SOURCE, KEEP, KEY_CHANGES, LIVE, PURGED, SALT, UNCHANGED
+from trinitymerge.spark.expressions import case, quote
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    EFFECT,
+    IN_SOURCE,
+    KEEP,
+    KEY_CHANGES,
+    LIVE,
+    PURGED,
+    PURGED_HASH,
+    SALT,
+    UNCHANGED,
+)
+
+SALTED = case([(KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
+"""The value of :data:`SALT`: the same for all rows that are written, and spread over the others."""
 
 
-def without_purged(rows: DataFrame, definition: TableDefinition, purged: PurgeKeys | None) -> DataFrame:
-    """Leaves out rows of purged keys: a replayed event must not bring them back.
+@attrs.frozen(eq=False)
+class LeftOut:
+    """What is left out of the rows of all programs.
 
-    Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+    Attributes:
         definition: of the table.
-        purged: the table's markers; None if nothing was purged.
-
-    Returns:
-        The rows; where keys were purged, ``_tm_keep`` is false on theirs, and :data:`PURGED` says why.
-    """
-    if purged is None:
-        return rows
-    marked = mark_purged(rows, definition, purged, PURGED)
-    others = [quote(n) for n in marked.columns if n not in (KEEP, PURGED)]
-    return marked.selectExpr(*others, f"{KEEP} AND {PURGED} IS NULL AS {KEEP}", f"{KEEP} AND {PURGED} AS {PURGED}")
-
-
-def without_unchanged(rows: DataFrame, definition: TableDefinition, all_have_keys: bool) -> DataFrame:
-    """Leaves out updates that change nothing: not if another row of their key changes something, for they may be fresher than that.
-
-    Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
-        definition: of the table.
+        purged: its purged keys, or None.
+        unchanged: updates that change nothing are left out (S22b).
         all_have_keys: no row that is not written is without a key.
     """
-    keys = [quote(k) for k in definition.primaryKey]
-    if not all_have_keys:
-        rows, keys = rows.selectExpr("*", scattered()), [*keys, SALT]
-    changes = f"max({KEEP} AND NOT {UNCHANGED}) OVER (PARTITION BY {', '.join(keys)}) AS {KEY_CHANGES}"
+
+    definition: TableDefinition
+    purged: PurgeKeys | None
+    unchanged: bool = False
+    all_have_keys: bool = True
+
+
+def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    if not left_out.unchanged:
+        return ()
+    salt = [] if left_out.all_have_keys else [SALT]
+    keys = ", ".join([*map(quote, left_out.definition.primaryKey), *salt])
+    changes = Sql(f"max({KEEP} AND NOT {UNCHANGED}) OVER (PARTITION BY {keys})")
     is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
-    others = [quote(n) for n in rows.columns if n not in (KEEP, EFFECT, UNCHANGED)]
-    effect = f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {EFFECT} END AS {EFFECT}"
-    return rows.selectExpr("*", changes).selectExpr(*others, effect, f"{KEEP} AND NOT ({is_left_out}) AS {KEEP}")
+    effect = Sql(f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {EFFECT} END")
+    others = [*(n for n in present if n != UNCHANGED), *salt]
+    return (
+        *(Select.adding({column: SALTED}) for column in salt),
+        Select.adding({KEY_CHANGES: changes}),
+        Select.setting(others, {EFFECT: effect, KEEP: Sql(f"{KEEP} AND NOT ({is_left_out})")}),
+    )
 
 
-def scattered() -> str:
-    """A number that is the same for all rows that are written, and spreads the others, as SQL with its name."""
-    return f"CASE WHEN {KEEP} THEN 0 ELSE monotonically_increasing_id() % 1024 END AS {SALT}"
+def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    purged = left_out.purged
+    if purged is None:
+        return ()
+    on = is_purged(left_out.definition, purged)
+    join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on, (PURGED_HASH, PURGED))
+    values: dict[str, Sql | Column] = {KEEP: Sql(f"{KEEP} AND {PURGED} IS NULL"), PURGED: Sql(f"{KEEP} AND {PURGED}")}
+    return (attrs.evolve(Select.setting(present, values), join=join),)
 
 
-WRITING: tuple[Step, ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
+SKIP_UNCHANGED = Step[LeftOut](
+    name="skip_unchanged",
+    does="updates that change nothing are not written, unless another row of their key changes something",
+    needs=lambda left_out: (KEEP, UNCHANGED, EFFECT) if left_out.unchanged else (),
+    adds=lambda left_out: (SALT,) if left_out.unchanged and not left_out.all_have_keys else (),
+    selects=_skip_unchanged,
+)
+
+SKIP_PURGED = Step[LeftOut](
+    name="skip_purged",
+    does="rows of purged keys are not written: a replayed event must not bring them back",
+    needs=lambda left_out: (KEEP,) if left_out.purged else (),
+    adds=lambda left_out: (PURGED,) if left_out.purged else (),
+    selects=_skip_purged,
+)
+
+FILTERING: tuple[Step[LeftOut], ...] = (SKIP_UNCHANGED, SKIP_PURGED)
+"""From the rows of all programs to those that are written (S22b, S39a)."""
+
+
+WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
 """From fired clauses to rows with the stored columns."""
 
-SETTLING: tuple[Step, ...] = (
+SETTLING: tuple[Step[MergeProgram], ...] = (
     RESOLVE_KEYS,
     ASSIGN_WATERMARKS,
     SUPPRESS_INSERTS,
@@ -107,9 +145,25 @@ def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], 
     return steps.run(SETTLING, rows, program, present, fused=True)[0]
 
 
-def as_text(source: str, program: MergeProgram) -> str:
-    """The whole as SQL, to be read and not to be run elsewhere: see :meth:`trinitymerge.merge.execute.plan.MergePlan.sql`."""
+def filtered(rows: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written."""
+    return steps.run(FILTERING, rows, left_out, rows.columns)[0]
+
+
+def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut) -> str:
+    """Return all steps as SQL, to be read and not to be run elsewhere.
+
+    Args:
+        parts: the programs, each with the rows it begins with, in SQL's words.
+        left_out: see :func:`filtered`.
+    """
+    texts = [_part_as_text(source, program) for source, program in parts]
+    query = "\n\nUNION ALL\n\n".join(text for text, _ in texts)
+    return steps.text(FILTERING, query, left_out, texts[0][1])[0]
+
+
+def _part_as_text(source: str, program: MergeProgram) -> tuple[str, tuple[str, ...]]:
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *columns_of_probe(program))
-    return steps.text(SETTLING, query, program, present)[0]
+    return steps.text(SETTLING, query, program, present)

@@ -295,12 +295,12 @@ def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
 _PASSED_ON = (CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT)
 
 
-def _only_beside_target(select: Selects) -> Selects:
+def _only_beside_target(select: Selects[MergeProgram]) -> Selects[MergeProgram]:
     """A step that only rows beside their targets take."""
     return lambda program, present: select(program, present) if program.knows_target else ()
 
 
-def _adds_beside_target(*names: str) -> Columns:
+def _adds_beside_target(*names: str) -> Columns[MergeProgram]:
     return lambda program: names if program.knows_target else ()
 
 

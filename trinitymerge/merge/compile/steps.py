@@ -5,16 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import attrs
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trinitymerge.merge.compile.program import MergeProgram
 from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import Sql, as_sql
+
+
+@attrs.frozen(eq=False)
+class LeftJoin:
+    """A small relation that a SELECT joins its rows with; each task gets all of it.
+
+    Attributes:
+        name: of the relation, in SQL to be read.
+        rows: makes it.
+        on: SQL over both.
+        columns: that it brings.
+    """
+
+    name: str
+    rows: Callable[[SparkSession], DataFrame]
+    on: Sql
+    columns: tuple[str, ...]
 
 
 @attrs.frozen(eq=False)
@@ -27,6 +43,7 @@ class Select:
         where: SQL over what comes out, or None.
         without: what does not come out of what goes in: names, each of all columns that are called so, or one column as SQL.
         alias: the columns it names go by it, others by none; or None.
+        join: what its rows are joined with first, or None.
     """
 
     items: tuple[tuple[Sql | Column, str], ...]
@@ -34,6 +51,7 @@ class Select:
     where: Sql | None = None
     without: tuple[str, ...] = ()
     alias: str | None = None
+    join: LeftJoin | None = None
 
     @classmethod
     def adding(cls, values: Mapping[str, Sql | Column], where: Sql | None = None) -> Select:
@@ -67,7 +85,7 @@ class Select:
         computed = [name for value, name in self.items if not _is_passed_on(value, name)]
         theirs = [value for value, name in other.items if not _is_passed_on(value, name)]
         again = other.keeps_all and not set(mine).isdisjoint(other.names)
-        apart = self.where or other.where or self.without or other.without or self.alias or other.alias
+        apart = any(s.where or s.without or s.alias or s.join for s in (self, other))
         if again or apart or any(_reads(value, name) for value in theirs for name in computed):
             return None
         items = [(mine.get(n, v) if _is_passed_on(v, n) else v, n) for v, n in other.items]
@@ -75,6 +93,8 @@ class Select:
 
     def over(self, rows: DataFrame) -> DataFrame:
         """The SELECT over a DataFrame: one call to Spark where all values are text."""
+        if self.join is not None:
+            rows = rows.join(F.broadcast(self.join.rows(rows.sparkSession)), F.expr(self.join.on), "left")
         star = ["*"] if self.keeps_all else []
         if all(isinstance(value, str) for value, _ in self.items):
             found = rows.selectExpr(*star, *[_item(str(value), name) for value, name in self.items])
@@ -89,7 +109,8 @@ class Select:
         """The SELECT over a query's text. A Column is shown as Spark shows it, which is not always SQL."""
         items = [_item(v if isinstance(v, str) else f"/* Column */ {column_text(v)}", n) for v, n in self.items]
         listed = indent(",\n".join(["*", *items] if self.keeps_all else items), "  ")
-        query = f"SELECT\n{listed}\nFROM (\n{indent(source, '  ')}\n)"
+        joined = "" if self.join is None else f"\nLEFT JOIN {self.join.name} ON {self.join.on}"
+        query = f"SELECT\n{listed}\nFROM (\n{indent(source, '  ')}\n){joined}"
         if self.without:
             query = f"SELECT * EXCEPT ({', '.join(self.without)}) FROM (\n{indent(query, '  ')}\n)"
         query = query if self.alias is None else f"SELECT * FROM (\n{indent(query, '  ')}\n) AS {quote(self.alias)}"
@@ -116,15 +137,18 @@ def _reads(value: str | Column, name: str) -> bool:
     return not isinstance(value, str) or quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
 
 
-Columns: TypeAlias = Callable[[MergeProgram], Iterable[str]]
-"""The library's columns that a step needs, or adds, given a program."""
+P = TypeVar("P")
+"""What a step is for: a program, or what is left out of the rows of all programs."""
 
-Selects: TypeAlias = Callable[[MergeProgram, Sequence[str]], "tuple[Select, ...]"]
-"""The SELECTs of a step, one over the other, given a program and the columns that are present."""
+Columns: TypeAlias = Callable[[P], Iterable[str]]
+"""The library's columns that a step needs, or adds."""
+
+Selects: TypeAlias = Callable[[P, Sequence[str]], tuple["Select", ...]]
+"""The SELECTs of a step, one over the other, given the columns that are present."""
 
 
 @attrs.frozen(eq=False)
-class Step:
+class Step(Generic[P]):
     """One step.
 
     Attributes:
@@ -139,13 +163,13 @@ class Step:
 
     name: str
     does: str
-    needs: Columns
-    adds: Columns
-    selects: Selects
+    needs: Columns[P]
+    adds: Columns[P]
+    selects: Selects[P]
 
 
 def run(
-    steps: Iterable[Step], rows: DataFrame, program: MergeProgram, present: Sequence[str], fused: bool = False
+    steps: Iterable[Step[P]], rows: DataFrame, program: P, present: Sequence[str], fused: bool = False
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Takes steps over rows.
 
@@ -167,7 +191,7 @@ def run(
 
 
 def selects_of(
-    steps: Iterable[Step], program: MergeProgram, present: Sequence[str]
+    steps: Iterable[Step[P]], program: P, present: Sequence[str]
 ) -> tuple[tuple[Select, ...], tuple[str, ...]]:
     """The SELECTs that steps take, and the columns present after them."""
     selects: list[Select] = []
@@ -187,9 +211,7 @@ def fewer(selects: Iterable[Select]) -> tuple[Select, ...]:
     return tuple(found)
 
 
-def text(
-    steps: Iterable[Step], source: str, program: MergeProgram, present: Sequence[str]
-) -> tuple[str, tuple[str, ...]]:
+def text(steps: Iterable[Step[P]], source: str, program: P, present: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The same as SQL to be read, and the columns present after it."""
     for step in steps:
         for n, select in enumerate(step.selects(program, present)):

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, COUNTS, DUPLICATE, EFFECTS, SUPPRESSED, UNCHANGED
-from trinitymerge.merge.compile.pipeline import scattered
+from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows.watermarks import watermark_metrics
@@ -42,7 +42,7 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     keys = [quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
         if SALT not in rows.columns:
-            rows = rows.selectExpr("*", scattered())
+            rows = rows.selectExpr("*", f"{SALTED} AS {SALT}")
         keys = [*keys, SALT]
     return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
 

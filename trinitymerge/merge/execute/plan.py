@@ -14,7 +14,7 @@ from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
-from trinitymerge.merge.compile.pipeline import without_purged, without_unchanged
+from trinitymerge.merge.compile.pipeline import LeftOut
 from trinitymerge.merge.compile.strategies import (
     Compiled,
     Merge,
@@ -209,29 +209,25 @@ class MergePlan:
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
         compiled = path.compile(self._merge, Batches.of(snapshot))
-        if compiled.is_compared:
-            rows = without_unchanged(compiled.rows, self.definition, compiled.all_have_keys)
-            compiled = attrs.evolve(compiled, rows=rows)
-        return attrs.evolve(compiled, rows=without_purged(compiled.rows, self.definition, snapshot.purged))
+        left_out = LeftOut(self.definition, snapshot.purged, compiled.is_compared, compiled.all_have_keys)
+        return attrs.evolve(compiled, rows=pipeline.filtered(compiled.rows, left_out))
 
     def sql(self) -> _format.Text:
         """Return the merge as SQL, step by step: for reading, not for running elsewhere.
 
         Each step is a SELECT over the one before it; what every step is for stands above it. The rows it begins with are named
-        in words, and so are conditions and values given as Columns. Updates that change nothing (S22b) and rows of purged keys
-        (S39a), which are left out after the last step, are not in it.
-
-        Returns:
-            The text; where the merge has two parts, both, one after the other.
+        in words, and so are conditions and values given as Columns. ``purged_keys`` stands for the hashes of purged keys.
 
         Example:
             >>> plan = orders.delete(spark.sql("SELECT '1' AS order_id")).build()
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        tombstones = any(b.tombstones for b in self.spec.store.snapshot().live_batches)
-        parts = self.chosen.programs(self._merge, tombstones)
-        return _format.Text("\n\nUNION ALL\n\n".join(pipeline.as_text(source, program) for source, program in parts))
+        snapshot = self.spec.store.snapshot()
+        parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
+        unchanged, certain = any(program.compared for _, program in parts), self.verdict.certain
+        left_out = LeftOut(self.definition, snapshot.purged, unchanged, len(parts) == 1 or certain)
+        return _format.Text(pipeline.as_text(parts, left_out))
 
     def explain(self, evaluate: bool = False) -> _format.Text:
         """Return which rows the merge changes and how, in order, and the chosen strategy and why.

@@ -30,7 +30,7 @@ from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.actions import AddBatch, Batch
 from trinitymerge.log.files import LOG_DIRECTORY
 from trinitymerge.maintenance.minor_compaction import minor_compact
-from trinitymerge.merge.compile.strategies import PATHS, MergeStrategy
+from trinitymerge.merge.compile.strategies import STRATEGIES, MergeStrategy
 from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
@@ -376,8 +376,8 @@ def difference(
         if text:
             when = f"compacted after batches {compacted}, folded after {folded}, before the merge"
             return f"{when} ('expected' is the interpreter): {text}"
-    paths = together.builder(table, source).build().verdict
-    for path in [p for p in PATHS if p not in paths.rejected]:
+    paths = together.builder(table, source).build().choice
+    for path in [p for p in STRATEGIES if p not in paths.rejected]:
         text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
         if text:
             return f"as {path.name}, {text}"
@@ -388,7 +388,7 @@ def _difference_on(
     path: MergeStrategy, together: Together, table: TrinityTable, source: DataFrame, wanted: Sequence[ModelResult]
 ) -> str:
     """The live rows, the counts, and the rows appended, against the interpreter's and against preview()."""
-    definition, plan = together.definition, together.builder(table, source)._on_path(path).build()
+    definition, plan = together.definition, together.builder(table, source)._with_strategy(path).build()
     preview = _appended(definition, plan.preview())
     before, result = table.version, plan.execute()
     text = renderDifference(beside(r.rows for r in wanted), rows_of(table.toDF()), definition.primaryKey)
@@ -478,9 +478,9 @@ def refusal_difference(
     definition, table, source = prepared(spark, directory, together)
     before = traces_of(table), rows_of(table.toDF())
     plan = together.builder(table, source).build()
-    for path in [p for p in PATHS if p not in plan.verdict.rejected]:
+    for path in [p for p in STRATEGIES if p not in plan.choice.rejected]:
         try:
-            result = together.builder(table, source)._on_path(path).execute()
+            result = together.builder(table, source)._with_strategy(path).execute()
             return f"as {path.name}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"
         except TrinityMergeError as error:
             if type(error) is not expected:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
-from trinitymerge.merge.compile.strategies import BLIND, PATHS, MergeStrategy
+from trinitymerge.merge.compile.strategies import BLIND, STRATEGIES, MergeStrategy
 from trinitymerge.schema import properties
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.session import is_connect
@@ -119,7 +119,7 @@ def on_every_path(
     runs = []
     for path in sound_paths(merge(table), uncertain):
         copy = copy_of(table, spark)
-        result = merge(copy)._on_path(path).execute()
+        result = merge(copy)._with_strategy(path).execute()
         assert result.strategy == path.name or (uncertain and path is BLIND)
         runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
@@ -130,8 +130,8 @@ def on_every_path(
 
 def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[MergeStrategy]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
-    verdict = builder.build().verdict
-    tried = [p for p in PATHS if p.is_choice and (uncertain or not p.uncertainty(verdict))]
+    verdict = builder.build().choice
+    tried = [p for p in STRATEGIES if p.is_choice and (uncertain or not p.uncertainty(verdict))]
     return [path for path in tried if path not in verdict.rejected]
 
 

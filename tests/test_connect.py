@@ -103,7 +103,7 @@ def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_c
         .insertExpr(values)
     )
     assert merge.build().chosen is BLIND, "the condition is understood to be key equality"
-    result = merge._on_path(path).execute()
+    result = merge._with_strategy(path).execute()
     assert (result.strategy, result.rowsAppended, result.rowsSource) == (path.name, 3, 3)
     assert live_rows(table) == [(1, 20, "x", False), (3, 10, "c", False), (9, 20, "n", False)]
 

@@ -175,7 +175,7 @@ STEPS = {
     "merge": [*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT],
     "remember": [
         *[*STAGE, "replace.written", "validate.before", "validate.done"],
-        *[*STAGE, "owed.staged", *COMMIT, "outbox.before"],
+        *[*STAGE, "outbox.staged", *COMMIT, "outbox.before"],
         *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "outbox.written"],
         *[*COMMIT, "outbox.committed", "outbox.removed"],
     ],
@@ -217,7 +217,7 @@ STEPS["purge_where"] = ["purge.found", *STEPS["purge"], "purge.found"]
 QUICK = {
     "merge": {*STAGE, "replace.written", "validate.before", "validate.done", "create.written", "create.published"},
     "remember": {
-        *["stage.written:2", "owed.staged", "create.published", "outbox.before"],
+        *["stage.written:2", "outbox.staged", "create.published", "outbox.before"],
         *["create.written:3", "create.published:3", "outbox.written", "create.published:5", "outbox.committed"],
     },
     "compact": {"compact.staged", "compact.committed"},

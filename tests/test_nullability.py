@@ -44,7 +44,7 @@ def test_S45_a_null_inside_of_a_struct_is_refused_on_every_path_and_names_its_pl
     )
     for path in sound_paths(people.upsert(bad)):
         with refused(SchemaMismatchError, *words) as caught:
-            people.upsert(bad)._on_path(path).execute()
+            people.upsert(bad)._with_strategy(path).execute()
         assert caught.value.column == "address.city"
     deep = rows_of(people, spark, (1, 20, ("Rome", (None, 5)), 1))
     with refused(SchemaMismatchError, "'address.geo.lat' must not be null"):

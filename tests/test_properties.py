@@ -180,7 +180,7 @@ def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
     for batch in batches:
         apply_events(table, event_frame(spark, batch)).execute()
     for batch in batches:
-        result = apply_events(table, event_frame(spark, batch))._on_path(KEYED).execute()
+        result = apply_events(table, event_frame(spark, batch))._with_strategy(KEYED).execute()
         assert (result.rowsInserted, result.rowsDeleted) == (0, 0)
     assertRows(table, survivors(events))
 
@@ -200,7 +200,7 @@ def test_S13_S18_events_give_the_same_table_in_any_order_and_batching(how, spark
     number, delivery = list(DELIVERIES).index(how), DELIVERIES[how]
     events, table = events_of(STREAMS, 200), event_table(spark, tmp_path)
     for batch in delivered(events, delivery["batches"], number, repeated=0.3):
-        apply_events(table, event_frame(spark, batch))._with(path=delivery["path"]).execute()
+        apply_events(table, event_frame(spark, batch))._with(strategy=delivery["path"]).execute()
         if delivery["compact"]:
             table.compact()
     assertRows(table, survivors(events))

@@ -261,7 +261,7 @@ def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
     rows = frame(spark, "id INT, v STRING", (1, "a"), (2, "b"))
     extract = people.snapshot(rows, at=10)
     assert [line.strip() for line in extract.explain().splitlines() if "Path" in line or "reads" in line] == [
-        "Path: full scan",
+        "Strategy: full scan",
         "reads every live row, for the source",
     ]
     result = extract.execute()
@@ -270,7 +270,7 @@ def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
     assert people.history().first()["metrics"]["rowsInserted"] == "2"
     events = frame(spark, EVENTS, (1, 20, None, "U"), (2, 20, None, "D"), (3, 20, "c", "U"), (1, 5, None, "U"))
     feed = people.applyChanges(events, applyAsDeletes="op = 'D'", ignoreNullUpdates=True)
-    assert "Path: keyed lookup" in feed.explain()
+    assert "Strategy: keyed lookup" in feed.explain()
     result = feed.execute()
     assert (result.strategy, counts(result)) == ("keyed lookup", (1, 1, 1, 1))
     blind = people.applyChanges(frame(spark, PEOPLE, (7, 5, "x")))

@@ -449,7 +449,7 @@ def test_s38_s40_a_restore_that_lands_meanwhile_decides_what_is_below_the_horizo
     table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
     table.compact()
     at_point("commit.before", lambda: table.restore(2))
-    result = table.upsert(frame(spark, EVENTS, (9, 5, "late", False)))._on_path(path).execute()
+    result = table.upsert(frame(spark, EVENTS, (9, 5, "late", False)))._with_strategy(path).execute()
     assert (result.version, result.rowsBelowHorizon) == (5, 0)
     assertRows(table.toDF(), [(9, 5, "late", False)])
 
@@ -794,7 +794,7 @@ def test_a_preview_leaves_purged_keys_out_as_the_merge_does(spark, tmp_path):
     replayed = frame(spark, "id STRING, v STRING", ("ann", "b"), ("bob", "b"))
     merge = table.upsert(replayed)
     for path in sound_paths(merge):
-        shown = merge._on_path(path).build().preview()
+        shown = merge._with_strategy(path).build().preview()
         assertRows(shown.select("id", "v"), [("bob", "b")])
     assert merge.execute().rowsPurged == 1
 

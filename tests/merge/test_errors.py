@@ -617,6 +617,6 @@ def test_S29_varchar_key_whose_trailing_blanks_do_not_fit_is_refused_on_every_pa
     table.upsert(spark.sql("SELECT 'abc' AS k, 'x' AS v")).execute()
     for path in (BLIND, KEYED, FULL):
         with pytest.raises(SchemaMismatchError, match=r"Column 'k' is varchar\(3\).*'abc '"):
-            table.upsert(spark.sql("SELECT 'abc ' AS k, 'y' AS v"))._on_path(path).execute()
+            table.upsert(spark.sql("SELECT 'abc ' AS k, 'y' AS v"))._with_strategy(path).execute()
     table.upsert(spark.sql("SELECT 'abc' AS k, 'y  ' AS v UNION ALL SELECT 'd ', 'z    '")).execute()
     assert live_rows(table) == [("abc", "y  "), ("d ", "z  ")]

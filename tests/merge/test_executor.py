@@ -68,7 +68,7 @@ def test_S32_source_that_is_not_deterministic_never_contradicts_itself(spark, nu
             .delete()
             .whenNotMatched("r < 0.5")
             .insertExpr({"id": "source.id", "v": "r"})
-            ._on_path(path)
+            ._with_strategy(path)
             .execute()
         )
         rows = live_rows(table)
@@ -92,7 +92,7 @@ def test_S32_source_is_evaluated_once_on_every_path(spark, numbers, tmp_path):
         table = copy_of(numbers, spark)
         before = evaluated.stat().st_size
         source = frame(spark, "id BIGINT", 1, 2, 30).select("id", counted("id").alias("v"))
-        table.upsert(source)._on_path(path).execute()
+        table.upsert(source)._with_strategy(path).execute()
         assert evaluated.stat().st_size - before == 3, path
         assert [row for row in live_rows(table) if row[1]] == [(1, 1.5), (2, 2.5), (30, 30.5)]
 
@@ -107,7 +107,7 @@ def test_S33_refused_merge_leaves_no_version_and_no_files(spark, numbers):
     for source, error in ((ambiguous, AmbiguousMergeError), (failing, InvalidMergeError)):
         for path in EVERY_PATH:
             with pytest.raises(error):
-                numbers.upsert(source)._on_path(path).execute()
+                numbers.upsert(source)._with_strategy(path).execute()
     assert numbers.version == 1
     assert live_rows(numbers) == before
     assert batch_directories(numbers) == files
@@ -320,7 +320,7 @@ def test_S36_S37_marker_is_recorded_when_nothing_is_written(spark, numbers):
     for path in EVERY_PATH:
         table = copy_of(numbers, spark)
         empty = frame(spark, "id BIGINT, v DOUBLE", (1, 1.0)).filter("id > 1")
-        first = table.upsert(empty).withTransaction("app", 1)._on_path(path).execute()
+        first = table.upsert(empty).withTransaction("app", 1)._with_strategy(path).execute()
         assert (first.version, first.rowsAppended, first.rowsSource) == (2, 0, 0)
         assert "the source is empty" in first.skipped
         assert "transaction 1" in table.upsert(empty).withTransaction("app", 1).execute().skipped
@@ -333,7 +333,7 @@ def test_S36_the_same_transaction_from_two_writers_at_once_runs_once(spark, numb
 
     def merge(t, path):
         source = frame(spark, "id BIGINT, v DOUBLE", (1, 1.0))
-        return t.upsert(source).withTransaction("app", 1)._on_path(path).execute()
+        return t.upsert(source).withTransaction("app", 1)._with_strategy(path).execute()
 
     for path, version in ((BLIND, 2), (KEYED, 2)):
         between_snapshot_and_commit(table, monkeypatch, lambda path=path: merge(other, path))

@@ -48,13 +48,13 @@ def test_S21a_preview_shows_what_is_written(spark, dimension):
     merge = moved_house(dimension, ("ann", "Bari", 5, 5), ("bob", "Kiel", 20, 20))
     shown = [("ann", 10, 5, "update"), ("bob", 10, 20, "update"), ("bob", 20, 20, "insert")]
     for path in sound_paths(merge):
-        rows = merge._on_path(path).build().preview()
+        rows = merge._with_strategy(path).build().preview()
         assertRows(rows.select("customer", "since", "changed", "_tm_action"), shown)
 
 
 def test_S21a_error_names_the_late_rows_and_force_writes_all(spark, dimension):
     for path in sound_paths(moved_house(dimension, ("ann", "Bari", 5, 5))):
-        merge = moved_house(dimension, ("ann", "Bari", 5, 5))._on_path(path)
+        merge = moved_house(dimension, ("ann", "Bari", 5, 5))._with_strategy(path)
         found = (
             r"has 1 row older .* since=10: 5 is older than 10\. The inserts beside them \(1 row\) would not be written"
         )

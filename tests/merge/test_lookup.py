@@ -113,10 +113,10 @@ def sides_of(plan, snapshot):
     from trinitymerge.merge.compile.strategies import Merge
     from trinitymerge.stores.base import Batches
 
-    merge = Merge(plan.analysis, plan.verdict, plan.spec.store, "skip")
+    merge = Merge(plan.analysis, plan.choice, plan.spec.store, "skip")
     evaluated = merge.evaluated()
-    records = bool(plan.verdict.recorded_deletes)
-    pairing = join.FullJoin(plan.analysis, plan.verdict.equalities, evaluated, plan.spec.store, Batches.of(snapshot))
+    records = bool(plan.choice.recorded_deletes)
+    pairing = join.FullJoin(plan.analysis, plan.choice.equalities, evaluated, plan.spec.store, Batches.of(snapshot))
     return pairing.rows(records)
 
 
@@ -265,7 +265,7 @@ def _range(definition, low, high, known=True):
 
 def test_S31_part_of_a_key_finds_what_a_merge_may_pair(dimension, spark):
     """Equality on one of two key columns leaves out other rows before they are resolved; the watermark decides after (S14)."""
-    verdict = close_and_open(dimension, day_of_changes(spark, 25)).build().verdict
+    verdict = close_and_open(dimension, day_of_changes(spark, 25)).build().choice
     assert set(verdict.equalities.keys) == {"id"}
     assert verdict.key_match is None
 
@@ -317,7 +317,7 @@ def test_S31_explain_says_which_batches_a_lookup_is_spared(
     size = sum(b.bytes for b in table._snapshot().batches)
     lines = merge.explain().splitlines()
     assert lines[2:5] == [
-        "Path: keyed lookup",
+        "Strategy: keyed lookup",
         f"  target: 2 batches, {size / 1000:.1f} KB",
         f"  reads the rows under the source's keys, in one scan; {words}",
     ]

@@ -247,7 +247,7 @@ def test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path(spa
     inserted = updated.whenNotMatched().insertExpr({"id": "source.id", "v": "source.v", "deleted": "source.deleted"})
     for merge in (deleted, upserted, inserted):
         for path in sound_paths(merge, uncertain=True):
-            rows = merge._on_path(path).build().preview()
+            rows = merge._with_strategy(path).build().preview()
             assertRows(rows.select(*EVENT_COLUMNS), [(1, 20, None, True), (7, 20, None, True)])
 
 
@@ -263,15 +263,15 @@ def test_S9_S34_values_that_a_tombstone_does_not_hold_are_not_judged(spark, tmp_
     events = frame(spark, source, (1, None, None, None, None, dead), (2, 1000, (2,), "too long", "too long", dead))
     for path in sound_paths(table.upsert(events)):
         copy = copy_of(table, spark)
-        copy.upsert(events)._on_path(path).execute()
+        copy.upsert(events)._with_strategy(path).execute()
         assert copy.toDF().count() == 0
         stored = copy._backend.scan(Batches.of(copy._snapshot())).filter("_tm_version = 2")
         assertRows(stored.drop("_tm_version"), [(n, 0, (0,), "  ", None, dead) for n in (1, 2)])
         for wrong in ((1, 1000, (1,), "c", "w", alive), (1, 1, None, "c", "w", alive), (1, 1, (1,), "ccc", "w", alive)):
             with pytest.raises(SchemaMismatchError):
-                table.upsert(frame(spark, source, wrong))._on_path(path).execute()
+                table.upsert(frame(spark, source, wrong))._with_strategy(path).execute()
         with pytest.raises(NullKeyError):
-            table.upsert(frame(spark, source, (None, 1, (1,), "c", "w", dead)))._on_path(path).execute()
+            table.upsert(frame(spark, source, (None, 1, (1,), "c", "w", dead)))._with_strategy(path).execute()
 
 
 def test_S18_recorded_deletes_have_the_zero_watermark_where_it_cannot_be_null_and_nobody_assigns_it(spark, tmp_path):
@@ -503,7 +503,7 @@ def test_S12_different_rows_with_equal_watermarks_are_refused_on_every_path(spar
     for path in (BLIND, KEYED, FULL):
         table = copy_of(events, spark)
         with pytest.raises(AmbiguousMergeError) as error:
-            table.upsert(source)._on_path(path).execute()
+            table.upsert(source)._with_strategy(path).execute()
         assert error.value.keys == [(1,), (2,), (3,), (4,), (5,)]
         for words in ("primary key (id)", "equal 'ts'", "id=1 (3 rows)", "..."):
             assert words in str(error.value)
@@ -791,7 +791,7 @@ def test_S25_move_onto_a_live_key_is_refused_on_every_path(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
     for path in (KEYED, FULL):
         with pytest.raises(DuplicateKeyError, match="id=2"):
-            events.merge(source).whenMatched().updateExpr({"id": "target.id + 1"})._on_path(path).execute()
+            events.merge(source).whenMatched().updateExpr({"id": "target.id + 1"})._with_strategy(path).execute()
 
 
 @pytest.mark.slow
@@ -868,7 +868,7 @@ def test_S9_the_tombstone_that_a_move_leaves_is_bare(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
     merge = events.merge(source).whenMatched().updateExpr({"id": 21, "v": "'moved'"})
     for path in (KEYED, FULL):
-        rows = merge._on_path(path).preview().select("id", "ts", "v", "deleted", "_tm_action")
+        rows = merge._with_strategy(path).preview().select("id", "ts", "v", "deleted", "_tm_action")
         assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, None, True, "delete")])
 
 
@@ -903,7 +903,7 @@ def test_S34_null_key_is_refused_with_its_clause_or_call(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", (None, 20, "x"), (7, 20, "y"))
     for path in (BLIND, KEYED, FULL):
         with pytest.raises(NullKeyError, match=r"'id' of 1 row .* from upsert\(\): \(id=None, ts=20"):
-            events.upsert(source)._on_path(path).execute()
+            events.upsert(source)._with_strategy(path).execute()
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.actions import MARKER_PREFIX, SetTransaction
 from trinitymerge.log.model import now_ms
 from trinitymerge.maintenance import deliver_outbox
-from trinitymerge.merge.compile.strategies import FULL, PATHS
+from trinitymerge.merge.compile.strategies import FULL, STRATEGIES
 from trinitymerge.merge.model.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -106,14 +106,14 @@ def test_S27_rows_before_an_update_or_delete_that_takes_effect(table, changes, p
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if p.is_choice])
+@pytest.mark.parametrize("path", [p for p in STRATEGIES if p.is_choice])
 def test_S27_takes_the_target_on_every_sound_path(table, changes, past, path):
     merge = remembering(table, changes, past)
-    reasons = merge.build().verdict.rejected
+    reasons = merge.build().choice.rejected
     if path in reasons:
         assert reasons[path] == "insertHistoryExpr writes what is replaced into another table"
         return
-    assert merge._on_path(path).execute().strategy == path.name
+    assert merge._with_strategy(path).execute().strategy == path.name
     assertRows(past.toDF(), REPLACED)
 
 
@@ -251,9 +251,9 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
     _, table, rows = prepared(spark, tmp_path, together)
     definition = led_by_lane(other_definition(together.program.definition))
     wanted = beside(live for _, _, live in lanes)
-    for path in PATHS:
+    for path in STRATEGIES:
         copy, other = copy_of(table, spark), empty_table(spark, tmp_path / f"other-{path.name}", definition)
-        merge = together.builder(copy, rows)._evolve(clauses=into(together.clauses, other))._on_path(path)
+        merge = together.builder(copy, rows)._evolve(clauses=into(together.clauses, other))._with_strategy(path)
         if path in together_verdict(merge):
             continue
         result = merge.execute()
@@ -266,7 +266,7 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
 
 
 def together_verdict(merge):
-    return merge._with(path=FULL).build().verdict.rejected
+    return merge._with(strategy=FULL).build().choice.rejected
 
 
 def into(clauses, other):
@@ -321,7 +321,7 @@ def test_S36_a_replayed_transaction_writes_nothing_twice(table, changes, past):
 
 
 def test_S35_a_merge_that_is_evaluated_again_writes_what_it_replaces_in_the_end(spark, table, changes, past, at_point):
-    at_point("owed.staged", lambda: fill(table, spark, [(1, 15, "between", False)]))
+    at_point("outbox.staged", lambda: fill(table, spark, [(1, 15, "between", False)]))
     assert remembering(table, changes, past).execute().rowsHistory == 2
     assertRows(past.toDF(), [(1, 15, "between", "changed"), (3, 10, "c", "gone")])
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}

@@ -191,7 +191,7 @@ def _sizes(spark, monkeypatch, builder, path=None):
         found.extend([talk.calls, talk.characters, len(rows._jdf.queryExecution().optimizedPlan().toString())])
         raise Stopped
 
-    merge = builder if path in (None, MIXED) else builder._on_path(path)
+    merge = builder if path in (None, MIXED) else builder._with_strategy(path)
     with monkeypatch.context() as patched, talk_of(monkeypatch) as talk, _all_of_the_plan(spark):
         patched.setattr(ManagedBackend, "stage", stage)
         with pytest.raises(Stopped):

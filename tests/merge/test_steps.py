@@ -14,7 +14,7 @@ from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
 from trinitymerge.merge.compile.pipeline import FILTERING, SETTLING, WRITING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
-from trinitymerge.merge.compile.strategies import PATHS, Merge
+from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
 from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark import system_columns
 from trinitymerge.spark.expressions import quote
@@ -90,8 +90,8 @@ def unordered(spark, tmp_path_factory):
 def programs(table, spark, make, on_stale="skip"):
     """Every program of a merge, on each sound path, and an empty frame for it to begin with."""
     plan = make(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build()
-    merge = Merge(plan.analysis, plan.verdict, plan.spec.store, on_stale)
-    for path in (p for p in PATHS if p not in plan.verdict.rejected):
+    merge = Merge(plan.analysis, plan.choice, plan.spec.store, on_stale)
+    for path in (p for p in STRATEGIES if p not in plan.choice.rejected):
         for _, program in path.programs(merge, tombstones_possible=True):
             target, source = plan.analysis.target.empty, plan.analysis.source.frame
             yield path, program, (target.crossJoin(source) if program.knows_target else source).limit(0)

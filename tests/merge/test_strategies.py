@@ -40,7 +40,7 @@ def source(spark):
 def plan(merge):
     """The path, and why not the cheaper ones."""
     built = merge.build()
-    return built.strategy, built.verdict.rejected
+    return built.strategy, built.choice.rejected
 
 
 def test_upsert_and_delete_append_blindly(events, source):
@@ -334,7 +334,7 @@ def test_path_that_is_not_sound_cannot_be_forced(events, source):
     with pytest.raises(
         InvalidMergeError, match="cannot run as blind append: the condition of clause 1 reads the target"
     ):
-        events.merge(source).whenMatched("target.v = 'a'").delete()._on_path(BLIND).build()
+        events.merge(source).whenMatched("target.v = 'a'").delete()._with_strategy(BLIND).build()
 
 
 # explain() ------------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
         "  3. whenNotMatched(\"B.op <> 'D'\"): insert all columns but v from the source",
         "     pairs for which no condition is true: nothing",
         "     source rows without a pair for which no condition is true: nothing",
-        "Path: keyed lookup",
+        "Strategy: keyed lookup",
         f"  target: 3 batches, {sum(b.bytes for b in batches) / 1000:.1f} KB",
         "  reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped; "
         "then what is under the keys that rows come to, where a batch may hold them",
@@ -375,7 +375,7 @@ def test_explain_says_in_order_what_happens_and_why_not_cheaper(events, source, 
 
 def test_explain_says_where_blind_append_depends_on_the_rows(events, source, capsys):
     text = changes(events, source).build().explain()
-    assert "Path: blind append where no row depends on whether its key exists" in text
+    assert "Strategy: blind append where no row depends on whether its key exists" in text
 
 
 BOUND = {
@@ -423,7 +423,7 @@ def test_merge_that_may_need_the_target_appends_blindly_when_its_rows_do_not(spa
     deletes = [(2, 30, "", "D"), (99, 30, "", "D"), (5, 30, "", "U")]
     blind, keyed = copy_of(events, spark), copy_of(events, spark)
     assert merge(blind, *deletes).execute().strategy == "blind append"
-    assert merge(keyed, *deletes)._on_path(KEYED).execute().strategy == "keyed lookup"
+    assert merge(keyed, *deletes)._with_strategy(KEYED).execute().strategy == "keyed lookup"
     assert live_rows(blind) == live_rows(keyed)
     result = merge(blind, *deletes, (6, 30, "needs the target", None), (98, 30, "and this", None)).execute()
     assert result.strategy == "blind append with keyed lookup"

@@ -319,8 +319,8 @@ def _is_excused(acting: Acting, error: Exception, may: Callable[[str], bool]) ->
     if isinstance(error, TableExistsError):
         return does == "creates"
     if isinstance(error, (FilesVacuumedError, CorruptTableError, TableNotFoundError)):
-        is_told = does != "reads" and not isinstance(error, CorruptTableError) and may("vacuum")
-        return may("tick") or may("purge") or is_told
+        is_found = does != "reads" and not isinstance(error, CorruptTableError) and may("vacuum")
+        return may("tick") or may("purge") or is_found
     if isinstance(error, (OSError, CommitStateUnknown)):
         return may("fault")
     return isinstance(error, TrinityMergeError) and may("fault")

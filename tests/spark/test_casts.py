@@ -218,7 +218,7 @@ def test_S29_merge_stores_what_fits_on_every_path(spark, table, ansi):
     )
     for path in (BLIND, KEYED, FULL):
         copy = copy_of(table, spark)
-        copy.upsert(source)._on_path(path).execute()
+        copy.upsert(source)._with_strategy(path).execute()
         assert live_rows(copy) == [
             (1, 10, "xy ", dt.date(2024, 1, 2)),
             (2, 2, "b  ", None),

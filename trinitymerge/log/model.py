@@ -173,7 +173,7 @@ class Commit:
 
         Raises:
             ValueError: a field is missing or invalid.
-            UnknownActionError: an action is none of this library's, and must not be ignored.
+            NewerLibraryError: it holds what this library does not know and must not ignore.
         """
         return decode(cls, data)
 
@@ -343,7 +343,7 @@ class Snapshot:
 
         Raises:
             ValueError: a field is missing or invalid.
-            UnknownActionError: an action is none of this library's, and must not be ignored.
+            NewerLibraryError: it holds what this library does not know and must not ignore.
         """
         found = decode(Checkpoint, data)
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)

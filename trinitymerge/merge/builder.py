@@ -240,9 +240,9 @@ class MergeBuilder:
         """Return the merge of a micro-batch: a transaction that is refused if its stream starts over (S36a)."""
         return self._with(transaction=(batch.app_id, batch.number), stream=batch)
 
-    def _on_path(self, path: MergeStrategy) -> MergeBuilder:
+    def _with_strategy(self, strategy: MergeStrategy) -> MergeBuilder:
         """Return the merge with a sound strategy instead of the cheapest: for tests of S31."""
-        return self._with(path=path)
+        return self._with(strategy=strategy)
 
     def _evolve(self, **changed: Any) -> MergeBuilder:
         return MergeBuilder(attrs.evolve(self._spec, **changed))

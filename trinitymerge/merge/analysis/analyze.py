@@ -473,7 +473,7 @@ class _Resolver:
         return found
 
     def _note(self, value: str | Column, sees: Sees) -> None:
-        self.one_by_one = self.one_by_one or not self.inspector.stands_beside(value, sees)
+        self.one_by_one = self.one_by_one or not self.inspector.keeps_its_meaning(value, sees)
 
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
         """A clause and its action as errors name them; a shorthand has no action of its own."""

@@ -217,7 +217,7 @@ class Inspector:
                 self._frames[sees].filter(as_column(found)).schema  # noqa: B018
         return found
 
-    def stands_beside(self, value: Expression, sees: Sees) -> bool:
+    def keeps_its_meaning(self, value: Expression, sees: Sees) -> bool:
         """True if an expression means the same where both sides are there as it does where only the one is that it sees."""
         if sees is Sees.BOTH or self._source is None:
             return True

@@ -33,7 +33,7 @@ class Analysis:
         by_name: the condition is equality on the primary key by name, not given by the user.
         clauses: in order.
         ignored: source columns that the merge has no use for (S22a).
-        owing: what it writes into other tables, if anything (S27).
+        outbox_plan: what it writes into other tables, if anything (S27).
         one_by_one: some expression over one side means nothing, or something else, where the other side is there too (S30).
     """
 
@@ -44,7 +44,7 @@ class Analysis:
     by_name: bool
     clauses: tuple[ClausePlan, ...]
     ignored: tuple[str, ...] = ()
-    owing: OutboxPlan | None = None
+    outbox_plan: OutboxPlan | None = None
     one_by_one: bool = False
 
     @property

@@ -246,12 +246,12 @@ class WrittenRow:
         """
         return False
 
-    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
         """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
 
         Args:
-            may_arrive: :meth:`may_hit_live_key`.
-            is_told: a source row without a pair stands beside what its key holds, and the row has that key.
+            may_hit: :meth:`may_hit_live_key`.
+            is_found: a source row without a pair stands beside what its key holds, and the row has that key.
         """
         return True
 
@@ -330,9 +330,9 @@ class UpdatedRow(WrittenRow):
         """True if it moves."""
         return not keeps_key
 
-    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
         """True unless it may move."""
-        return not may_arrive
+        return not may_hit
 
     def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
         """The tombstone of the key that it leaves."""
@@ -464,9 +464,9 @@ class InsertedRow(WrittenRow):
         """True unless its key is known to be free: that of a source row without a pair."""
         return not (is_unpaired and keeps_key)
 
-    def is_joined_row(self, may_arrive: bool, is_told: bool) -> bool:
+    def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
         """Only without a pair: beside one, its key may be any."""
-        return is_told
+        return is_found
 
     def targets_live_key(self) -> Sql:
         """Always."""

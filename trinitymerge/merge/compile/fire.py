@@ -84,12 +84,12 @@ def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
     Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
     are left out, and the target's are back.
     """
-    target, source, owing = program.analysis.target, program.analysis.source, program.analysis.owing
+    target, source, outbox_plan = program.analysis.target, program.analysis.source, program.analysis.outbox_plan
     assert source is not None
     pairs, of_source, of_target = FIRED_BY(0), FIRED_BY(1), FIRED_BY(2)
     names = [f.name for f in program.definition.fields]
     row = Sql(f"struct({', '.join(f'{target.column(n)} AS {quote(n)}' for n in names)})")
-    sides: dict[str, Sql | Column] = {JOINED_ROWS: opaque(owing.scope.sides)} if owing is not None else {}
+    sides: dict[str, Sql | Column] = {JOINED_ROWS: opaque(outbox_plan.scope.sides)} if outbox_plan is not None else {}
     without_pair = all_of([is_null(pairs), is_not_null(IN_SOURCE)])
     selects = [
         _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),

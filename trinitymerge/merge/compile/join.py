@@ -86,7 +86,7 @@ class MaterializedSource:
 
     @classmethod
     def of(
-        cls, source: Source, equalities: Equalities, definition: TableDefinition, foretold: Sequence[Keys] = ()
+        cls, source: Source, equalities: Equalities, definition: TableDefinition, known_keys: Sequence[Keys] = ()
     ) -> MaterializedSource:
         """Evaluates a source now.
 
@@ -94,20 +94,20 @@ class MaterializedSource:
             source: to evaluate.
             equalities: of the condition.
             definition: of the table.
-            foretold: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.MergeProgram.known_keys`).
+            known_keys: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.MergeProgram.known_keys`).
         """
         sought = _sought(equalities, definition)
         alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
         numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
         rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
         metrics = key_ranges.metrics(definition, sought)
-        for n, keys in enumerate(foretold):
+        for n, keys in enumerate(known_keys):
             metrics |= {f"{_prefix(n)}{name}": text for name, text in key_ranges.metrics(definition, keys).items()}
         once = materialise(rows, metrics)
         return cls(source.over(once.frame), once)
 
     def are_free(self, count: int, backend: TableStore, batches: Batches) -> bool:
-        """True if no batch can hold any of the keys that were foretold: those of a new day's versions, say.
+        """True if no batch can hold any of the known keys: those of a new day's versions, say.
 
         Args:
             count: how many of them there were.
@@ -115,10 +115,10 @@ class MaterializedSource:
             batches: the target's.
         """
         own = batches.definition
-        ranges = [KeyRange.of(self._foretold(n), own) for n in range(count)]
+        ranges = [KeyRange.of(self._range_of(n), own) for n in range(count)]
         return bool(ranges) and not reader.prune_batches(backend, own, batches.batches, ranges)
 
-    def _foretold(self, n: int) -> Mapping[str, Any]:
+    def _range_of(self, n: int) -> Mapping[str, Any]:
         prefix = _prefix(n)
         return {k.removeprefix(prefix): v for k, v in self.once.observed.items() if k.startswith(prefix)}
 
@@ -141,7 +141,7 @@ def fit_one_task(evaluated: MaterializedSource, batches: Batches) -> bool:
 
 
 def _prefix(n: int) -> str:
-    return f"foretold_{n}_"
+    return f"known_{n}_"
 
 
 def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:

@@ -19,7 +19,7 @@ Lookup = Callable[[DataFrame], DataFrame]
 def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
     """Adds what the written keys hold.
 
-    For a move that is the key it goes to, for its tombstone likewise: both must come to the same verdict.
+    For a move that is the key it goes to, for its tombstone likewise: both must come to the same choice.
     """
     definition, names = program.definition, [KEY_TO_FIND(i) for i in range(len(program.definition.primaryKey))]
     asking = rows.selectExpr("*", *_asking(program))

@@ -42,25 +42,25 @@ from trinitymerge.spark.system_columns import (
 ROW = Sql("row")
 
 
-def rows_with_owed(rows: DataFrame, owing: OutboxPlan) -> DataFrame:
+def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
     """Settled rows, and in :data:`OUTBOX_VALUE` what each of them has for other tables.
 
     Args:
         rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
-        owing: what is asked for.
+        outbox_plan: what is asked for.
     """
-    apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *owing.scope.over(JOINED_ROWS))
-    valued = Select.adding(_raw_values(owing)).over(apart)
-    made = {OUTBOX_VALUE(row.number): _owed_row(row, owing) for row in owing.rows}
+    apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *outbox_plan.scope.over(JOINED_ROWS))
+    valued = Select.adding(_raw_values(outbox_plan)).over(apart)
+    made = {OUTBOX_VALUE(row.number): _outbox_row(row, outbox_plan) for row in outbox_plan.rows}
     items = [f"{value} AS {name}" for name, value in made.items()]
     return valued.selectExpr(f"{WRITTEN}.*", *items).drop(JOINED_ROWS)
 
 
-def owed_rows(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
+def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
     """The rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
 
     Args:
-        rows: what :func:`rows_with_owed` gives, evaluated.
+        rows: what :func:`with_outbox_columns` gives, evaluated.
         to_one: all that goes to that table.
     """
     columns = [OUTBOX_VALUE(row.number) for row in to_one]
@@ -70,10 +70,10 @@ def owed_rows(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
     return found.selectExpr(f"{OUTBOX_VALUE}.{ROW}.*", CLAUSE, *beside)
 
 
-def _raw_values(owing: OutboxPlan) -> dict[str, Sql | Column]:
+def _raw_values(outbox_plan: OutboxPlan) -> dict[str, Sql | Column]:
     """The values of the maps, each evaluated once and only where the row is owed."""
     raws: dict[str, Sql | Column] = {}
-    for row in owing.rows:
+    for row in outbox_plan.rows:
         for i, value in _given(row):
             given = as_sql(value.value) if isinstance(value.value, str) else value.value
             raws[RAW_OUTBOX_VALUE(row.number, i)] = choose([(opaque(_is_pending(row)), given)], NULL)
@@ -96,11 +96,11 @@ def _is_pending(row: OutboxRow) -> Sql:
     )
 
 
-def _owed_row(row: OutboxRow, owing: OutboxPlan) -> Sql:
+def _outbox_row(row: OutboxRow, outbox_plan: OutboxPlan) -> Sql:
     values = ", ".join(
         f"{_stored(row, i, field)} AS {quote(field.name)}" for i, field in enumerate(row.destination.fields)
     )
-    key = owing.scope.key(Sql(f"{WRITTEN}.{JOINED_ROWS}"))
+    key = outbox_plan.scope.key(Sql(f"{WRITTEN}.{JOINED_ROWS}"))
     whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {ORIGIN_KEY}, {_misfit(row)} AS {MISFIT})")
     return opaque(case([(_is_pending(row), whole)]))
 

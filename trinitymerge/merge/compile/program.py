@@ -156,8 +156,8 @@ class MergeProgram:
     @cached_property
     def superseding(self) -> tuple[int, ...]:
         """The slots of rows that replace one, of which something is written into another table (S27)."""
-        owing = self.analysis.owing
-        clauses = owing.clauses if owing is not None else frozenset()
+        outbox_plan = self.analysis.outbox_plan
+        clauses = outbox_plan.clauses if outbox_plan is not None else frozenset()
         changing = tuple(n for n in self.changing if self.slots[n].row.clause in clauses)
         return changing if self.knows_target else ()
 
@@ -263,10 +263,10 @@ def _slots_of(
     keeps = keeps_key(analysis, match, row)
     is_exact = match is not None and match.exact
     is_unpaired = isinstance(analysis.clauses[row.clause].clause, WhenNotMatched)
-    may_arrive = row.may_hit_live_key(keeps, is_unpaired and is_exact)
-    known = row.is_joined_row(may_arrive, is_unpaired and keeps and shows_all and (is_exact or by_key))
-    left = row.old_key_rows(analysis.definition) if may_arrive else ()
-    return [OutputRow(row, known, may_arrive), *(OutputRow(departure, False) for departure in left)]
+    may_hit = row.may_hit_live_key(keeps, is_unpaired and is_exact)
+    known = row.is_joined_row(may_hit, is_unpaired and keeps and shows_all and (is_exact or by_key))
+    left = row.old_key_rows(analysis.definition) if may_hit else ()
+    return [OutputRow(row, known, may_hit), *(OutputRow(departure, False) for departure in left)]
 
 
 def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], first: int) -> list[OutputRow]:

@@ -200,9 +200,9 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
 
 def _sides(program: MergeProgram) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
-    owing = program.analysis.owing
-    assert owing is not None
-    sides = JOINED_ROWS if program.is_one_by_one else owing.scope.sides
+    outbox_plan = program.analysis.outbox_plan
+    assert outbox_plan is not None
+    sides = JOINED_ROWS if program.is_one_by_one else outbox_plan.scope.sides
     return opaque(by_slot(dict.fromkeys(program.superseding, sides)))
 
 

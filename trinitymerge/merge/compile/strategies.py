@@ -30,21 +30,21 @@ from trinitymerge.spark.system_columns import IN_SOURCE
 from trinitymerge.stores.base import Batches, TableStore
 
 
-def why_not_unread(analysis: Analysis, verdict: StrategyChoice) -> str | None:
+def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
     """The one reason why every row depends on what the target holds; None if some do not."""
-    if KEYED in verdict.rejected:
-        return verdict.rejected[KEYED]
-    if verdict.key_match is None or not verdict.key_match.exact:
+    if KEYED in choice.rejected:
+        return choice.rejected[KEYED]
+    if choice.key_match is None or not choice.key_match.exact:
         return "the merge condition is more than equality on the primary key"
-    if verdict.needs_counts:
-        return verdict.needs_counts
+    if choice.needs_counts:
+        return choice.needs_counts
     for position, plan in enumerate(analysis.clauses):
         if any(row.is_compared for row in plan.rows):
             return f"clause {position + 1} compares its row with the target's (onlyIfChanged)"
     for position, plan in enumerate(analysis.clauses):
         if plan.reads_target:
             return f"the condition of clause {position + 1} reads the target"
-    if not verdict.outcomes.tombstones and not verdict.outcomes.inserts:
+    if not choice.outcomes.tombstones and not choice.outcomes.inserts:
         return _why_no_outcome(analysis)
     return None
 
@@ -93,8 +93,8 @@ class StrategyChoice:
         certain: no source row can have another outcome.
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
-        rejected: the one reason against each path that is not sound.
-        futile: why a path that is sound is bound to be given up when the merge runs, as far as that can be foretold.
+        rejected: the one reason against each strategy that is not sound.
+        futile: why a strategy that is sound is bound to be given up when the merge runs, as far as that is known.
     """
 
     equalities: Equalities
@@ -141,7 +141,7 @@ class Part:
 
 @attrs.frozen(eq=False)
 class Compiled:
-    """The rows that a path appends.
+    """The rows that a strategy appends.
 
     Attributes:
         parts: one, or several that are written together.
@@ -193,7 +193,7 @@ class Merge:
 
     Attributes:
         analysis: of its clauses.
-        verdict: on its paths.
+        choice: on its paths.
         backend: where the target is.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         holds: the column of the source that says what its rows replace; see
@@ -201,7 +201,7 @@ class Merge:
     """
 
     analysis: Analysis
-    verdict: StrategyChoice
+    choice: StrategyChoice
     backend: TableStore
     on_stale: str
     holds: str = ""
@@ -214,14 +214,14 @@ class Merge:
     def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
         """The source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
         assert self.analysis.source is not None
-        foretold = program.known_keys if program is not None else ()
-        return MaterializedSource.of(self.analysis.source, self.verdict.equalities, self.definition, foretold)
+        known_keys = program.known_keys if program is not None else ()
+        return MaterializedSource.of(self.analysis.source, self.choice.equalities, self.definition, known_keys)
 
     def paired_program(self, by_key: bool, tombstones_possible: bool) -> MergeProgram:
         """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
-        verdict = self.verdict
+        choice = self.choice
         return paired_program(
-            self.analysis, verdict.key_match, verdict.recorded_deletes, self.on_stale, by_key, tombstones_possible
+            self.analysis, choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible
         )
 
     def part(
@@ -255,23 +255,23 @@ class MergeStrategy(ABC):
     reads_for_source: ClassVar[str] = ""
     """What is read where a source is computed from the table in this way, in words that follow "reads"."""
     is_choice: ClassVar[bool] = True
-    """It may be chosen when a merge is built; otherwise another path may become it."""
+    """It may be chosen when a merge is built; otherwise another strategy may become it."""
 
     @abstractmethod
-    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
-        """Why the path would not be sound, in words that follow "because"; None if it is.
+    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+        """Why the strategy would not be sound, in words that follow "because"; None if it is.
 
         Args:
             analysis: of the merge.
-            verdict: on it so far: the reasons against the paths tried before are known.
+            choice: on it so far: the reasons against the paths tried before are known.
         """
 
-    def why_in_vain(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
-        """Why the path, though sound, would be given up when the merge runs, in the same words; None if that is not known.
+    def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+        """Why the strategy, though sound, would be given up when the merge runs, in the same words; None if that is not known.
 
         Args:
             analysis: of the merge.
-            verdict: on it so far.
+            choice: on it so far.
         """
         return None
 
@@ -296,16 +296,16 @@ class MergeStrategy(ABC):
         """True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
         return False
 
-    def uncertainty(self, verdict: StrategyChoice) -> str:
-        """What only the run will tell, in words that follow the path's name; empty if nothing."""
+    def uncertainty(self, choice: StrategyChoice) -> str:
+        """What only the run will tell, in words that follow the strategy's name; empty if nothing."""
         return ""
 
-    def preview_strategy(self, verdict: StrategyChoice) -> MergeStrategy:
-        """The path by which a preview shows what this one would write."""
+    def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
+        """The strategy by which a preview shows what this one would write."""
         return self
 
-    def if_undecided(self, verdict: StrategyChoice) -> MergeStrategy:
-        """The path to take instead, where rows have turned out to depend on the target."""
+    def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
+        """The strategy to take instead, where rows have turned out to depend on the target."""
         raise AssertionError(f"no row is undecided as {self.name}")
 
 
@@ -314,17 +314,17 @@ class AppendOnly(MergeStrategy):
 
     name: ClassVar[str] = "blind append"
 
-    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
+    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """Something depends on what the target holds."""
-        return why_not_unread(analysis, verdict)
+        return why_not_unread(analysis, choice)
 
-    def why_in_vain(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
+    def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """A clause is there for rows that depend on the target."""
-        return why_undecided(analysis, verdict.outcomes)
+        return why_undecided(analysis, choice.outcomes)
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """One, over the source alone."""
-        return (("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale, merge.holds)),)
+        return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, merge.holds)),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Makes the rows from the source alone; nothing runs."""
@@ -338,29 +338,27 @@ class AppendOnly(MergeStrategy):
             knows_counts=bool(merge.holds),
             observes_source=True,
             may_be_undecided=True,
-            all_have_keys=merge.verdict.certain,
+            all_have_keys=merge.choice.certain,
             in_one_task=join.fits_one_task(source.df),
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """Nothing, unless rows turn out to need it."""
         return (
-            "nothing of the target"
-            if merge.verdict.certain
-            else "nothing of the target, or the keys of such rows alone"
+            "nothing of the target" if merge.choice.certain else "nothing of the target, or the keys of such rows alone"
         )
 
-    def uncertainty(self, verdict: StrategyChoice) -> str:
+    def uncertainty(self, choice: StrategyChoice) -> str:
         """There may be rows that have to be looked up."""
-        return "" if verdict.certain else " where no row depends on whether its key exists"
+        return "" if choice.certain else " where no row depends on whether its key exists"
 
-    def preview_strategy(self, verdict: StrategyChoice) -> MergeStrategy:
+    def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
         """A preview does not wait to be told that the target must be read."""
-        return self if verdict.certain else KEYED
+        return self if choice.certain else KEYED
 
-    def if_undecided(self, verdict: StrategyChoice) -> MergeStrategy:
+    def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
         """Looks up those rows alone, if that is sound."""
-        return KEYED if MIXED in verdict.rejected else MIXED
+        return KEYED if MIXED in choice.rejected else MIXED
 
 
 BLIND = AppendOnly()
@@ -372,9 +370,9 @@ class KeyLookup(MergeStrategy):
     name: ClassVar[str] = "keyed lookup"
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
-    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
+    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """The clauses or the condition need more of the target than the source's keys."""
-        match = verdict.key_match
+        match = choice.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
         target_only = analysis.of_clause(WhenOnlyOnTarget)
@@ -392,7 +390,7 @@ class KeyLookup(MergeStrategy):
     def reads(self, merge: Merge, batches: Batches) -> str:
         """By key."""
         return (
-            f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.verdict.equalities, batches)}"
+            f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.choice.equalities, batches)}"
         )
 
     def looks_up(self, merge: Merge) -> bool:
@@ -430,7 +428,7 @@ class FullScan(MergeStrategy):
     name: ClassVar[str] = "full scan"
     reads_for_source: ClassVar[str] = "every live row"
 
-    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
+    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """Nothing is against it but its cost."""
         return None
 
@@ -447,7 +445,7 @@ class FullScan(MergeStrategy):
         """Once; twice where all rows of both sides count."""
         if merge.analysis.source is None:
             return "every live row, in one scan"
-        equalities = merge.verdict.equalities
+        equalities = merge.choice.equalities
         if _join_of(merge) == "full_outer":
             rows = "every live row, in two scans, the second for source rows without a pair"
         elif not self.looks_up(merge):
@@ -460,7 +458,7 @@ class FullScan(MergeStrategy):
     def looks_up(self, merge: Merge) -> bool:
         """Where target rows without a pair do not count, and pairs are equal in a key column."""
         is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
-        return is_paired and bool(merge.verdict.equalities.keys)
+        return is_paired and bool(merge.choice.equalities.keys)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Joins the live rows with the source by the merge condition."""
@@ -471,7 +469,7 @@ class FullScan(MergeStrategy):
             evaluated = None
         else:
             evaluated = merge.evaluated(program)
-            pairing = join.FullJoin(merge.analysis, merge.verdict.equalities, evaluated, merge.backend, batches)
+            pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.backend, batches)
             joined = pairing.rows(bool(program.recorded))
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
@@ -479,7 +477,7 @@ class FullScan(MergeStrategy):
 
 
 def _join_of(merge: Merge) -> str:
-    return join.join_type(merge.analysis, bool(merge.verdict.recorded_deletes))
+    return join.join_type(merge.analysis, bool(merge.choice.recorded_deletes))
 
 
 FULL = FullScan()
@@ -491,12 +489,12 @@ class PartialLookup(MergeStrategy):
     name: ClassVar[str] = "blind append with keyed lookup"
     is_choice: ClassVar[bool] = False
 
-    def rejected(self, analysis: Analysis, verdict: StrategyChoice) -> str | None:
+    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """The rows that are looked up, and those that are not, may have to do with each other."""
-        why = why_not_unread(analysis, verdict)
+        why = why_not_unread(analysis, choice)
         if why is not None:
             return why
-        if any(_may_arrive(analysis, verdict, position) for position in range(len(analysis.clauses))):
+        if any(_may_hit_live_key(analysis, choice, position) for position in range(len(analysis.clauses))):
             return "a row may come to a key that another row frees"
         return None
 
@@ -505,13 +503,13 @@ class PartialLookup(MergeStrategy):
         paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return (
-            ("SELECT * FROM source", blind(merge.analysis, merge.verdict.outcomes, merge.on_stale)),
+            ("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale)),
             (found, paired),
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         """By key, as many rows as need it."""
-        passed_over = join.pruning_summary(merge.verdict.equalities, batches)
+        passed_over = join.pruning_summary(merge.choice.equalities, batches)
         return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -531,13 +529,13 @@ class PartialLookup(MergeStrategy):
             reads=Reads(joined.keys),
             knows_counts=False,
             source_rows=evaluated.once.rows,
-            all_have_keys=merge.verdict.certain,
+            all_have_keys=merge.choice.certain,
             in_one_task=join.fit_one_task(evaluated, batches),
         )
 
 
-def _may_arrive(analysis: Analysis, verdict: StrategyChoice, position: int) -> bool:
-    plan, match = analysis.clauses[position], verdict.key_match
+def _may_hit_live_key(analysis: Analysis, choice: StrategyChoice, position: int) -> bool:
+    plan, match = analysis.clauses[position], choice.key_match
     is_unpaired = isinstance(plan.clause, WhenNotMatched) and match is not None and match.exact
     return any(row.may_hit_live_key(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
 
@@ -545,13 +543,13 @@ def _may_arrive(analysis: Analysis, verdict: StrategyChoice, position: int) -> b
 MIXED = PartialLookup()
 
 
-PATHS: tuple[MergeStrategy, ...] = (BLIND, MIXED, KEYED, FULL)
+STRATEGIES: tuple[MergeStrategy, ...] = (BLIND, MIXED, KEYED, FULL)
 """All there are, cheapest first."""
 
 _JUDGED: tuple[MergeStrategy, ...] = (FULL, KEYED, BLIND, MIXED)
 """The same, in the order in which they are judged: each may build on what was found before it."""
 
-assert set(_JUDGED) == set(PATHS), "a path that is not judged would count as sound"
+assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would count as sound"
 
 
 def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
@@ -565,36 +563,36 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
     match = equalities.match(analysis.definition)
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
     certain = is_certain(analysis, outcomes)
-    verdict = StrategyChoice(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
-    for path in _JUDGED:
-        why = path.rejected(analysis, verdict)
+    choice = StrategyChoice(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
+    for strategy in _JUDGED:
+        why = strategy.rejected(analysis, choice)
         if why is not None:
-            verdict = attrs.evolve(verdict, rejected={**verdict.rejected, path: why})
-        elif (vain := path.why_in_vain(analysis, verdict)) is not None:
-            verdict = attrs.evolve(verdict, futile={**verdict.futile, path: vain})
-    return verdict
+            choice = attrs.evolve(choice, rejected={**choice.rejected, strategy: why})
+        elif (vain := strategy.why_in_vain(analysis, choice)) is not None:
+            choice = attrs.evolve(choice, futile={**choice.futile, strategy: vain})
+    return choice
 
 
-def choose(verdict: StrategyChoice) -> MergeStrategy:
-    """The cheapest sound path that is a choice of its own, and not bound to be given up."""
-    return next(p for p in PATHS if p.is_choice and p not in verdict.rejected and p not in verdict.futile)
+def choose(choice: StrategyChoice) -> MergeStrategy:
+    """The cheapest sound strategy that is a choice of its own, and not bound to be given up."""
+    return next(p for p in STRATEGIES if p.is_choice and p not in choice.rejected and p not in choice.futile)
 
 
-def cheaper(path: MergeStrategy) -> tuple[MergeStrategy, ...]:
+def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
     """The paths that would have been chosen before one, had there been nothing against them."""
-    return tuple(p for p in PATHS[: PATHS.index(path)] if p.is_choice)
+    return tuple(p for p in STRATEGIES[: STRATEGIES.index(strategy)] if p.is_choice)
 
 
-def dearer(path: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:
+def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:
     """The one of two paths that reads more; None is none."""
-    return path if other is None else max(path, other, key=PATHS.index)
+    return strategy if other is None else max(strategy, other, key=STRATEGIES.index)
 
 
-def check_forced(path: MergeStrategy, verdict: StrategyChoice) -> None:
-    """Refuses to take a path that is not sound.
+def check_forced(strategy: MergeStrategy, choice: StrategyChoice) -> None:
+    """Refuses to take a strategy that is not sound.
 
     Raises:
         InvalidMergeError: with the reason.
     """
-    if path in verdict.rejected:
-        raise InvalidMergeError(f"This merge cannot run as {path.name}: {verdict.rejected[path]}.")
+    if strategy in choice.rejected:
+        raise InvalidMergeError(f"This merge cannot run as {strategy.name}: {choice.rejected[strategy]}.")

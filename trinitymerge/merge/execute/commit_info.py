@@ -71,10 +71,10 @@ _DOING = {
 """The phases of an attempt, in words."""
 
 
-def progress_text(plan: MergePlan, path: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
+def progress_text(plan: MergePlan, strategy: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
     """Return the progress of a merge for Python's log."""
-    reads = plan.reads_on(path, Batches.of(snapshot))
-    return f"a merge into version {snapshot.version} {_DOING[phase]} ({path.name}; it reads {reads})"
+    reads = plan.reads_on(strategy, Batches.of(snapshot))
+    return f"a merge into version {snapshot.version} {_DOING[phase]} ({strategy.name}; it reads {reads})"
 
 
 def _heading(clause: Clause) -> str:

@@ -72,13 +72,13 @@ def execute(plan: MergePlan) -> MergeResult:
         TrinityMergeError: the batch was refused; nothing was written.
     """
     ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
-    path, attempts, is_outdated = plan.chosen, RetryPolicy(), False
+    strategy, attempts, is_outdated = plan.chosen, RetryPolicy(), False
     while True:
         store, options = plan.spec.store, plan.spec.options
         snapshot = options.pre_attempt_hook(store)
         if snapshot.definition != plan.batches.definition:
             plan, is_outdated = replan(plan, snapshot), False
-            path = plan.chosen
+            strategy = plan.chosen
             continue
         done = already_done(options, snapshot, store.path)
         if done is not None:
@@ -86,15 +86,15 @@ def execute(plan: MergePlan) -> MergeResult:
         try:
             if is_outdated:
                 plan, is_outdated = plan.again(snapshot), False
-                path = plan.chosen
+                strategy = plan.chosen
             if plan.spec.options.based_on is not None:
                 require_unchanged(store, plan.spec.options.based_on)
-            attempt = _Attempt(plan, path, snapshot, plan.seen(snapshot))
+            attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot))
             with naming_vacuums(store):
                 result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
             return plan.spec.post_commit_hook(result, attempt.after)
         except _Undecided:
-            path = path.if_undecided(plan.verdict)
+            strategy = strategy.if_undecided(plan.choice)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
             is_vacuumed = isinstance(error, FilesVacuumedError)
@@ -127,7 +127,7 @@ class _Attempt:
 
     Attributes:
         plan: the merge.
-        path: how it reads its target.
+        strategy: how it reads its target.
         snapshot: the newest, which is committed upon.
         seen: the same, with the columns that the merge adds.
         seconds: time per phase.
@@ -138,7 +138,7 @@ class _Attempt:
     """
 
     plan: MergePlan
-    path: MergeStrategy
+    strategy: MergeStrategy
     snapshot: Snapshot
     seen: Snapshot
     seconds: dict[str, float] = attrs.field(factory=dict)
@@ -149,13 +149,13 @@ class _Attempt:
 
     def run(self) -> MergeResult:
         with reporting.if_slow(
-            self.plan.spec.store.path, lambda: progress_text(self.plan, self.path, self.seen, self.phase)
+            self.plan.spec.store.path, lambda: progress_text(self.plan, self.strategy, self.seen, self.phase)
         ):
             return self._run()
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
-            compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.path, self.seen))
+            compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.strategy, self.seen))
         if compiled.source_rows == 0:
             return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
@@ -223,7 +223,7 @@ class _Attempt:
         with self._timed("validate"):
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
-        if self.plan.analysis.owing is not None:
+        if self.plan.analysis.outbox_plan is not None:
             with self._timed("history"), merge_errors(self.plan.spec.store):
                 for one in outbox.stage_outbox(self.plan, compiled):
                     self.staged_outbox.append(one)
@@ -301,7 +301,7 @@ class _Attempt:
             rowsAppended=observed["rows"],
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(None if blind else observed),
-            strategy=self.plan.dearest(self.path).name,
+            strategy=self.plan.dearest(self.strategy).name,
             rowsPurged=observed["purged"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
@@ -337,7 +337,7 @@ class _Attempt:
             rowsStale=observed.stale if observed else 0,
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
-            strategy=self.plan.dearest(self.path).name,
+            strategy=self.plan.dearest(self.strategy).name,
             skipped=why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,

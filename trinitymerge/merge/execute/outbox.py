@@ -16,7 +16,7 @@ from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.merge.analysis.outbox import OutboxRow, OutboxTarget
 from trinitymerge.merge.compile import join
-from trinitymerge.merge.compile.outbox_rows import owed_rows, rows_with_owed
+from trinitymerge.merge.compile.outbox_rows import outbox_rows_of, with_outbox_columns
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import validate
 from trinitymerge.merge.execute.metrics import Observed, any_null
@@ -33,7 +33,7 @@ from trinitymerge.stores.base import Staged, TableStore, require_managed
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.registry import open_store
 
-FAULT_POINTS = ("owed.staged",)
+FAULT_POINTS = ("outbox.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
 
 _ROWS_OF_ONE_TASK = 20_000
@@ -76,10 +76,10 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
 
 def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
     """Evaluate the rows of a merge and its rows for other tables once, so that both are written from the same values (S32)."""
-    owing = plan.analysis.owing
-    if owing is None or compiled.source_rows == 0:
+    outbox_plan = plan.analysis.outbox_plan
+    if outbox_plan is None or compiled.source_rows == 0:
         return compiled
-    once = join.materialise(rows_with_owed(compiled.rows, owing))
+    once = join.materialise(with_outbox_columns(compiled.rows, outbox_plan))
     return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= _ROWS_OF_ONE_TASK)
 
 
@@ -98,11 +98,11 @@ def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
         NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
         InvalidMergeError: it is not what it was when the merge was built.
     """
-    owing = plan.analysis.owing
-    for destination, to_one in owing.by_destination if owing is not None else ():
+    outbox_plan = plan.analysis.outbox_plan
+    for destination, to_one in outbox_plan.by_destination if outbox_plan is not None else ():
         _check_unchanged(plan.spec.store, destination)
         found = _staged(plan, compiled, destination, to_one)
-        faults.fault("owed.staged")
+        faults.fault("outbox.staged")
         if found is not None:
             yield found
 
@@ -124,7 +124,9 @@ def _staged(
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
     values = ", ".join(quote(f.name) for f in destination.fields)
     keys = [f"{ORIGIN_KEY}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
-    found = gathering.observe(owed_rows(rows, to_one)).selectExpr(*keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE)
+    found = gathering.observe(outbox_rows_of(rows, to_one)).selectExpr(
+        *keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE
+    )
     store = require_managed(plan.spec.store, f"A merge with rows for {destination.table}")
     with capture_observations(store.spark):
         staged = store.stage_outbox(found, plan.definition)

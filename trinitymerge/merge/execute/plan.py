@@ -51,12 +51,12 @@ class Options:
         schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
         comment: for ``history()`` (S36b).
-        path: a sound path to take instead of the cheapest, or None.
+        strategy: a sound strategy to take instead of the cheapest, or None.
         stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
-        computed_by: how the table was read for the source, as a path would; None if it was not.
+        computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
@@ -73,7 +73,7 @@ class Options:
     expired_transactions: tuple[str, ...] = ()
     stream: MicroBatch | None = None
     max_delete_fraction: float | None = None
-    path: MergeStrategy | None = None
+    strategy: MergeStrategy | None = None
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
     ignored: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class MergePlan:
 
     spec: MergeSpec
     analysis: Analysis
-    verdict: StrategyChoice
+    choice: StrategyChoice
     batches: Batches
     again: Callable[[Snapshot], MergePlan]
     _execute: Callable[[MergePlan], MergeResult]
@@ -162,17 +162,17 @@ class MergePlan:
 
     @property
     def chosen(self) -> MergeStrategy:
-        """The path that is tried first."""
-        return self.spec.options.path or choose(self.verdict)
+        """The strategy that is tried first."""
+        return self.spec.options.strategy or choose(self.choice)
 
     @property
     def strategy(self) -> str:
-        """The name of the path that is tried first."""
+        """The name of the strategy that is tried first."""
         return self.dearest(self.chosen).name
 
-    def dearest(self, path: MergeStrategy) -> MergeStrategy:
+    def dearest(self, strategy: MergeStrategy) -> MergeStrategy:
         """Return the strategy that reads more: this one, or the one that computed the source."""
-        return dearer(path, self.spec.options.computed_by)
+        return dearer(strategy, self.spec.options.computed_by)
 
     def execute(self) -> MergeResult:
         """Run the merge; see ``MergeBuilder.execute``."""
@@ -193,8 +193,8 @@ class MergePlan:
             >>> [(r["order_id"], r["_tm_action"], r["_tm_clause"]) for r in plan.preview().collect()]
             [('1', 'delete', 1)]
         """
-        path = self.chosen.preview_strategy(self.verdict)
-        compiled = self.rows_on(path, self.seen(self.spec.store.snapshot()))
+        strategy = self.chosen.preview_strategy(self.choice)
+        compiled = self.rows_on(strategy, self.seen(self.spec.store.snapshot()))
         stored = [quote(f.name) for f in self.definition.stored_fields]
         rows = compiled.rows.filter(KEEP)
         return rows.selectExpr(*stored, ACTION, CLAUSE)
@@ -203,12 +203,12 @@ class MergePlan:
         """Return a snapshot with the columns that the merge adds, null in all rows."""
         return attrs.evolve(snapshot, definition=self.definition)
 
-    def rows_on(self, path: MergeStrategy, snapshot: Snapshot) -> Compiled:
+    def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot) -> Compiled:
         """Return the rows that a strategy appends to a snapshot.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
-        compiled = path.compile(self._merge, Batches.of(snapshot))
+        compiled = strategy.compile(self._merge, Batches.of(snapshot))
         left_out = LeftOut(self.definition, snapshot.purged, compiled.is_compared, compiled.all_have_keys)
         return attrs.evolve(compiled, rows=pipeline.filtered(compiled.rows, left_out))
 
@@ -225,7 +225,7 @@ class MergePlan:
         """
         snapshot = self.spec.store.snapshot()
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
-        unchanged, certain = any(program.compared for _, program in parts), self.verdict.certain
+        unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
         left_out = LeftOut(self.definition, snapshot.purged, unchanged, len(parts) == 1 or certain)
         return _format.Text(pipeline.as_text(parts, left_out))
 
@@ -243,18 +243,23 @@ class MergePlan:
             >>> orders.delete(spark.sql("SELECT '1' AS order_id")).build().explain()
             Merge into 'target' (orders), one append batch
               1. whenMatched(): delete the target row
-            Path: keyed lookup
+            Strategy: keyed lookup
               target: 1 batch, ... KB
               reads the rows under the source's keys, in one scan; batches and files outside of the range of these keys are skipped
               not blind append: clause 1 takes the watermark 'ts' over from the row it replaces
         """
         looked_into = self._evaluated_lines() if evaluate else []
-        lines = [self._headline(), *self._clause_lines(), *self._source_lines(), *self._path_lines(), *looked_into]
+        lines = [self._headline(), *self._clause_lines(), *self._source_lines(), *self._strategy_lines(), *looked_into]
         return _format.Text("\n".join(lines))
 
     def _repr_html_(self) -> str:
         clauses, source = self._clause_lines(), self._source_lines()
-        lines = [("merge", self._headline()), ("clauses", clauses), ("source", source), ("path", self._path_lines())]
+        lines = [
+            ("merge", self._headline()),
+            ("clauses", clauses),
+            ("source", source),
+            ("strategy", self._strategy_lines()),
+        ]
         return _format.pairs((name, told) for name, told in lines if told)
 
     def _headline(self) -> str:
@@ -287,13 +292,13 @@ class MergePlan:
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         return [line for line in (altered, computed, firsts, left_out) if line]
 
-    def reads_on(self, path: MergeStrategy, batches: Batches) -> str:
+    def reads_on(self, strategy: MergeStrategy, batches: Batches) -> str:
         """Return how a strategy reads some batches, in words that follow "reads"."""
-        return path.reads(self._merge, batches)
+        return strategy.reads(self._merge, batches)
 
     @property
     def _merge(self) -> Merge:
-        return Merge(self.analysis, self.verdict, self.spec.store, self.spec.options.on_stale, self.spec.options.holds)
+        return Merge(self.analysis, self.choice, self.spec.store, self.spec.options.on_stale, self.spec.options.holds)
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:
@@ -303,19 +308,19 @@ class MergePlan:
         once = self._merge.evaluated().once
         return [f"  {line}" for line in join.spared_by(self.spec.store, self.batches, once)]
 
-    def _path_lines(self) -> list[str]:
+    def _strategy_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
-        against = {**self.verdict.futile, **self.verdict.rejected}
+        against = {**self.choice.futile, **self.choice.rejected}
         way, computed = self.dearest(chosen), self.spec.options.computed_by
-        why = "another path was asked for" if computed is None else "the source is computed from the table"
-        reasons = [(path, against.get(path, why)) for path in cheaper(way)]
+        why = "another strategy was asked for" if computed is None else "the source is computed from the table"
+        reasons = [(strategy, against.get(strategy, why)) for strategy in cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
         merge = self._merge
         probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
-            f"Path: {way.name}{chosen.uncertainty(self.verdict) if way is chosen else ''}",
+            f"Strategy: {way.name}{chosen.uncertainty(self.choice) if way is chosen else ''}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
             f"  reads {reads}{again}",
-            *(f"  not {path.name}: {reason}" for path, reason in reasons),
+            *(f"  not {strategy.name}: {reason}" for strategy, reason in reasons),
         ]

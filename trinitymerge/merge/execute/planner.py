@@ -48,8 +48,8 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     at = _checked(options.at, definition)
     analysis = analyse(target, source_side, condition, clauses, at, options.schema_evolution)
     destination = partial(outbox.opened, store, definition)
-    owing = plan_outbox(target, source_side, analysis.joined, clauses, destination)
-    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), owing=owing)
+    outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, destination)
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), outbox_plan=outbox_plan)
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(
             f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
@@ -57,10 +57,10 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
         )
     if definition.history and options.on_stale != "force":
         _require_watermarks(analysis)
-    verdict = evaluate_strategies(analysis, _needs_counts(options, bool(definition.watermarkKey), owing))
-    if options.path is not None:
-        check_forced(options.path, verdict)
-    return MergePlan(spec, analysis, verdict, batches, partial(plan_of, asked), executor.execute)
+    choice = evaluate_strategies(analysis, _needs_counts(options, bool(definition.watermarkKey), outbox_plan))
+    if options.strategy is not None:
+        check_forced(options.strategy, choice)
+    return MergePlan(spec, analysis, choice, batches, partial(plan_of, asked), executor.execute)
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
@@ -102,11 +102,11 @@ def _require_watermarks(analysis: Analysis) -> None:
                 )
 
 
-def _needs_counts(options: Options, has_watermark: bool, owing: OutboxPlan | None) -> str | None:
+def _needs_counts(options: Options, has_watermark: bool, outbox_plan: OutboxPlan | None) -> str | None:
     """Why the merge must find out what its rows replace, or None."""
     if options.holds:
         return None
-    if owing is not None:
+    if outbox_plan is not None:
         return "insertHistoryExpr writes what is replaced into another table"
     if options.on_stale != "skip" and has_watermark:
         return f'onStale("{options.on_stale}") compares watermarks with the target\'s'

@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         "a batch is written that is bound to be thrown away (S31)",
         "merge/compile/strategies.py",
-        " and p not in verdict.futile)",
+        " and p not in choice.futile)",
         ")",
         ["merge/test_strategies.py::test_what_a_clause_is_there_for_is_not_tried_blindly_first"],
     ),
@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "a preview shows rows of purged keys",
         "merge/execute/plan.py",
-        "compiled = self.rows_on(path, self.seen(self.spec.store.snapshot()))",
-        "compiled = self.rows_on(path, attrs.evolve(self.seen(self.spec.store.snapshot()), purged=None))",
+        "compiled = self.rows_on(strategy, self.seen(self.spec.store.snapshot()))",
+        "compiled = self.rows_on(strategy, attrs.evolve(self.seen(self.spec.store.snapshot()), purged=None))",
         ["maintenance/test_maintenance.py::test_a_preview_leaves_purged_keys_out_as_the_merge_does"],
     ),
     Mutant(

@@ -377,7 +377,7 @@ MUTANTS = (
         "merge/execute/executor.py",
         "        except Exception:\n            self._discard(staged)\n            raise\n",
         "        except Exception:\n            raise\n",
-        ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[12]"],
+        ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[13]"],
     ),
     Mutant(
         "a transaction runs twice (S36)",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 from mutants import MUTANTS, README, ROOT
@@ -21,6 +23,13 @@ def test_mutant_can_be_made_and_its_tests_exist(mutant):
     for test in mutant.tests:
         file, name = test.split("::")
         assert name.split("[")[0] in functions_of(file)
+
+
+def test_pytest_finds_the_tests_of_every_mutant():
+    tests = dict.fromkeys(f"tests/{test}" for mutant in MUTANTS for test in mutant.tests)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-2000:]
 
 
 def test_every_mutant_stands_in_the_table_and_is_killed():

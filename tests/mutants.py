@@ -463,7 +463,7 @@ MUTANTS = (
         "    stay = here & {*of, *(b.id for b in kept)}\n"
         "    held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}\n",
         "    stay = {b.id for b in now.batches if b.version > landed.since.version or b in kept}\n"
-        "    held = {*stay, *(b.id for b in landed.appended)}\n",
+        "    held = {*stay, *(b.id for b in landed.appended_batches)}\n",
         ["maintenance/test_minor_compaction.py::test_S38_S38a_a_compaction_commits_beside_folds"],
     ),
     Mutant(

@@ -213,7 +213,7 @@ def kind_of(value: Any) -> str:
 
 
 def is_foreign_frame(value: Any) -> bool:
-    """True if the value is a table of another library, which Python iterates over by column names."""
+    """Return True if the value is a table of another library, which Python iterates over by column names."""
     module, name = type(value).__module__, type(value).__name__
     package = module.split(".")[0]
     return (

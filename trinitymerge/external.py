@@ -100,7 +100,7 @@ class ExternalTable:
 
     @classmethod
     def of(cls, source: Any, keys: tuple[Any, ...], spark: SparkSession | None) -> ExternalTable:
-        """The table, once it can be read; see ``TrinityTable.external``."""
+        """Return the table, once it can be read; see ``TrinityTable.external``."""
         table = cls(_session_of(source, spark), source, keys)
         _ = table.definition  # refused now, not when rows are needed
         return table
@@ -113,7 +113,7 @@ class ExternalTable:
         return self._defined(self._rows())
 
     def alias(self, name: str) -> ExternalTable:
-        """The same table under an alias, for expressions of merges that it is the source of (default: ``source``).
+        """Return the same table under an alias, for expressions of merges that it is the source of (default: ``source``).
 
         Example:
             >>> seen = TrinityTable.external(spark.sql("SELECT '1' AS order_id, 7.5 AS amount"), "order_id")
@@ -126,7 +126,7 @@ class ExternalTable:
         return attrs.evolve(self, alias=name)
 
     def toDF(self) -> DataFrame:
-        """The live rows, resolved lazily (S13-S15): per primary key the freshest row, unless it is a tombstone.
+        """Return the live rows, resolved lazily (S13-S15): per primary key the freshest row, unless it is a tombstone.
 
         Rows that tie in every watermark column are decided by what they hold, a tombstone first, never by their order. Costs one
         shuffle by the primary key. Of a name in the catalog these are the rows it stands for at this call; a DataFrame gives what
@@ -149,7 +149,7 @@ class ExternalTable:
         return latest_of_untracked(rows, self._defined(rows))
 
     def _converted(self, *keys: Any) -> tuple[Any, ...]:
-        """The keys of a managed table of these rows; those given beside are refused, for they could only be others."""
+        """Return the keys of a managed table of these rows; those given beside are refused, for they could only be others."""
         if any(keys):
             raise InvalidDefinitionError(
                 f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and "
@@ -165,7 +165,7 @@ class ExternalTable:
             return TableDefinition.of([Field.from_json(f) for f in rows.schema.jsonValue()["fields"]], *self._keys)
 
     def _rows(self) -> DataFrame:
-        """All row versions.
+        """Return all row versions.
 
         Raises:
             TableNotFoundError, InvalidDefinitionError: they cannot be read as a table.
@@ -236,7 +236,7 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
 
 
 def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
-    """The session that a source is read in.
+    """Return the session that a source is read in.
 
     Raises:
         InvalidDefinitionError: it is neither a DataFrame nor a name, or a DataFrame of another session than the one given.
@@ -258,7 +258,7 @@ def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
 
 
 def _looked_up(spark: SparkSession, name: str) -> DataFrame:
-    """What a name stands for in the session's catalog now.
+    """Return what a name stands for in the session's catalog now.
 
     Raises:
         TableNotFoundError: nothing.

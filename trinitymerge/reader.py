@@ -57,14 +57,14 @@ _BYTES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 
 
 def fits_broadcast(spark: SparkSession, rows: int, times: int = 1) -> bool:
-    """True if so many keys with their watermarks may be sent, as many times as is said."""
+    """Return True if so many keys with their watermarks may be sent, as many times as is said."""
     return rows <= MIN_BROADCAST_ROWS or rows * times <= min(
         MAX_BROADCAST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark))
     )
 
 
 def _gigabytes(spark: SparkSession) -> float:
-    """The memory of the driver, or of an executor if that is less. Where Spark does not tell, its default."""
+    """Return the memory of the driver, or of an executor if that is less. Where Spark does not tell, its default."""
     of_driver, of_executor = (_memory(spark, f"spark.{who}.memory") for who in ("driver", "executor"))
     master = str(spark.conf.get("spark.master", ""))
     in_driver = master.startswith("local") and not master.startswith("local-cluster")
@@ -87,7 +87,7 @@ def resolve(
     tombstoneKey: str | None = None,
     tombstoneStringValue: str | None = None,
 ) -> DataFrame:
-    """The live rows of any DataFrame of row versions (S13, S15; TrinityLake, reader requirement).
+    """Return the live rows of any DataFrame of row versions (S13, S15; TrinityLake, reader requirement).
 
     Per primary key the row with the largest watermark is kept, unless it is a tombstone. Rows that tie in every
     watermark column are decided so that the answer never depends on their order: a tombstone beats a row, then the row
@@ -121,14 +121,14 @@ def resolve(
 
 
 def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame:
-    """The latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
+    """Return the latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
     order = [*_freshest_first(definition), *tie_breaking.ties(df, definition)]
     with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
         return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
 
 
 def live_rows(backend: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
-    """The live rows of a table's batches (S13).
+    """Return the live rows of a table's batches (S13).
 
     Read in whichever of four ways is cheapest (docs/architecture.md, "Reading"), and without tombstones.
 
@@ -143,14 +143,14 @@ def live_rows(backend: TableStore, batches: Batches, with_hidden: bool = False) 
 
 
 def live_or_dead(backend: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
-    """The latest row of every key, tombstones included, read as :func:`live_rows` reads; and SQL that is true of live ones."""
+    """Return the latest row of every key, tombstones included, read as :func:`live_rows` reads; and SQL that is true of live ones."""
     found = ReadPlan.of(batches, backend.spark)
     rows = _anti_join_plan(backend, found) if found is not None and found.is_unique else latest_rows(backend, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
 def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """The same rows, whose schema has the comments of the table's columns.
+    """Return the same rows, whose schema has the comments of the table's columns.
 
     An alias costs nothing, and filters go through it. Nullability is another matter: Spark takes whatever it reads from files to
     be nullable, and an expression that is not would keep filters from the files.
@@ -165,7 +165,7 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
 def latest_rows(
     backend: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
 ) -> DataFrame:
-    """The latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
+    """Return the latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
 
     Args:
         backend: where the batches are.
@@ -188,7 +188,7 @@ def latest_rows(
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
-    """The latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
+    """Return the latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
     found = ReadPlan.of(batches, spark) if overlays else None
     return (
         resolve_by_window(scan(batches), batches) if found is None else _overlay_plan(spark, scan, found, overlays - 1)
@@ -209,7 +209,7 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
 def prune_batches(
     backend: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
-    """Those batches that may hold a key that lies in one of some ranges; not even the files of the others need be listed.
+    """Return those batches that may hold a key that lies in one of some ranges; not even the files of the others need be listed.
 
     Args:
         backend: where the batches are.
@@ -225,22 +225,22 @@ def prune_batches(
 
 
 def keys_to_find(definition: TableDefinition) -> list[str]:
-    """The primary key of stored rows, to be selected, under the names by which the functions below look for it."""
+    """Return the primary key of stored rows, to be selected, under the names by which the functions below look for it."""
     return [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
 
 
 def semi_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
+    """Return the rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_semi")
 
 
 def anti_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
+    """Return the rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
     return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
 
 
 def left_join_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """The rows, each with what ``keys`` holds beside its key: null where it does not occur there. No key may be there twice."""
+    """Return the rows, each with what ``keys`` holds beside its key: null where it does not occur there. No key may be there twice."""
     found = rows.join(keys, F.expr(_is_sought(definition, keys)), "left_outer")
     return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
@@ -286,7 +286,7 @@ class ReadPlan:
 
     @classmethod
     def of(cls, batches: Batches, spark: SparkSession) -> ReadPlan | None:
-        """Those of a table's batches, or None where full resolution is better or the only way."""
+        """Return those of a table's batches, or None where full resolution is better or the only way."""
         base, deltas = batches.resting, batches.waiting
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
@@ -321,14 +321,14 @@ def _version(batch: Batch) -> int:
 
 
 def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool:
-    """True if every declared watermark of the delta is at least every one of the base (the delta is the later commit)."""
+    """Return True if every declared watermark of the delta is at least every one of the base (the delta is the later commit)."""
     if not definition.watermarkKey:
         return True
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
 def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
-    """The rows of base and deltas that no fresher row of their key replaces: all is scanned once, and nothing is shuffled.
+    """Return the rows of base and deltas that no fresher row of their key replaces: all is scanned once, and nothing is shuffled.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
     fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is
@@ -364,7 +364,7 @@ def _mark(definition: TableDefinition, more: str) -> list[str]:
 def _overlay_plan(
     spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: ReadPlan, overlays: int
 ) -> DataFrame:
-    """The latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
+    """Return the latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
@@ -415,13 +415,13 @@ def _same_key(definition: TableDefinition) -> Sql:
 
 
 def _is_newer(definition: TableDefinition) -> Sql:
-    """SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
+    """Return SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
     mine, theirs = _watermarks(definition)
     return is_older(theirs, mine)
 
 
 def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
-    """The watermark of a row, and of a delta row of its key."""
+    """Return the watermark of a row, and of a delta row of its key."""
     return [quote(w) for w in definition.watermarkKey], [
         DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
     ]

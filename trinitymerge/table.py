@@ -63,7 +63,7 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _files(spark: SparkSession, path: str) -> DataFrame:
-    """The rows of Parquet files that are no table of this library.
+    """Return the rows of Parquet files that are no table of this library.
 
     Raises:
         InvalidMergeError: they are.
@@ -115,7 +115,7 @@ class TrinityTable:
         history: bool = False,
         using: str | None = None,
     ) -> TrinityTable:
-        """Creates an empty table: a managed one at a path, or one of another format in a catalog (S1-S7, S16).
+        """Create an empty table: a managed one at a path, or one of another format in a catalog (S1-S7, S16).
 
         Args:
             spark: the session.
@@ -184,7 +184,7 @@ class TrinityTable:
         history: bool = False,
         using: str | None = None,
     ) -> TrinityTable:
-        """Opens the table at the path, or creates it; the arguments are those of :meth:`create`.
+        """Open the table at the path, or creates it; the arguments are those of :meth:`create`.
 
         A table that is there must have these keys, this format and these columns, and may have more: columns that were added since,
         and types that became wider. Its properties and comment stay as they are.
@@ -233,7 +233,7 @@ class TrinityTable:
         versionAsOf: int | None = None,
         timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Opens a table; nothing but its path is needed (S7, S40).
+        """Open a table; nothing but its path is needed (S7, S40).
 
         Args:
             spark: the session.
@@ -304,7 +304,7 @@ class TrinityTable:
 
     @staticmethod
     def isTrinityTable(spark: SparkSession, path: str) -> bool:
-        """True if there is a managed table at the path.
+        """Return True if there is a managed table at the path.
 
         Example:
             >>> TrinityTable.isTrinityTable(spark, f"{tmp_path}/nothing-here")
@@ -347,7 +347,7 @@ class TrinityTable:
         return _arguments.history_frame(self._backend.spark, commits)
 
     def detail(self) -> DataFrame:
-        """What the table is and how large, as one row, from its log.
+        """Return what the table is and how large, as one row, from its log.
 
         Returns:
             Columns ``format`` (of its files), ``location``, ``description``, ``version``, ``lastModified``, ``primaryKey``,
@@ -368,7 +368,7 @@ class TrinityTable:
         appId: str,
         onResult: Callable[[MergeResult], object] | None = None,
     ) -> Callable[[DataFrame, int], None]:
-        """A function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36, S36a).
+        """Return a function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36, S36a).
 
         A micro-batch that Spark runs again after a crash does nothing if it was committed: its number equals the last.
         A smaller number, or another streaming query under the same name, means that the stream has started over; that is
@@ -410,7 +410,7 @@ class TrinityTable:
         return _arguments.shown(self.path, self._snapshot, is_past=self._pinned is not None)
 
     def alias(self, name: str) -> Self:
-        """The same table under an alias, for merge expressions (default: ``target``).
+        """Return the same table under an alias, for merge expressions (default: ``target``).
 
         Example:
             >>> orders.alias("A").merge(orders.toDF().alias("B")).whenMatched("A.amount > B.amount").delete().execute().rowsDeleted
@@ -423,7 +423,7 @@ class TrinityTable:
     def merge(
         self, source: DataFrame | TrinityTable | ExternalTable, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Begins a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
+        """Begin a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
 
         Args:
             source: a DataFrame, under an alias or not (default alias: ``source``), or another table, external ones included.
@@ -463,7 +463,7 @@ class TrinityTable:
         ignoreNulls: bool | Iterable[str] = False,
         onlyIfChanged: bool = False,
     ) -> MergeBuilder:
-        """Updates rows whose primary key exists and inserts the others, by default all columns (TrinityLake, upsert).
+        """Update rows whose primary key exists and inserts the others, by default all columns (TrinityLake, upsert).
 
         With any of the last four arguments the rows under the source's keys are read.
 
@@ -492,7 +492,7 @@ class TrinityTable:
         ignoreNulls: bool | Iterable[str] = False,
         onlyIfChanged: bool = False,
     ) -> MergeBuilder:
-        """Updates rows whose primary key exists, by default all columns; other source rows are left out.
+        """Update rows whose primary key exists, by default all columns; other source rows are left out.
 
         Args:
             source: the rows.
@@ -509,7 +509,7 @@ class TrinityTable:
         return builder.update(self.merge(source), values, onlyIfChanged)
 
     def delete(self, source: DataFrame | TrinityTable | ExternalTable) -> MergeBuilder:
-        """Deletes the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
+        """Delete the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
 
         Example:
             >>> orders.delete(spark.sql("SELECT '1' AS order_id, timestamp'2030-01-01' AS ts")).execute().rowsAppended
@@ -523,7 +523,7 @@ class TrinityTable:
         deduplicate: bool = False,
         orderBy: str | Column | Sequence[str | Column] | None = None,
     ) -> MergeBuilder:
-        """Inserts rows.
+        """Insert rows.
 
         Args:
             source: rows with all columns.
@@ -555,7 +555,7 @@ class TrinityTable:
         return builder.insert(deduplicated(self.merge(source), self._snapshot().definition, orderBy))
 
     def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
-        """Updates the live rows for which a condition is true; all of them if it is None (S22).
+        """Update the live rows for which a condition is true; all of them if it is None (S22).
 
         Example:
             >>> orders.updateWhere("amount > 9", {"amount": "amount * 2"}).execute().rowsUpdated
@@ -564,7 +564,7 @@ class TrinityTable:
         return builder.update_where(self._builder(None), condition, map)
 
     def deleteWhere(self, condition: str | Column) -> MergeBuilder:
-        """Deletes the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes them all.
+        """Delete the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes them all.
 
         Raises:
             InvalidMergeError: there is no condition: a filter that happened to be None would empty the table.
@@ -587,7 +587,7 @@ class TrinityTable:
         exceptColumns: str | Iterable[str] = (),
         ignoreNullUpdates: bool | Iterable[str] = False,
     ) -> MergeBuilder:
-        """Applies change events, one row each, in any order (H9): type 1 on an ordinary table, type 2 on one with history.
+        """Apply change events, one row each, in any order (H9): type 1 on an ordinary table, type 2 on one with history.
 
         An event replaces the whole row of its key. Its place is its sequence, the table's watermark: what comes late or twice
         does no harm, and of a delete a tombstone is left that keeps earlier events from bringing the row back. Two different
@@ -632,7 +632,7 @@ class TrinityTable:
         return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
-        """Takes a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
+        """Take a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
 
         Rows that are equal (null-safely, nested values included) are not written, and an extract that changes nothing appends
         nothing. In a table with history extracts may come in any order: one that comes late is compared with what held at its
@@ -685,7 +685,7 @@ class TrinityTable:
 
     @with_session_settings
     def toDF(self) -> DataFrame:
-        """The live rows, resolved lazily and pinned to the version the table has now (S13, S14).
+        """Return the live rows, resolved lazily and pinned to the version the table has now (S13, S14).
 
         Returns:
             A DataFrame with the columns of the definition and their comments, one row per live key. Its schema says that every
@@ -700,7 +700,7 @@ class TrinityTable:
             return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
-        """What happened to the live rows after one version, up to another (S41).
+        """Return what happened to the live rows after one version, up to another (S41).
 
         Compactions and folds change nothing, and rows that did not change are left out: the same in every column, nulls and
         nested values included. A restore shows what it changed, a purge the rows it took, while the files of the version before
@@ -753,7 +753,7 @@ class TrinityTable:
             return changes(self._backend, newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TrinityTable, appId: str) -> Increment:
-        """What has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
+        """Return what has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
 
         The position is a transaction marker of the other table, which the merge of the increment moves in its own commit. So a
         job that dies and runs again neither loses a change nor repeats one.
@@ -864,7 +864,7 @@ class TrinityTable:
             return versions(self._backend, self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
-        """The rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
+        """Return the rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
 
         What was *known* at some time is another question: open the table as of then. Both together,
         ``TrinityTable.forPath(spark, path, timestampAsOf=known).asOf(valid)``, is a bitemporal read.
@@ -892,7 +892,7 @@ class TrinityTable:
             return as_of(self._backend, self._readable_snapshot(), moment)
 
     def _readable_snapshot(self) -> Snapshot:
-        """The version to read, whose files are there."""
+        """Return the version to read, whose files are there."""
         snapshot = self._snapshot()
         if self._pinned is not None:
             require_files(self._backend, snapshot)
@@ -973,7 +973,7 @@ class TrinityTable:
         return sql_for(require_managed(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
 
     def export(self, path: str) -> ExportResult:
-        """Writes the live rows into a new directory, as plain Parquet files that anything reads (S13).
+        """Write the live rows into a new directory, as plain Parquet files that anything reads (S13).
 
         The directory has its name once all is in it, by a rename; but on object stores, where files are moved one by one: there
         wait for the call to return. There is nothing but data files in it. What only Spark knows becomes something else: intervals
@@ -1001,7 +1001,7 @@ class TrinityTable:
             return export(require_managed(self._backend, "export()"), self._readable_snapshot(), path)
 
     def compact(self, full: bool = False) -> CompactionResult:
-        """Rewrites the live rows into one base, sorted by primary key, so that reads have little or nothing to resolve (S38).
+        """Rewrite the live rows into one base, sorted by primary key, so that reads have little or nothing to resolve (S38).
 
         The base of a large table consists of segments of neighbouring keys. One in which hardly anything has changed stays as
         it is (S38b): what has becomes one small batch, which reads lay over the base. So compaction costs what has changed.
@@ -1035,7 +1035,7 @@ class TrinityTable:
         return compaction.compact(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
-        """Removes files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
+        """Remove files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
 
         Versions older than that can no longer be read afterwards. Log entries stay.
 
@@ -1058,7 +1058,7 @@ class TrinityTable:
         return vacuum.vacuum(self._require_managed("vacuum()"), retentionHours, dryRun)
 
     def restore(self, version: int) -> RestoreResult:
-        """Commits a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
+        """Commit a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
 
         Args:
             version: one whose files have not been vacuumed.
@@ -1080,7 +1080,7 @@ class TrinityTable:
         return vacuum.restore(self._after_outbox("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
-        """Erases keys: every stored version of them, from all files, history included (a legal erasure).
+        """Erase keys: every stored version of them, from all files, history included (a legal erasure).
 
         Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
         cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
@@ -1113,7 +1113,7 @@ class TrinityTable:
         return purge.purge(self._require_managed("purge()"), keys, lambda: self._after_outbox("purge()"))
 
     def purgeWhere(self, condition: str | Column) -> PurgeResult:
-        """Erases every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
+        """Erase every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
 
         All files below the table are looked into: those of past versions and of writers that died too, tombstones and archives. So
         a key goes whose current row does not fulfil the condition, if an earlier one does that is still stored. It is evaluated
@@ -1146,7 +1146,7 @@ class TrinityTable:
         return purge_where(self._require_managed("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
-        """Begins to change the table's definition: columns, constraints, properties, the comment, and whether versions are kept.
+        """Begin to change the table's definition: columns, constraints, properties, the comment, and whether versions are kept.
 
         Raises:
             ReadOnlyTableError: this is a past version.
@@ -1160,7 +1160,7 @@ class TrinityTable:
         return TableAlteration(self._after_outbox("alter()"))
 
     def discardPendingHistoryInserts(self) -> tuple[dict[str, Any], ...]:
-        """Gives up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
+        """Give up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
 
         For a table that ``insertHistoryExpr`` has named and that is gone since, or has changed so that it cannot take them. What
         can be written is. The rows stay in their directories until ``vacuum()``.
@@ -1178,7 +1178,7 @@ class TrinityTable:
         return deliver_outbox.discard_pending(self._require_writable())
 
     def health(self) -> TableHealth:
-        """How the table is doing, and the one thing to do next; counts the live rows by reading the table.
+        """Return how the table is doing, and the one thing to do next; counts the live rows by reading the table.
 
         Example:
             >>> print(orders.health())
@@ -1190,7 +1190,7 @@ class TrinityTable:
             return health.health(require_managed(self._backend, "health()"), self._snapshot())
 
     def clone(self, path: str) -> Self:
-        """Copies the table, as it is at its version, to a path of its own (S40a).
+        """Copy the table, as it is at its version, to a path of its own (S40a).
 
         Unlike a copy of :meth:`toDF`, which would bring deleted keys back with the next late row, this is the whole of it: the
         definition, all batches with their tombstones and archives, so that versions and what comes late mean what they mean here;
@@ -1239,7 +1239,7 @@ class TrinityTable:
         comment: str | None = None,
         history: bool = False,
     ) -> Self:
-        """Makes a table of rows that exist (S7b): all of them become one base batch, written in one job.
+        """Make a table of rows that exist (S7b): all of them become one base batch, written in one job.
 
         The columns are the source's. Each key must occur once, and rows that are tombstones may be among them: they stay, and
         keep older rows from coming back. Rows of several versions of a key are no base: create the table and merge them, or take
@@ -1312,7 +1312,7 @@ class TrinityTable:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> Self:
-        """Makes a table with history of an existing dimension of type 2 (H12): each row becomes a version.
+        """Make a table with history of an existing dimension of type 2 (H12): each row becomes a version.
 
         The table has the columns of the source but for ``validTo``, which follows from the rows; its watermark is ``validFrom``.
         Leave out columns that say whether a row is current. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table,
@@ -1383,7 +1383,7 @@ class TrinityTable:
         tombstoneStringValue: str | None = None,
         spark: SparkSession | None = None,
     ) -> ExternalTable:
-        """A read-only table over rows that this library did not write (S15, S16): row versions, in any order.
+        """Return a read-only table over rows that this library did not write (S15, S16): row versions, in any order.
 
         It can be read, be the source of merges and of SQL statements, and become a managed table with :meth:`convert`. Nothing
         is copied, and nothing is written.
@@ -1444,12 +1444,12 @@ class TrinityTable:
         return self._backend
 
     def _after_outbox(self, call: str) -> ManagedStore:
-        """The store, once what merges have left to be done is done (S27)."""
+        """Return the store, once what merges have left to be done is done (S27)."""
         store = self._require_managed(call)
         deliver_outbox.deliver_pending(store)
         return store
 
 
 def _opened(address: str, alias: str, spark: SparkSession) -> TrinityTable:
-    """A table in another session: by its address, which can be sent to another process where a session cannot."""
+    """Return a table in another session: by its address, which can be sent to another process where a session cannot."""
     return TrinityTable(open_store(spark, address), alias=alias)

@@ -152,7 +152,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """True if a file or directory exists."""
+        """Return True if a file or directory exists."""
 
     @abstractmethod
     def list(self, path: str) -> Infos:

@@ -103,7 +103,7 @@ class HadoopFileSystem(FileSystem):
         faults.fault("create.synced")
 
     def has_conditional_create(self, path: str) -> bool:
-        """True if the running Hadoop can create an object only if it does not exist."""
+        """Return True if the running Hadoop can create an object only if it does not exist."""
         with self._errors(path):
             return bool(self._fs.hasPathCapability(self._path(path), CONDITIONAL_CREATE))
 
@@ -237,7 +237,7 @@ class HadoopFileSystem(FileSystem):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
 
     def _is_own(self, path: str, data: bytes, temporary: str | None) -> bool | None:
-        """True if this writer has written the file; None if it does not exist."""
+        """Return True if this writer has written the file; None if it does not exist."""
         if not self.exists(path):
             return None
         is_waiting = temporary is not None and self.exists(temporary)

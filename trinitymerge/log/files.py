@@ -100,11 +100,11 @@ class LogFiles:
         self.directory = f"{self.table_path}/{LOG_DIRECTORY}"
 
     def entry_path(self, version: int) -> str:
-        """The file of a version's entry."""
+        """Return the file of a version's entry."""
         return f"{self.directory}/{version:020d}.json"
 
     def checkpoint_path(self, version: int) -> str:
-        """The file of a version's checkpoint, which may or may not exist."""
+        """Return the file of a version's checkpoint, which may or may not exist."""
         return f"{self.directory}/{version:020d}.checkpoint.json"
 
     def require_own(self) -> None:
@@ -112,7 +112,7 @@ class LogFiles:
         require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
 
     def exists(self) -> bool:
-        """True if there is a table: its first entry exists."""
+        """Return True if there is a table: its first entry exists."""
         return self.fs.exists(self.entry_path(0))
 
     def read_hint(self) -> Hint | None:
@@ -125,7 +125,7 @@ class LogFiles:
         return hint if believable else None
 
     def list_versions(self) -> tuple[list[int], list[int]]:
-        """The versions that have entries, and those that have checkpoints, newest first."""
+        """Return the versions that have entries, and those that have checkpoints, newest first."""
         try:
             matches = [_NAME.fullmatch(info.name) for info in self.fs.list(self.directory)]
         except (FileNotFoundError, NotADirectoryError):
@@ -158,17 +158,17 @@ class LogFiles:
             raise self.corrupt_file(path, str(error)) from error
 
     def checkpoints(self) -> dict[int, FileInfo]:
-        """The files of checkpoints, by version, oldest first."""
+        """Return the files of checkpoints, by version, oldest first."""
         found = ((_NAME.fullmatch(info.name), info) for info in self.fs.list(self.directory))
         return {int(match[1]): info for match, info in found if match and match[2]}
 
     def leftovers(self) -> list[FileInfo]:
-        """The temporary files of writers that died, or that are at work."""
+        """Return the temporary files of writers that died, or that are at work."""
         files = (info for info in self.fs.list(self.directory) if not info.is_dir)
         return [info for info in files if info.name.startswith(".") and info.name.endswith(TEMPORARY_SUFFIX)]
 
     def entry(self, version: int) -> Entry:
-        """An entry that must exist."""
+        """Return an entry that must exist."""
         try:
             return self.read_entry(version)
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class LogFiles:
         return Entry(commit, checksum)
 
     def read_checkpoint(self, version: int) -> Snapshot | None:
-        """A checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
+        """Return a checkpoint, if its content and the entry of its version confirm it; doubts are logged."""
         path = self.checkpoint_path(version)
         try:
             data, _ = decode_with_checksum(self.fs.read(path))

@@ -88,7 +88,7 @@ class CommitLog:
         return self._newest_by_listing()
 
     def at(self, version: int) -> Snapshot:
-        """The snapshot of a past version (S40).
+        """Return the snapshot of a past version (S40).
 
         Raises:
             TableNotFoundError: no table here, or no such version; the message says which exist.
@@ -336,7 +336,7 @@ class CommitLog:
         return next(filter(None, map(self._start_at, versions)), None)
 
     def _start_at(self, version: int) -> Snapshot | None:
-        """The snapshot to start a replay from: the first entry, or a checkpoint that its entry confirms."""
+        """Return the snapshot to start a replay from: the first entry, or a checkpoint that its entry confirms."""
         try:
             if version == 0:
                 entry = self.files.read_entry(0)
@@ -350,7 +350,7 @@ class CommitLog:
             raise self.files.corrupt_file(self.files.entry_path(0), str(error)) from error
 
     def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
-        """Replays the entries after a snapshot, up to ``stop`` or the first that does not exist."""
+        """Replay the entries after a snapshot, up to ``stop`` or the first that does not exist."""
         replay = Replay(snapshot)
         while stop is None or replay.version < stop:
             if at_most is not None and replay.version - snapshot.version > at_most:

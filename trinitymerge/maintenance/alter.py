@@ -88,7 +88,7 @@ def _refused(**facts: Any) -> Iterator[None]:
 
 
 def check_of(spark: SparkSession, definition: TableDefinition, name: str, condition: str) -> Check:
-    """A check that a table can have; asks Spark's analyzer, runs no job.
+    """Return a check that a table can have; asks Spark's analyzer, runs no job.
 
     Raises:
         InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
@@ -114,7 +114,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
 
 
 def _reads(spark: SparkSession, definition: TableDefinition, condition: str, column: str, where: str) -> bool:
-    """True if a condition is about a column: it means nothing without it."""
+    """Return True if a condition is about a column: it means nothing without it."""
     word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
     if re.search(word, condition, re.IGNORECASE) is None:
         return False
@@ -138,7 +138,7 @@ def _reads(spark: SparkSession, definition: TableDefinition, condition: str, col
 
 
 def default_of(spark: SparkSession, field: Field, default: str) -> str:
-    """A default that a column can have; computes it once.
+    """Return a default that a column can have; computes it once.
 
     Args:
         spark: the session.
@@ -184,7 +184,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
 
 
 def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
-    """A default means the same whatever columns a merge has, and for all rows that it writes."""
+    """Return a default means the same whatever columns a merge has, and for all rows that it writes."""
     if not is_deterministic(one, F.expr(as_sql(default))):
         raise InvalidDefinitionError(
             f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
@@ -195,7 +195,7 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
 
 
 def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text: str, where: str) -> None:
-    """Refuses what only this session knows, as variables and temporary functions are: others could not write any more.
+    """Refuse what only this session knows, as variables and temporary functions are: others could not write any more.
 
     On Spark Connect a client has just the session that it is given, and this cannot be told.
     """
@@ -215,7 +215,7 @@ def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text:
 
 
 def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
-    """Refuses words that are calls as long as no column is called so: a column may come, and sources have others."""
+    """Refuse words that are calls as long as no column is called so: a column may come, and sources have others."""
     known = {name.casefold() for name in columns}
     for word in _WORD.findall(bare(text)):
         if word.casefold() not in known:
@@ -244,12 +244,12 @@ def _value(one: DataFrame, default: str, field: Field, way: CastPolicy, where: s
 
 
 def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
-    """True if rows that were allowed may not be any more."""
+    """Return True if rows that were allowed may not be any more."""
     return bool(_new_checks(before, after) or _no_longer_null(before, after))
 
 
 def require_fulfilled(backend: TableStore, batches: Batches, before: TableDefinition) -> None:
-    """Refuses what the live rows do not fulfil, in one job; a second one finds rows to name.
+    """Refuse what the live rows do not fulfil, in one job; a second one finds rows to name.
 
     Args:
         backend: where the table is.
@@ -295,13 +295,13 @@ def _new_checks(before: TableDefinition, after: TableDefinition) -> list[Check]:
 
 
 def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
-    """A check, and the columns it is about: those of today may have other names tomorrow, and others theirs."""
+    """Return a check, and the columns it is about: those of today may have other names tomorrow, and others theirs."""
     about = [definition.field(name) for name in check.columns]
     return check.condition, [(f.name, f.first_stored_as, repr(f.type)) for f in about]
 
 
 def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str, Sql]:
-    """The columns, and places inside of them, that may not hold nulls any more; with SQL that is true where they do."""
+    """Return the columns, and places inside of them, that may not hold nulls any more; with SQL that is true where they do."""
     was = {f.first_stored_as: forbidden_nulls(f) for f in before.fields}
     return {
         dotted(field, path): wrong
@@ -355,7 +355,7 @@ class TableAlteration:
     # Columns --------------------------------------------------------------------------------------------------------
 
     def addColumn(self, name: str, type: str | DataType, comment: str | None = None) -> TableAlteration:
-        """Adds a column at the end; rows that are there have null in it (S43).
+        """Add a column at the end; rows that are there have null in it (S43).
 
         Merges that were written before it go on working: on update it keeps its value, on insert it is null (S22, S23).
 
@@ -378,7 +378,7 @@ class TableAlteration:
         return added if field.default is None else added.setDefault(name, field.default)
 
     def renameColumn(self, old: str, new: str) -> TableAlteration:
-        """Renames a column, keys included; its values stay (S43).
+        """Rename a column, keys included; its values stay (S43).
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column, or there is one of the new name.
@@ -393,7 +393,7 @@ class TableAlteration:
         return self._then(lambda own: rename_column(own, old, new))
 
     def dropColumn(self, name: str) -> TableAlteration:
-        """Drops a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
+        """Drop a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column, it is a key, or it is the last one.
@@ -401,7 +401,7 @@ class TableAlteration:
         return self._then(lambda own: without_column(own, name))
 
     def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
-        """Gives a column a type that holds every value it can have now, and keeps them apart (S43).
+        """Give a column a type that holds every value it can have now, and keeps them apart (S43).
 
         ``TINYINT`` to ``SMALLINT``, ``INT``, ``BIGINT``; whole numbers to ``DECIMAL`` with as many digits, up to ``INT`` to
         ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; ``DECIMAL`` to more digits on either side; ``DATE`` to ``TIMESTAMP_NTZ``;
@@ -419,7 +419,7 @@ class TableAlteration:
         return self._then(lambda own: widened(own, name, kind))
 
     def setNullable(self, name: str) -> TableAlteration:
-        """Lets a column hold nulls, or a value inside of it (S45).
+        """Let a column hold nulls, or a value inside of it (S45).
 
         Args:
             name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
@@ -430,7 +430,7 @@ class TableAlteration:
         return self._then(lambda own: drop_not_null(own, name))
 
     def setNotNull(self, name: str) -> TableAlteration:
-        """Lets a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
+        """Let a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
 
         Args:
             name: of the column, or of a place inside of it, as for :meth:`setNullable`.
@@ -446,7 +446,7 @@ class TableAlteration:
         return self._then(lambda own: set_not_null(own, name))
 
     def setDefault(self, name: str, default: str) -> TableAlteration:
-        """Sets what inserts put into a column that they say nothing of, instead of null (S46).
+        """Set what inserts put into a column that they say nothing of, instead of null (S46).
 
         Rows that are there stay as they are, and so do those that are updated.
 
@@ -475,7 +475,7 @@ class TableAlteration:
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
-        """Takes the default of a column away: inserts that say nothing of it put null there (S46).
+        """Take the default of a column away: inserts that say nothing of it put null there (S46).
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column.
@@ -483,7 +483,7 @@ class TableAlteration:
         return self._then(lambda own: with_default(own, name, None))
 
     def addCheck(self, name: str, condition: str) -> TableAlteration:
-        """Adds a condition that all rows fulfil: those that are live, and those that are written from now on (S45).
+        """Add a condition that all rows fulfil: those that are live, and those that are written from now on (S45).
 
         A row for which it is false is refused, with the whole merge; null passes. Tombstones, past versions and versions of rows
         are not judged. All live rows are looked at once, and again if others write meanwhile.
@@ -510,7 +510,7 @@ class TableAlteration:
         )
 
     def dropCheck(self, name: str) -> TableAlteration:
-        """Drops a constraint (S45).
+        """Drop a constraint (S45).
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is none of that name.
@@ -518,7 +518,7 @@ class TableAlteration:
         return self._then(lambda own: without_check(own, name))
 
     def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
-        """Sets the comment of a column, or takes it away.
+        """Set the comment of a column, or takes it away.
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column.
@@ -528,7 +528,7 @@ class TableAlteration:
     # Table ----------------------------------------------------------------------------------------------------------
 
     def setProperty(self, name: str, value: str) -> TableAlteration:
-        """Sets a property.
+        """Set a property.
 
         Raises:
             InvalidDefinitionError: it is one of the library's, and there is none of this name, or the value means nothing.
@@ -537,20 +537,20 @@ class TableAlteration:
         return self._then(lambda own: attrs.evolve(own, properties={**own.properties, name: str(value)}))
 
     def unsetProperty(self, name: str) -> TableAlteration:
-        """Takes a property away: what is the default holds again."""
+        """Take a property away: what is the default holds again."""
         return self._then(
             lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
         )
 
     def setComment(self, comment: str | None) -> TableAlteration:
-        """Sets the comment, or takes it away."""
+        """Set the comment, or takes it away."""
         return self._then(lambda own: attrs.evolve(own, comment=comment))
 
     def _then(self, step: Step) -> TableAlteration:
         return attrs.evolve(self, steps=(*self._steps, step))
 
     def setHistory(self) -> TableAlteration:
-        """Keeps versions from now on (H1). The latest rows become the first versions; nothing turns it off again.
+        """Keep versions from now on (H1). The latest rows become the first versions; nothing turns it off again.
 
         What is pending is compacted first, so that older rows in files are no versions. Without a declared watermark all begin
         at the switch.
@@ -559,7 +559,7 @@ class TableAlteration:
 
     @with_session_settings
     def execute(self) -> AlterResult:
-        """Commits the changes, as one version.
+        """Commit the changes, as one version.
 
         Raises:
             ConcurrentCommitError: others committed first, each time; nothing was changed.

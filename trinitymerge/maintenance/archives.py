@@ -51,7 +51,7 @@ NOTHING = Archived()
 def archive_for_minor(
     backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
-    """The rows that a fold has replaced, with those that earlier folds have, if these are not many more.
+    """Return the rows that a fold has replaced, with those that earlier folds have, if these are not many more.
 
     Args:
         backend: where the table is.
@@ -77,13 +77,13 @@ def archive_for_minor(
 
 
 def archive_expired(snapshot: Snapshot) -> bool:
-    """True if a table has versions that ended too long ago, as long as they are kept once more (H7)."""
+    """Return True if a table has versions that ended too long ago, as long as they are kept once more (H7)."""
     forget = TombstoneRetention.ended(snapshot.definition)
     return any(forget.pays(b, 1) for b in snapshot.archives(RESOLVED))
 
 
 def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
-    """The versions that a compaction finds ended, settled; and loose ones of keys that it leaves pending.
+    """Return the versions that a compaction finds ended, settled; and loose ones of keys that it leaves pending.
 
     Args:
         backend: where the table is.
@@ -140,7 +140,7 @@ class _Settling:
         return (*(b for b in self.snapshot.live_batches if b.id not in base), *self.snapshot.archives(UNRESOLVED))
 
     def loose_ones(self, staged: list[Staged]) -> tuple[Batch, ...]:
-        """The replaced versions of keys that stay pending."""
+        """Return the replaced versions of keys that stay pending."""
         if self.leaves == FALSE:
             return ()
         timeline, version = self.timeline, max((b.version or 0 for b in self._unsettled), default=0)
@@ -148,7 +148,7 @@ class _Settling:
         return _staged(timeline, closed, self._unsettled, UNRESOLVED, version, staged)
 
     def settled(self, staged: list[Staged]) -> Archived:
-        """The versions that have ended since, and the archives that change with them."""
+        """Return the versions that have ended since, and the archives that change with them."""
         pending = self._unsettled
         timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
@@ -189,7 +189,7 @@ class _Settling:
         return TRUE if self.forget.before_ms is None else Sql(f"{ENDED} > {self.forget.before_ms}L")
 
     def _keys(self) -> DataFrame:
-        """The keys that are pending and to be settled; repeated."""
+        """Return the keys that are pending and to be settled; repeated."""
         names = reader.keys_to_find(self.timeline.definition)
         return F.broadcast(self.timeline.scan(self._unsettled).filter(self.within).selectExpr(*names))
 
@@ -197,7 +197,7 @@ class _Settling:
         return reader.semi_join(rows, self.timeline.definition, self._keys())
 
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
-        """All rows of these keys; of those from a settled archive, :data:`SOURCE_ARCHIVE` says which."""
+        """Return all rows of these keys; of those from a settled archive, :data:`SOURCE_ARCHIVE` says which."""
         scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {SOURCE_ARCHIVE}"
         rows = scan(self._unsettled).filter(self.within).selectExpr("*", own)
         for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {SOURCE_ARCHIVE}")):
@@ -207,7 +207,7 @@ class _Settling:
         return rows
 
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
-        """Which settled archives hold a version that a pending row ends earlier, or takes the place of."""
+        """Return which settled archives hold a version that a pending row ends earlier, or takes the place of."""
         if not archives or is_in_order(
             self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon
         ):
@@ -225,7 +225,7 @@ class _Settling:
 def _staged(
     timeline: Timeline, rows: DataFrame, parts: Sequence[Batch], kind: str, version: int, staged: list[Staged]
 ) -> tuple[Batch, ...]:
-    """An archive of some rows; none if there are none."""
+    """Return an archive of some rows; none if there are none."""
     own, files = timeline.definition, wanted_files(parts)
     keys = [F.expr(quote(k)) for k in own.primaryKey]
     metrics = {

@@ -55,7 +55,7 @@ _ATTEMPTS = 3
 
 @with_session_settings
 def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
-    """Writes the resolved rows of all batches as one base.
+    """Write the resolved rows of all batches as one base.
 
     Args:
         store: where the table is.
@@ -225,7 +225,7 @@ def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetenti
 
 @with_session_settings
 def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionResult:
-    """Rewrites the resolved rows of all batches into one base, sorted by primary key (S38).
+    """Rewrite the resolved rows of all batches into one base, sorted by primary key (S38).
 
     Segments that hardly changed stay (S38b).
 
@@ -297,7 +297,7 @@ def _compact(
 
 
 def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
-    """What is to be written; or why nothing is."""
+    """Return what is to be written; or why nothing is."""
     layout = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
     if layout is None:
         if not snapshot.live_batches:
@@ -327,7 +327,7 @@ class _Written:
 def _written(
     backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, forget: TombstoneRetention, staged: list[Staged]
 ) -> list[_Written]:
-    """Stages all that a compaction writes; what is staged is noted, to be discarded on failure."""
+    """Stage all that a compaction writes; what is staged is noted, to be discarded on failure."""
     found = []
     for piece in work.pieces:
         forgotten = forget if piece.is_base else KEEP_ALL
@@ -374,7 +374,7 @@ def _replacing(old: Iterable[Batch], new: Iterable[Batch], horizon: Watermark | 
 def horizon_after(
     definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]
 ) -> Watermark | None:
-    """The largest watermark forgotten so far, if tombstones were forgotten now; empty when that cannot be told."""
+    """Return the largest watermark forgotten so far, if tombstones were forgotten now; empty when that cannot be told."""
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
     found = watermark_of(observed, "max", definition, "horizon")
@@ -389,7 +389,7 @@ def horizon_after(
 
 
 def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
-    """The commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
+    """Return the commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
 
     If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has
     archived. It may hold a row that a tombstone outside of it hides, and that tombstone may be one that is now forgotten; and
@@ -410,7 +410,7 @@ def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
 
 
 def _new_rows(landed: ConcurrentCommits) -> dict[str, frozenset[str]]:
-    """The batches that may stay, archives of folds among them, and the appended batches whose rows these are."""
+    """Return the batches that may stay, archives of folds among them, and the appended batches whose rows these are."""
     appended = {b.id: frozenset([b.id]) for b in landed.appended_batches}
     of = dict(appended)
     for commit in landed.commits:
@@ -432,7 +432,7 @@ def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None
 
 
 def compact(store: TableStore, full: bool = False) -> CompactionResult:
-    """Compacts a table in the way that its store allows.
+    """Compact a table in the way that its store allows.
 
     Args:
         store: where the table is.

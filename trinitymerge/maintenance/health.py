@@ -86,7 +86,7 @@ class TableHealth:
         return f"{segments}{self.pendingBatches:,} pending{folded}"
 
     def _saved(self) -> str:
-        """What each read has to do that it need not do after a compaction."""
+        """Return what each read has to do that it need not do after a compaction."""
         replaced = self.storedRows - self.liveRows - self.tombstones
         gone = f", and reading {counted(replaced)} that newer ones replace" if replaced > 0 else ""
         return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}"
@@ -97,7 +97,7 @@ class TableHealth:
 
 @with_session_settings
 def health(backend: ManagedStore, snapshot: Snapshot) -> TableHealth:
-    """Counts the live rows (one read of the table) and looks at the files (one listing)."""
+    """Count the live rows (one read of the table) and looks at the files (one listing)."""
     to_read, batches = Batches.of(snapshot), snapshot.batches
     live = reader.live_rows(backend, to_read).count()
     stored = sum(b.rows for b in to_read.batches)
@@ -133,7 +133,7 @@ def _reclaimable(backend: ManagedStore, snapshot: Snapshot) -> int:
 
 
 def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
-    """What merges have left to be done; whoever writes next does it."""
+    """Return what merges have left to be done; whoever writes next does it."""
     if not snapshot.outbox:
         return None
     first, rows = snapshot.outbox[0], sum(r.rows for r in snapshot.outbox)

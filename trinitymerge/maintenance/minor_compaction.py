@@ -29,7 +29,7 @@ was appended since it was written before."""
 
 
 def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
-    """The batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
+    """Return the batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
 
     They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
     from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
@@ -57,7 +57,7 @@ def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 @with_session_settings
 def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
-    """Commits one batch with the resolved rows of consecutive others.
+    """Commit one batch with the resolved rows of consecutive others.
 
     Args:
         backend: where the table is.
@@ -83,7 +83,7 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
 def _commit_of(
     backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
-    """Stages the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
+    """Stage the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
     doing = f"a fold writes {len(replaces)} batches as one"
     with reporting.if_slow(backend.path, doing):
         rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)

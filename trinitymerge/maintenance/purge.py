@@ -102,7 +102,7 @@ class _Purge:
     """Directories with a key that the table does not need: of past versions, and of writers that are at work or dead."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """The batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
+        """Return the batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
         readable = schema_for_all_files(self.backend, self.definition)
         fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
@@ -110,12 +110,12 @@ class _Purge:
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
-        """The same of directories that the table need not have: files may go meanwhile, and then hold no key."""
+        """Return the same of directories that the table need not have: files may go meanwhile, and then hold no key."""
         wanted = list(ids)
         return looked_into(lambda: data_files(self.backend, wanted), self.holding)
 
     def rewrite(self, snapshot: Snapshot) -> None:
-        """Rewrites the batches of a snapshot that hold a key and have not been looked at before."""
+        """Rewrite the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
         self.backend.verify_files(new)  # a key in a file that is missing would come back with it
         hit = self.holding([b.id for b in new])
@@ -148,30 +148,30 @@ class _Purge:
         )
 
     def gone(self, snapshot: Snapshot) -> list[str]:
-        """What is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
+        """Return what is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
         here = self.backend.directories()
         known = snapshot.referenced_ids | {b.id for b in self.rewritten.values() if b is not None}
         self.elsewhere = self.holding_of_others(i for i in here if i not in known)
         return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.pending_deletes if i in here)})
 
     def discard_all(self) -> None:
-        """Removes the replacements, which never became part of the table."""
+        """Remove the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
             self.backend.remove(self.backend.batch_path(batch.id))
 
     def keep_to(self, definition: TableDefinition) -> None:
-        """Begins anew if the table has been altered: replacements without a new column's values would lose them."""
+        """Begin anew if the table has been altered: replacements without a new column's values would lose them."""
         if definition != self.definition:
             self.begin_anew()
             self.definition = definition
 
     def begin_anew(self) -> None:
-        """Forgets what has been found, and removes what has been written."""
+        """Forget what has been found, and removes what has been written."""
         self.discard_all()
         self.examined, self.rewritten = set(), {}
 
     def counts(self, before: Snapshot) -> dict[str, int]:
-        """What becomes of a version: rows that are gone, and files that held a key."""
+        """Return what becomes of a version: rows that are gone, and files that held a key."""
         replaced = [(b, self.rewritten[b.id]) for b in before.batches if b.id in self.rewritten]
         return {
             "rowsRemoved": sum(b.rows - (0 if new is None else new.rows) for b, new in replaced),
@@ -179,7 +179,7 @@ class _Purge:
         }
 
     def drop_replaced(self, snapshot: Snapshot) -> None:
-        """Forgets replacements of batches that others have removed from the table meanwhile."""
+        """Forget replacements of batches that others have removed from the table meanwhile."""
         here = {b.id for b in snapshot.batches}
         for gone in [i for i in self.rewritten if i not in here]:
             batch = self.rewritten.pop(gone)
@@ -188,7 +188,7 @@ class _Purge:
 
 
 def schema_for_all_files(backend: ManagedStore, definition: TableDefinition) -> TableDefinition:
-    """A definition by which the files of any version can be read (S43); the log is read only where columns were rearranged."""
+    """Return a definition by which the files of any version can be read (S43); the log is read only where columns were rearranged."""
     if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
         return definition
     return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
@@ -221,7 +221,7 @@ def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, Tabl
 def purge(
     backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
-    """Removes every stored version of some keys, history included, and keeps them from coming back.
+    """Remove every stored version of some keys, history included, and keeps them from coming back.
 
     Args:
         backend: where the table is.
@@ -249,7 +249,7 @@ def purge(
 def delete_keys(
     backend: ManagedStore, keys: DataFrame, count: int, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
-    """Removes every stored version of some keys, as :func:`purge` does.
+    """Remove every stored version of some keys, as :func:`purge` does.
 
     Args:
         backend: where the table is.
@@ -279,7 +279,7 @@ def delete_keys(
 
 
 def _evaluated(keys: DataFrame) -> DataFrame:
-    """The distinct keys, evaluated once."""
+    """Return the distinct keys, evaluated once."""
     with translate_cast_errors(_CALL):
         found = keys.distinct().localCheckpoint()
         require_non_null_keys(found, _CALL)
@@ -287,7 +287,7 @@ def _evaluated(keys: DataFrame) -> DataFrame:
 
 
 def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
-    """Commits the replacements and the markers; looks only at what is new when others were faster."""
+    """Commit the replacements and the markers; looks only at what is new when others were faster."""
 
     def attempt(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
         if snapshot.outbox:
@@ -324,7 +324,7 @@ def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:
 
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
-    """Deletes the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
+    """Delete the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
     backend, needed = work.backend, after.referenced_ids
     others = [i for i in backend.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
@@ -342,7 +342,7 @@ def _abandoned(backend: ManagedStore, ids: Iterable[str]) -> set[str]:
 
 
 def delete(backend: ManagedStore, batch_id: str) -> int:
-    """Deletes a directory that no version needs.
+    """Delete a directory that no version needs.
 
     Returns:
         How many files of rows were in it.
@@ -354,13 +354,13 @@ def delete(backend: ManagedStore, batch_id: str) -> int:
 
 
 def is_abandoned(backend: ManagedStore, batch_id: str) -> bool:
-    """True if the writer of a directory has died: it has touched nothing for an hour."""
+    """Return True if the writer of a directory has died: it has touched nothing for an hour."""
     files = backend.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
 
 
 def _verify(work: _Purge) -> int:
-    """Scans every directory once more, and deletes what writers have staged that had begun before: none of it is committed.
+    """Scan every directory once more, and deletes what writers have staged that had begun before: none of it is committed.
 
     Returns:
         How many files were deleted.
@@ -387,7 +387,7 @@ def _verify(work: _Purge) -> int:
 
 
 def unverified_files(backend: ManagedStore) -> tuple[str, ...]:
-    """The directories that could not be looked into, for a writer is at work there."""
+    """Return the directories that could not be looked into, for a writer is at work there."""
     return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))
 
 
@@ -400,7 +400,7 @@ _Found = TypeVar("_Found")
 def purge_where(
     backend: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
-    """Erases every key of which any stored row fulfils a condition.
+    """Erase every key of which any stored row fulfils a condition.
 
     Args:
         backend: where the table is.
@@ -432,7 +432,7 @@ def purge_where(
 def _repeat_until_clean(
     backend: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
-    """Searches and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
+    """Search and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
     done, deleted = list[PurgeResult](), 0
     while True:
         deleted += search.delete_superseded()
@@ -480,7 +480,7 @@ class _Search:
     # The rows -------------------------------------------------------------------------------------------------------
 
     def keys(self) -> DataFrame:
-        """The distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""
+        """Return the distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""
         own = self.backend.snapshot().definition
 
         def found(rows: DataFrame) -> DataFrame:
@@ -489,7 +489,7 @@ class _Search:
         return self._look(own, self._with_rows, found)
 
     def delete_superseded(self) -> int:
-        """Deletes what writers have staged whose definition another one has taken the place of: nobody commits it (S35).
+        """Delete what writers have staged whose definition another one has taken the place of: nobody commits it (S35).
 
         Returns:
             How many files of rows.
@@ -499,7 +499,7 @@ class _Search:
         return sum(delete(self.backend, i) for i, theirs in noted.items() if disagree(own, theirs))
 
     def delete_without_keys(self) -> int:
-        """Deletes what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
+        """Delete what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
 
         Returns:
             How many files of rows.
@@ -517,21 +517,21 @@ class _Search:
         return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
 
     def _with_rows(self) -> Files:
-        """The directories that hold rows: of this version, of past ones, and of writers at work or dead.
+        """Return the directories that hold rows: of this version, of past ones, and of writers at work or dead.
 
         Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
         """
         return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OUTBOX_PREFIX)])
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
-        """The keys of rows that fulfil the condition, with their directory."""
+        """Return the keys of rows that fulfil the condition, with their directory."""
         rows = self.backend.scan_directories(readable, readable.fields, ids).alias(self.alias)
         # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
         return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
 
     def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
-        """What is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
+        """Return what is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
 
         Raises:
             InvalidMergeError: the condition cannot be evaluated for a row.

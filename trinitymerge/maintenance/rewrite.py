@@ -36,7 +36,7 @@ _MS_PER_HOUR = 3_600_000
 
 
 def wanted_files(batches: Sequence[Batch]) -> int:
-    """How many files a batch that is made of some others, and stays whole, should have."""
+    """Count how many files a batch that is made of some others, and stays whole, should have."""
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
@@ -69,13 +69,13 @@ class TombstoneRetention:
 
     @classmethod
     def ended(cls, definition: TableDefinition) -> TombstoneRetention:
-        """The same for versions that have ended (H7)."""
+        """Return the same for versions that have ended (H7)."""
         hours = history_retention_hours(definition.properties)
         return cls(None) if hours is None else cls.after(hours)
 
     @classmethod
     def after(cls, hours: float) -> TombstoneRetention:
-        """What was committed so many hours ago."""
+        """Return what was committed so many hours ago."""
         retention_ms = int(hours * _MS_PER_HOUR)
         return cls(now_ms() - retention_ms, retention_ms=retention_ms)
 
@@ -85,7 +85,7 @@ class TombstoneRetention:
         return self.before_ms is None and not self.everything
 
     def pays(self, batch: Batch, overdue: int) -> bool:
-        """True if a segment should be written anew for its tombstones.
+        """Return True if a segment should be written anew for its tombstones.
 
         Args:
             batch: the segment.
@@ -99,7 +99,7 @@ class TombstoneRetention:
         return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms
 
     def condition(self, definition: TableDefinition) -> Sql:
-        """SQL that is true if a row of a dated scan is forgotten."""
+        """Return SQL that is true if a row of a dated scan is forgotten."""
         if self.is_never:
             return FALSE
         old = TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
@@ -110,7 +110,7 @@ KEEP_ALL = TombstoneRetention(None)
 
 
 def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
-    """Scans batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
+    """Scan batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
 
@@ -132,7 +132,7 @@ def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFram
 
 
 def _committed(backend: TableStore, batches: Batches) -> str:
-    """When a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
+    """Return when a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
     needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
     if not versions:
@@ -191,7 +191,7 @@ def rewrite(
     within: Sql = TRUE,
     files: int | None = None,
 ) -> Rewritten:
-    """Stages the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
+    """Stage the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
 
     Args:
         backend: where they are.

@@ -162,7 +162,7 @@ class SegmentLayout:
         return cls(definition, tuple(f[2] for f in found), tuple(f[1] for f in found))
 
     def place_of(self, keys: KeyRange | None) -> int | None:
-        """The place of the one segment that all keys of a range belong to; None if they may belong to several."""
+        """Return the place of the one segment that all keys of a range belong to; None if they may belong to several."""
         fields = [self.definition.field(k) for k in self.definition.primaryKey]
         names = [f.first_stored_as for f in fields]
         if keys is None or not all(name in keys.low for name in names):
@@ -176,7 +176,7 @@ class SegmentLayout:
         return max(0, bisect_right(firsts, wanted) - 1)
 
     def number_of_row(self) -> Sql:
-        """The place of the segment that a row's key belongs to, as SQL; found by halving."""
+        """Return the place of the segment that a row's key belongs to, as SQL; found by halving."""
         return self._number(0, len(self.segments) - 1)
 
     def _number(self, low: int, high: int) -> Sql:
@@ -187,7 +187,7 @@ class SegmentLayout:
         return case([(begins, self._number(middle, high))], self._number(low, middle - 1))
 
     def _is_from(self, first: Sequence[Any]) -> Sql:
-        """True if a row's key is not smaller than another one, the leading columns first."""
+        """Return True if a row's key is not smaller than another one, the leading columns first."""
         (name, literal), *rest = self._literals(first)[::-1]
         condition = Sql(f"{name} >= {literal}")
         for name, literal in rest:
@@ -199,7 +199,7 @@ class SegmentLayout:
         return [(name, Sql(from_json_sql(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
 
     def within(self, low: int, high: int) -> Sql:
-        """True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
+        """Return True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
         conditions = []
         for place, from_there in ((low, True), (high + 1, False)):
             if 0 < place < len(self.segments):
@@ -213,7 +213,7 @@ class SegmentLayout:
 def plan_partial_compaction(
     backend: ManagedStore, snapshot: Snapshot, layout: SegmentLayout, forget: TombstoneRetention
 ) -> CompactionPlan:
-    """The segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
+    """Return the segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
 
     A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is, unless too
     much would be left in all, tombstones are overdue, it is small beside one that is written or lies between two, or nearly all
@@ -238,7 +238,7 @@ def plan_partial_compaction(
 
 
 def _changed(backend: ManagedStore, batches: Batches, layout: SegmentLayout) -> Mapping[int, int]:
-    """How many rows were committed since, by the place of the segment that they belong to."""
+    """Count how many rows were committed since, by the place of the segment that they belong to."""
     if len(layout.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
     changed, untold = Counter[int](), list[Batch]()
@@ -255,7 +255,7 @@ def _changed(backend: ManagedStore, batches: Batches, layout: SegmentLayout) -> 
 
 
 def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
-    """The places of segments that are written anew for their own sake."""
+    """Return the places of segments that are written anew for their own sake."""
     alone = len(layout.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * layout.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
@@ -265,7 +265,7 @@ def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneR
 
 
 def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
-    """The places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
+    """Return the places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
 
     Each run is a job that reads all that was committed since.
     """
@@ -298,7 +298,7 @@ def as_segments(
     together: int,
     staged: list[Staged],
 ) -> list[Batch]:
-    """What was written, as the batches of a base.
+    """Return what was written, as the batches of a base.
 
     Args:
         backend: where they are.

@@ -94,7 +94,7 @@ class MergeBuilder:
     # Clauses --------------------------------------------------------------------------------------------------------
 
     def whenMatched(self, condition: str | Column | None = None) -> MatchedClause:
-        """Begins a clause for pairs of a source row and a live target row (S17).
+        """Begin a clause for pairs of a source row and a live target row (S17).
 
         Args:
             condition: boolean SQL text or Column over both sides; None means always.
@@ -108,7 +108,7 @@ class MergeBuilder:
         return MatchedClause(self, WhenMatched(condition_of(condition)))
 
     def whenNotMatched(self, condition: str | Column | None = None) -> NotMatchedClause:
-        """Begins a clause for source rows without a pair (S18). It sees the source alone (S30).
+        """Begin a clause for source rows without a pair (S18). It sees the source alone (S30).
 
         Args:
             condition: boolean SQL text or Column; None means always.
@@ -122,7 +122,7 @@ class MergeBuilder:
         return NotMatchedClause(self, WhenNotMatched(condition_of(condition)))
 
     def whenNotMatchedAndExistsOnlyOnTarget(self, condition: str | Column | None = None) -> TargetOnlyClause:
-        """Begins a clause for live target rows without a pair (S19). It sees the target alone (S30).
+        """Begin a clause for live target rows without a pair (S19). It sees the target alone (S30).
 
         Args:
             condition: boolean SQL text or Column; None means always.
@@ -140,7 +140,7 @@ class MergeBuilder:
     # Settings -------------------------------------------------------------------------------------------------------
 
     def withTransaction(self, appId: str, version: int, source: str | None = None) -> MergeBuilder:
-        """Makes the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
+        """Make the merge happen once: it does nothing if the table has committed this version for ``appId`` (S36).
 
         Args:
             appId: the writer's stable name.
@@ -153,7 +153,7 @@ class MergeBuilder:
         return self._with(transaction=(appId, version), transaction_source=source, stream=None)
 
     def onStale(self, policy: str) -> MergeBuilder:
-        """Sets how the merge treats rows older than the rows they would replace (S11).
+        """Set how the merge treats rows older than the rows they would replace (S11).
 
         Args:
             policy: ``"skip"`` (the default) lets them lose, ``"error"`` refuses the merge, ``"force"`` lets them win.
@@ -163,7 +163,7 @@ class MergeBuilder:
         return self._with(on_stale=policy)
 
     def at(self, *watermark: Any) -> MergeBuilder:
-        """The watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
+        """Return the watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
 
         Args:
             watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
@@ -175,7 +175,7 @@ class MergeBuilder:
         return self._with(at=watermark_of("at", watermark, self._spec.options.call))
 
     def withSchemaEvolution(self) -> MergeBuilder:
-        """Makes room in the table for what the source brings, in the merge's own commit (S44).
+        """Make room in the table for what the source brings, in the merge's own commit (S44).
 
         Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and source columns that a map assigns, are added at the
         end, and fields at the end of structs. Types become wider where no value changes, except those of keys. Nothing is
@@ -197,7 +197,7 @@ class MergeBuilder:
         return self._with(schema_evolution=True)
 
     def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
-        """Refuses the merge if it would delete more than a share of the live rows (S37).
+        """Refuse the merge if it would delete more than a share of the live rows (S37).
 
         Args:
             fraction: from 0 to 1.
@@ -220,7 +220,7 @@ class MergeBuilder:
         return self._with(counts=True)
 
     def withComment(self, text: str) -> MergeBuilder:
-        """Adds a comment to the parameters of the merge in ``history()`` (S36b).
+        """Add a comment to the parameters of the merge in ``history()`` (S36b).
 
         The log keeps it forever, also after a purge: do not name people in it.
 
@@ -265,7 +265,7 @@ class MergeBuilder:
 
     @with_session_settings
     def build(self) -> MergePlan:
-        """Finds out what the merge means and how it may read its target; nothing runs (S28-S30).
+        """Find out what the merge means and how it may read its target; nothing runs (S28-S30).
 
         Returns:
             The plan, with ``explain()``, ``preview()`` and ``execute()``.
@@ -291,15 +291,15 @@ class MergeBuilder:
             )
 
     def preview(self) -> DataFrame:
-        """The rows the merge would append; writes nothing. See ``MergePlan.preview``."""
+        """Return the rows the merge would append; writes nothing. See ``MergePlan.preview``."""
         return self.build().preview()
 
     def explain(self, evaluate: bool = False) -> _format.Text:
-        """Returns what the merge will do, with which strategy and why, as text. See ``MergePlan.explain``."""
+        """Return what the merge will do, with which strategy and why, as text. See ``MergePlan.explain``."""
         return self.build().explain(evaluate)
 
     def execute(self) -> MergeResult:
-        """Runs the merge as one atomic append (S33-S37).
+        """Run the merge as one atomic append (S33-S37).
 
         Returns:
             The counts, version and strategy of the merge.
@@ -342,7 +342,7 @@ class _ClauseStart:
         check_reachable(clauses, len(clauses) - 1)
 
     def __repr__(self) -> str:
-        """The clause, what it lacks, and the merge it belongs to."""
+        """Return the clause, what it lacks, and the merge it belongs to."""
         position = len(self._builder._spec.clauses) + 1
         return f"{self._builder!r}\n  {position}. {heading(self._clause)} has no action: add {allowed_actions(self._clause)}"
 
@@ -369,7 +369,7 @@ class NotMatchedClause(_ClauseStart):
     """The clause of ``whenNotMatched()``, which takes exactly one insert (S21)."""
 
     def insertExpr(self, values: ExpressionMap) -> MergeBuilder:
-        """Inserts a row made from the map; columns not mentioned have their default, or are null (S23).
+        """Insert a row made from the map; columns not mentioned have their default, or are null (S23).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
@@ -377,7 +377,7 @@ class NotMatchedClause(_ClauseStart):
         return self._then(Insert(assignments_of("insertExpr", values)), MergeBuilder)
 
     def insertAll(self, exceptColumns: Iterable[str] = (), columns: Iterable[str] | None = None) -> MergeBuilder:
-        """Inserts every target column from the source column of the same name (S23).
+        """Insert every target column from the source column of the same name (S23).
 
         Args:
             exceptColumns: target columns to leave out: they have their default, or are null.
@@ -390,7 +390,7 @@ class TargetOnlyClause(_ClauseStart):
     """The clause of ``whenNotMatchedAndExistsOnlyOnTarget()``."""
 
     def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
-        """Changes only the columns in the map (S22).
+        """Change only the columns in the map (S22).
 
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
@@ -399,11 +399,11 @@ class TargetOnlyClause(_ClauseStart):
         return self._then(Update(assignments_of("updateExpr", values), bool(onlyIfChanged)), TargetActions)
 
     def delete(self) -> TargetActions:
-        """Deletes the target row, by a tombstone (S9)."""
+        """Delete the target row, by a tombstone (S9)."""
         return self._then(Delete(), TargetActions)
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
-        """Inserts a row made from the map; columns not mentioned have their default, or are null (S23).
+        """Insert a row made from the map; columns not mentioned have their default, or are null (S23).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
@@ -421,7 +421,7 @@ class MatchedClause(TargetOnlyClause):
         onlyIfChanged: bool = False,
         ignoreNulls: bool | Iterable[str] = False,
     ) -> TargetActions:
-        """Takes every target column from the source column of the same name (S22).
+        """Take every target column from the source column of the same name (S22).
 
         Args:
             exceptColumns: target columns that keep their value.
@@ -437,7 +437,7 @@ class TargetActions(MergeBuilder):
     """A builder whose last clause may be given more inserts: the slowly-changing-dimension shape (S21), and S27's."""
 
     def insertExpr(self, values: ExpressionMap) -> TargetActions:
-        """Inserts a row in addition to the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
+        """Insert a row in addition to the clause's other actions (S21, S23; CarbonData, ``updateExpr(u).insertExpr(i)``).
 
         Args:
             values: a map, or a list of pairs, from column name or Column to expression.
@@ -445,7 +445,7 @@ class TargetActions(MergeBuilder):
         return self._and(Insert(assignments_of("insertExpr", values)))
 
     def updateExpr(self, values: ExpressionMap, onlyIfChanged: bool = False) -> TargetActions:
-        """Changes the target row in addition to the clause's inserts (S22).
+        """Change the target row in addition to the clause's inserts (S22).
 
         Args:
             values: a map, or a list of pairs, from column name, dotted struct path or Column to expression.
@@ -454,11 +454,11 @@ class TargetActions(MergeBuilder):
         return self._and(Update(assignments_of("updateExpr", values), bool(onlyIfChanged)))
 
     def delete(self) -> TargetActions:
-        """Deletes the target row in addition to the clause's inserts (S9)."""
+        """Delete the target row in addition to the clause's inserts (S9)."""
         return self._and(Delete())
 
     def insertHistoryExpr(self, values: ExpressionMap, table: Any) -> TargetActions:
-        """Inserts a row into another table for each target row that the clause's update or delete replaces (S27; CarbonData).
+        """Insert a row into another table for each target row that the clause's update or delete replaces (S27; CarbonData).
 
         In the map a name without an alias is the target row's *before* it is replaced; under the target's alias it is the
         same, under the source's the source row's. A change that comes too late (S11) replaces nothing, and writes no such row.
@@ -500,29 +500,29 @@ class TargetActions(MergeBuilder):
 
 
 def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
-    """Updates rows that exist and inserts the others."""
+    """Update rows that exist and inserts the others."""
     matched = WhenMatched(None, [Update(values, bool(onlyIfChanged))])
     not_matched = WhenNotMatched(None, [Insert(attrs.evolve(values, ignoreNulls=False))])
     return _with(merge, f"upsert({values.shown})", matched, not_matched)
 
 
 def update(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
-    """Updates rows that exist."""
+    """Update rows that exist."""
     return _with(merge, f"update({values.shown})", WhenMatched(None, [Update(values, bool(onlyIfChanged))]))
 
 
 def delete(merge: MergeBuilder) -> MergeBuilder:
-    """Deletes rows that exist."""
+    """Delete rows that exist."""
     return _with(merge, "delete()", WhenMatched(None, [Delete()]))
 
 
 def insert(merge: MergeBuilder) -> MergeBuilder:
-    """Inserts rows that are not matched."""
+    """Insert rows that are not matched."""
     return _with(merge, "insert()", WhenNotMatched(None, [Insert(All())]))
 
 
 def update_where(merge: MergeBuilder, condition: Any, values: ExpressionMap) -> MergeBuilder:
-    """Updates the live rows for which a condition is true, or all."""
+    """Update the live rows for which a condition is true, or all."""
     if condition is not None:
         _check("updateWhere", condition)
     call = f"updateWhere({'' if condition is None else condition_text(condition)})"
@@ -530,7 +530,7 @@ def update_where(merge: MergeBuilder, condition: Any, values: ExpressionMap) -> 
 
 
 def delete_where(merge: MergeBuilder, condition: Any) -> MergeBuilder:
-    """Deletes the live rows for which a condition is true."""
+    """Delete the live rows for which a condition is true."""
     if condition is None:
         raise InvalidMergeError(
             'deleteWhere takes a condition, got None, which would delete every row. If that is meant, say deleteWhere("true").'

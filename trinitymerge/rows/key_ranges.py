@@ -80,7 +80,7 @@ class KeyRange:
         return cls(low, high, first=tuple(first) if isinstance(first, (list, tuple)) else None)
 
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
-        """True if no key is in both ranges: in some column, one ends before the other begins."""
+        """Return True if no key is in both ranges: in some column, one ends before the other begins."""
         fields = (definition.field(k) for k in definition.primaryKey)
         known = ((f.first_stored_as, physical_type(f)) for f in fields)
         shared = [(name, kind) for name, kind in known if name in self.low and name in other.low]
@@ -92,7 +92,7 @@ class KeyRange:
         return end is not None and start is not None and bool(end < start)
 
     def filter(self, definition: TableDefinition, rows: int) -> str | None:
-        """SQL: true of every stored row with a key in the range; None if the filter would not pay.
+        """Return SQL: true of every stored row with a key in the range; None if the filter would not pay.
 
         Args:
             definition: of the table.
@@ -150,7 +150,7 @@ def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def has_order(definition: TableDefinition) -> bool:
-    """True if Python and SQL can order keys by their JSON form, as Spark does."""
+    """Return True if Python and SQL can order keys by their JSON form, as Spark does."""
     fields = [definition.field(k) for k in definition.primaryKey]
     return all(isinstance(physical_type(f), _RANGED) and not declared_length(f) for f in fields)
 
@@ -175,13 +175,13 @@ def ends_of_leading(observed: Mapping[str, Any], definition: TableDefinition) ->
 
 
 def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
-    """True unless ranges of one column are known to overlap in more than one shared value."""
+    """Return True unless ranges of one column are known to overlap in more than one shared value."""
     known = sorted(both for both in ends if None not in both)
     return all(one[1] <= other[0] for one, other in pairwise(known))
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
-    """SQL: true of every stored row with one of a few keys; None if no column can be filtered by. One small Spark job.
+    """Return SQL: true of every stored row with one of a few keys; None if no column can be filtered by. One small Spark job.
 
     Keys may lie far apart, so ranges do not help. Spark pushes only short lists of values down to Parquet.
 
@@ -234,7 +234,7 @@ def _rounded_up(text: str) -> str | None:
 
 
 def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
-    """True if a filter by the range may skip much of a table.
+    """Return True if a filter by the range may skip much of a table.
 
     Assumes consecutive numbers, days or seconds; for text, true only if both ends are equal.
     """

@@ -37,7 +37,7 @@ from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 
 def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
-    """SQL: two keys are equal.
+    """Return SQL: two keys are equal.
 
     Args:
         keys: the columns of one key.
@@ -52,7 +52,7 @@ def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataTyp
 
 
 def may_be_same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
-    """SQL: two keys are equal, with rare false positives. The caller compares the keys again; see :func:`same_key`."""
+    """Return SQL: two keys are equal, with rare false positives. The caller compares the keys again; see :func:`same_key`."""
     if not _by_hash(kinds):
         return all_of(map(equals, keys, others))
     return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")

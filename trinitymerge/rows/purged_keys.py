@@ -28,7 +28,7 @@ def _text_of(definition: TableDefinition, key: str) -> str:
 
 
 def _plain(value: str, text: str, scale: int) -> str:
-    """SQL: the text of a decimal without exponent; without ANSI mode Spark writes small ones as ``1E-9``."""
+    """Return SQL: the text of a decimal without exponent; without ANSI mode Spark writes small ones as ``1E-9``."""
     digits = f"lpad(translate(substring_index({text}, 'E', 1), '-.', ''), {scale}, '0')"
     return f"CASE WHEN {text} LIKE '%E%' THEN concat(CASE WHEN {value} < 0 THEN '-0.' ELSE '0.' END, {digits}) ELSE {text} END"
 

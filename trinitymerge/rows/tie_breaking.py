@@ -54,7 +54,7 @@ def _null_key_message(name: str) -> str:
 
 
 def comparable(name: str, kind: DataType) -> str:
-    """SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
+    """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
     return quote(name) if _is_orderable(kind) else _text(quote(name))
 
 

@@ -36,7 +36,7 @@ def non_key_fields(definition: TableDefinition) -> list[Field]:
 
 
 def null_value(field: Field) -> Sql:
-    """SQL: the value of a payload column on a tombstone: null, or zero where null is not allowed."""
+    """Return SQL: the value of a payload column on a tombstone: null, or zero where null is not allowed."""
     return null_of(field) if field.nullable else zero(field)
 
 
@@ -58,7 +58,7 @@ def masked(definition: TableDefinition) -> dict[str, Sql]:
 
 
 def has_payload(definition: TableDefinition) -> Sql:
-    """SQL: a stored row is a tombstone with a payload, as tombstones of older versions may be. Never null."""
+    """Return SQL: a stored row is a tombstone with a payload, as tombstones of older versions may be. Never null."""
     filled = [
         is_not_null(quote(f.name))
         if f.nullable
@@ -69,7 +69,7 @@ def has_payload(definition: TableDefinition) -> Sql:
 
 
 def zero(field: Field) -> Sql:
-    """SQL: the zero value of a column's type, for tombstones where null is not allowed (S9)."""
+    """Return SQL: the zero value of a column's type, for tombstones where null is not allowed (S9)."""
     kind = physical_type(field)
     return cast(text_literal(pad_or_truncate("", field)) if field.is_string else _zero(kind), kind)
 
@@ -101,7 +101,7 @@ def _zero(kind: T.DataType) -> Sql:
 
 
 def live_marker(definition: TableDefinition) -> Sql:
-    """SQL: the default value of the tombstone column on a live row: false or null (S4)."""
+    """Return SQL: the default value of the tombstone column on a live row: false or null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return FALSE
     field = definition.field(definition.tombstone_column)
@@ -109,7 +109,7 @@ def live_marker(definition: TableDefinition) -> Sql:
 
 
 def tombstone_marker(definition: TableDefinition) -> Sql:
-    """SQL: the value of the tombstone column on a deleted row (S9)."""
+    """Return SQL: the value of the tombstone column on a deleted row (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return TRUE
     field = definition.field(definition.tombstone_column)

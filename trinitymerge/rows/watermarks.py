@@ -25,7 +25,7 @@ Watermark = tuple[Any, ...]
 
 
 def _microseconds(text: str) -> str:
-    """SQL: a ``timestamp_ntz`` as microseconds since 1970.
+    """Return SQL: a ``timestamp_ntz`` as microseconds since 1970.
 
     Spark's functions cast it to a timestamp in the session's time zone first, where two times become one when clocks go forward.
     A decimal holds the whole range of the type.
@@ -58,7 +58,7 @@ class _Form:
     is_lossless: Callable[[Any], bool] = lambda _: True
 
     def is_exact(self, value: Any) -> bool:
-        """True if a value from a log or a file has this form and identifies a value."""
+        """Return True if a value from a log or a file has this form and identifies a value."""
         if self.compared_as == "BIGINT":
             return type(value) is int and -(2**63) <= value < 2**63
         is_text = isinstance(value, str) and (not self.is_decimal or bool(_NUMBER.fullmatch(value)))
@@ -70,11 +70,11 @@ class _Form:
         return self.compared_as not in ("BIGINT", "STRING")
 
     def literal(self, value: Any) -> str:
-        """SQL: a JSON value as a literal, which log content cannot break out of."""
+        """Return SQL: a JSON value as a literal, which log content cannot break out of."""
         return str(int(value)) if self.compared_as == "BIGINT" else text_literal(str(value))
 
     def bound(self, value: Any, kind: T.DataType) -> str:
-        """SQL: a JSON value, or null, in the type of the comparison."""
+        """Return SQL: a JSON value, or null, in the type of the comparison."""
         compared_as = self.compared_as.format(kind=sql_type(kind))
         if value is None:
             return f"CAST(NULL AS {compared_as})"
@@ -110,7 +110,7 @@ def _form_of(kind: T.DataType) -> _Form | None:
 
 
 def to_json_sql(text: str, kind: T.DataType) -> str | None:
-    """SQL: a watermark value in a JSON form that Python orders as Spark does; None for types without one.
+    """Return SQL: a watermark value in a JSON form that Python orders as Spark does; None for types without one.
 
     Args:
         text: the value as SQL.
@@ -121,13 +121,13 @@ def to_json_sql(text: str, kind: T.DataType) -> str | None:
 
 
 def from_json_sql(value: Any, kind: T.DataType) -> str | None:
-    """SQL: a JSON value as a literal that files can be filtered by; None if null or not exact, or if filters do not pay."""
+    """Return SQL: a JSON value as a literal that files can be filtered by; None if null or not exact, or if filters do not pay."""
     form = _form_of(kind)
     return None if form is None or not form.decoded else literal_sql(value, kind)
 
 
 def literal_sql(value: Any, kind: T.DataType) -> str | None:
-    """SQL: a JSON value as a literal of its type; None if null or not exact."""
+    """Return SQL: a JSON value as a literal of its type; None if null or not exact."""
     form = _form_of(kind)
     if value is None or form is None or not form.is_exact(value):
         return None
@@ -159,7 +159,7 @@ def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "wa
 
 
 def _extreme(definition: TableDefinition, where: str, which: str, i: int) -> str:
-    """SQL: one column of the smallest or largest watermark; without a struct for single columns, which is much faster."""
+    """Return SQL: one column of the smallest or largest watermark; without a struct for single columns, which is much faster."""
     names = [quote(n) for n in definition.watermarkKey]
     if len(names) > 1:
         parts = ", ".join(f"'w{place}', {name}" for place, name in enumerate(names))
@@ -201,7 +201,7 @@ def ordered(value: Any, kind: T.DataType) -> Any:
 
 
 def is_at_least(left: Watermark | None, right: Watermark | None, definition: TableDefinition) -> bool:
-    """True if the left watermark is known not to be smaller than the right one."""
+    """Return True if the left watermark is known not to be smaller than the right one."""
     if left is None or right is None:
         return False
     mine, other = sort_key(left, definition), sort_key(right, definition)
@@ -209,7 +209,7 @@ def is_at_least(left: Watermark | None, right: Watermark | None, definition: Tab
 
 
 def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
-    """SQL: a row's declared watermark is smaller than a recorded one; None if unknown."""
+    """Return SQL: a row's declared watermark is smaller than a recorded one; None if unknown."""
     if sort_key(bound, definition) is None:
         return None
     rows, bounds = [], []
@@ -222,7 +222,7 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:
-    """True if no row of a batch is older than the horizon, by the batch's statistics (S38).
+    """Return True if no row of a batch is older than the horizon, by the batch's statistics (S38).
 
     Args:
         definition: of the table.

@@ -258,7 +258,7 @@ class TableDefinition:
         return (*self.fields, *hidden)
 
     def role_of(self, name: str) -> str:
-        """The role of a column, in words; empty if it has none."""
+        """Return the role of a column, in words; empty if it has none."""
         if name in self.primaryKey:
             return "part of the primary key"
         if name in self.watermarkKey:
@@ -286,7 +286,7 @@ class TableDefinition:
         return next(f for f in self.stored_fields if f.name == name)
 
     def __str__(self) -> str:
-        """The columns, one on each line, and the facts below."""
+        """Return the columns, one on each line, and the facts below."""
         facts = "\n".join(f"{name}: {text}" for name, text in self.facts())
         return f"{in_columns(_HEADS, self._columns())}\n\n{facts}"
 

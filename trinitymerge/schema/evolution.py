@@ -136,12 +136,12 @@ def _grown(definition: TableDefinition, field: Field, path: Path) -> Field:
 
 
 def _inside(field: Field, path: Path) -> str:
-    """The full name in files of a field inside of a column."""
+    """Return the full name in files of a field inside of a column."""
     return ".".join((field.first_stored_as, *field.path_in_files(path)))
 
 
 def _is_stored_otherwise(narrow: Any, wide: Any) -> bool:
-    """True if files store values differently: more struct fields alone make no difference."""
+    """Return True if files store values differently: more struct fields alone make no difference."""
     return list(leaves(shaped(narrow, wide))) != list(leaves(wide))
 
 
@@ -159,7 +159,7 @@ def set_not_null(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
-    """The column and the path inside of it of a dotted name: ``address.city``, ``tags.element`` or ``prices.value``."""
+    """Return the column and the path inside of it of a dotted name: ``address.city``, ``tags.element`` or ``prices.value``."""
     places = {f.name.casefold(): (f, Path()) for f in definition.fields}
     for field in definition.fields:
         for path, _ in values_inside(field.type):
@@ -269,7 +269,7 @@ def differences_of_checks(before: TableDefinition, after: TableDefinition) -> It
 
 
 def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
-    """The renamed and dropped columns, each with a description (S35).
+    """Return the renamed and dropped columns, each with a description (S35).
 
     New columns, wider types, properties and comments do not change what a name means.
     """
@@ -288,7 +288,7 @@ def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str
 
 
 def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) -> TableDefinition:
-    """A definition that also reads files of other versions, including those that a restore left behind.
+    """Return a definition that also reads files of other versions, including those that a restore left behind.
 
     A column that these versions store differently gets a type that holds all its values.
     """
@@ -325,7 +325,7 @@ def readings(
 
 
 def disagree(definition: TableDefinition, other: TableDefinition) -> bool:
-    """True if two definitions store different types under one name, as independent writers may."""
+    """Return True if two definitions store different types under one name, as independent writers may."""
     return any(
         name == theirs.stored_as and not agree(field.in_files(kind), theirs.in_files(theirs.type))
         for field, theirs, _ in _same(definition, other)
@@ -334,7 +334,7 @@ def disagree(definition: TableDefinition, other: TableDefinition) -> bool:
 
 
 def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableDefinition:
-    """A definition that reads columns as another one stores them."""
+    """Return a definition that reads columns as another one stores them."""
     for field, theirs, layout in _same(definition, other):
         if not _reads(field, theirs, layout):
             kind = shaped(theirs.in_files(theirs.type), field.in_files(field.type))
@@ -343,20 +343,20 @@ def _as_stored_by(definition: TableDefinition, other: TableDefinition) -> TableD
 
 
 def _same(definition: TableDefinition, other: TableDefinition) -> list[tuple[Field, Field, int]]:
-    """The columns of a definition that another one has too, with its column and its layout."""
+    """Return the columns of a definition that another one has too, with its column and its layout."""
     theirs = {f.first_stored_as: f for f in other.fields}
     own = [f for f in definition.fields if f.first_stored_as in theirs]
     return [(f, theirs[f.first_stored_as], other.layout_version) for f in own]
 
 
 def _reads(field: Field, theirs: Field, layout: int) -> bool:
-    """True if a column is read correctly from files that another definition of this layout wrote."""
+    """Return True if a column is read correctly from files that another definition of this layout wrote."""
     earlier = (e for e in field.previous if e.name == theirs.stored_as and layout < e.until)
     return field.stored_as == theirs.stored_as or any(earlier)
 
 
 def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
-    """A column of a type (with the field names of files) that reads every form in which some definitions store it."""
+    """Return a column of a type (with the field names of files) that reads every form in which some definitions store it."""
     forms: dict[str, Any] = {}
     for f in fields:
         for name, stored in (*((e.name, e.type) for e in f.previous), (f.stored_as, f.type)):
@@ -368,7 +368,7 @@ def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
 
 
 def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
-    """The definition of an old version, with the names in files reserved that newer versions have used since."""
+    """Return the definition of an old version, with the names in files reserved that newer versions have used since."""
     taken = set(old.retired_names) | {n for f in old.fields for n in _names(f)}
     since = (n for n in (*latest.retired_names, *(n for f in latest.fields for n in _names(f))) if n not in taken)
     return attrs.evolve(
@@ -386,7 +386,7 @@ def _require_free(definition: TableDefinition, name: str) -> None:
 
 
 def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()) -> str:
-    """A name for files that no column has or has had, and that is not in ``taken``."""
+    """Return a name for files that no column has or has had, and that is not in ``taken``."""
     used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired_names, *taken))}
     used |= {n.casefold() for f in definition.fields for n in _names(f)}
     candidates = (name if n == 1 else f"{name}_{n}" for n in count(1))

@@ -88,11 +88,11 @@ class Field:
         return self.previous[0].name if self.previous else self.stored_as
 
     def in_files(self, kind: Any) -> Any:
-        """A type of the column with its field names in files."""
+        """Return a type of the column with its field names in files."""
         return with_names(kind, dict(self.within)) if self.within else kind
 
     def path_in_files(self, path: Path) -> Path:
-        """The path in files of a field inside of the column."""
+        """Return the path in files of a field inside of the column."""
         names = dict(self.within)
         return tuple(names.get(path[: i + 1], step) for i, step in enumerate(path))
 

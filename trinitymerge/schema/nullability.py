@@ -13,7 +13,7 @@ _NULLABLE = {"element": "containsNull", "value": "valueContainsNull"}
 
 
 def values_inside(kind: Any, at: Path = ()) -> Iterator[tuple[Path, bool]]:
-    """The path of each value inside of a type, and whether it may be null. Keys of maps are left out.
+    """Return the path of each value inside of a type, and whether it may be null. Keys of maps are left out.
 
     Example:
         >>> list(values_inside({"type": "array", "elementType": "long", "containsNull": False}))
@@ -32,12 +32,12 @@ def values_inside(kind: Any, at: Path = ()) -> Iterator[tuple[Path, bool]]:
 
 
 def never_null(kind: Any) -> tuple[Path, ...]:
-    """The paths of the values inside of a type that must not be null."""
+    """Return the paths of the values inside of a type that must not be null."""
     return tuple(path for path, may_be_null in values_inside(kind) if not may_be_null)
 
 
 def with_never_null(kind: Any, paths: Container[Path], at: Path = ()) -> Any:
-    """A type in which exactly the values at some paths must not be null.
+    """Return a type in which exactly the values at some paths must not be null.
 
     Example:
         >>> with_never_null({"type": "array", "elementType": "long", "containsNull": False}, ())
@@ -54,5 +54,5 @@ def with_never_null(kind: Any, paths: Container[Path], at: Path = ()) -> Any:
 
 
 def dotted(field: Field, path: Path = ()) -> str:
-    """The name of a column, or of a value inside of it: ``address.city``."""
+    """Return the name of a column, or of a value inside of it: ``address.city``."""
     return ".".join((field.name, *path))

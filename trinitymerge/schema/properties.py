@@ -60,7 +60,7 @@ def _value(properties: Mapping[str, str], name: str) -> Any:
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """The number of versions between checkpoints of the log; the default if the property is invalid."""
+    """Return the number of versions between checkpoints of the log; the default if the property is invalid."""
     try:
         return cast(int, _value(properties, CHECKPOINT_INTERVAL))
     except ValueError:
@@ -68,7 +68,7 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 
 
 def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
-    """How long compactions keep tombstones of tables with a declared watermark (S38); None means for ever.
+    """Return how long compactions keep tombstones of tables with a declared watermark (S38); None means for ever.
 
     Example:
         >>> tombstone_retention_hours({}), tombstone_retention_hours({TOMBSTONE_RETENTION_HOURS: "none"})
@@ -78,17 +78,17 @@ def tombstone_retention_hours(properties: Mapping[str, str]) -> float | None:
 
 
 def history_retention_hours(properties: Mapping[str, str]) -> float | None:
-    """How long compactions keep row versions after they end (H7); None means for ever."""
+    """Return how long compactions keep row versions after they end (H7); None means for ever."""
     return cast("float | None", _value(properties, HISTORY_RETENTION_HOURS))
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
-    """A merge compacts the table if more merges than this are pending; None means never. A compaction's remains count as one."""
+    """Return a merge compacts the table if more merges than this are pending; None means never. A compaction's remains count as one."""
     return cast("int | None", _value(properties, COMPACT_AFTER_BATCHES))
 
 
 def minor_compaction_after_batches(properties: Mapping[str, str]) -> int | None:
-    """A merge runs a minor compaction if more small batches than this are pending (S38a); None means never.
+    """Return a merge runs a minor compaction if more small batches than this are pending (S38a); None means never.
 
     Example:
         >>> minor_compaction_after_batches({}), minor_compaction_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
@@ -103,7 +103,7 @@ def minor_compaction_max_bytes(properties: Mapping[str, str]) -> int:
 
 
 def target_segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
-    """The target size in bytes of the segments of a base (S38b).
+    """Return the target size in bytes of the segments of a base (S38b).
 
     Args:
         properties: of the table.
@@ -118,12 +118,12 @@ def target_segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int
 
 
 def max_commit_attempts(properties: Mapping[str, str]) -> int:
-    """How often a merge is attempted when other writers commit concurrently (S35)."""
+    """Count how often a merge is attempted when other writers commit concurrently (S35)."""
     return cast(int, _value(properties, MAX_COMMIT_ATTEMPTS))
 
 
 def commit_backoff_seconds(properties: Mapping[str, str]) -> float:
-    """The longest pause before the second attempt; each further attempt doubles it (S35)."""
+    """Return the longest pause before the second attempt; each further attempt doubles it (S35)."""
     return cast(float, _value(properties, COMMIT_BACKOFF_SECONDS))
 
 

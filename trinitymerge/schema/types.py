@@ -28,7 +28,7 @@ _STEPS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
 
 def is_wider(kind: Any, than: Any) -> bool:
-    """True if a cast from ``than`` to ``kind`` keeps every value, and keeps different values different.
+    """Return True if a cast from ``than`` to ``kind`` keeps every value, and keeps different values different.
 
     Example:
         >>> is_wider("long", "integer"), is_wider("integer", "long"), is_wider("decimal(12,2)", "decimal(10,2)")
@@ -44,13 +44,13 @@ def is_wider(kind: Any, than: Any) -> bool:
 
 
 def is_longer(kind: Any, than: Any) -> bool:
-    """True if ``kind`` is a string type that allows longer text than ``than``; files store both alike."""
+    """Return True if ``kind`` is a string type that allows longer text than ``than``; files store both alike."""
     short, long = (_VARCHAR.match(k) if isinstance(k, str) else None for k in (than, kind))
     return short is not None and (kind == "string" or (long is not None and int(long[1]) > int(short[1])))
 
 
 def _digits(kind: str) -> tuple[int, int]:
-    """The digits before and after the decimal point."""
+    """Return the digits before and after the decimal point."""
     decimal = _DECIMAL.match(kind)
     if decimal:
         return int(decimal[1]) - int(decimal[2]), int(decimal[2])
@@ -61,7 +61,7 @@ def _digits(kind: str) -> tuple[int, int]:
 
 
 def parts(kind: Any) -> list[tuple[str, Any]]:
-    """The types directly inside of a type, with the path step to each; none for an atomic type."""
+    """Return the types directly inside of a type, with the path step to each; none for an atomic type."""
     if isinstance(kind, str):
         return []
     if kind["type"] == "struct":
@@ -70,7 +70,7 @@ def parts(kind: Any) -> list[tuple[str, Any]]:
 
 
 def with_parts(kind: Any, new: Callable[[str, Any], Any]) -> Any:
-    """A type whose inner types are replaced; ``new`` takes the path step to one, and its type."""
+    """Return a type whose inner types are replaced; ``new`` takes the path step to one, and its type."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
@@ -79,7 +79,7 @@ def with_parts(kind: Any, new: Callable[[str, Any], Any]) -> Any:
 
 
 def leaves(kind: Any) -> Iterator[Any]:
-    """The atomic types inside of a type, in order."""
+    """Return the atomic types inside of a type, in order."""
     if isinstance(kind, str):
         yield kind
     for _, part in parts(kind):
@@ -87,7 +87,7 @@ def leaves(kind: Any) -> Iterator[Any]:
 
 
 def contains(kind: Any, other: Any) -> bool:
-    """True if a type equals another one, or has more struct fields."""
+    """Return True if a type equals another one, or has more struct fields."""
     if isinstance(kind, str) or isinstance(other, str) or kind["type"] != other["type"]:
         return bool(kind == other)
     own = dict(parts(kind))
@@ -95,7 +95,7 @@ def contains(kind: Any, other: Any) -> bool:
 
 
 def common(own: Any, other: Any) -> Any:
-    """The type with the fields of ``own`` that holds the values of both; ``double`` where no exact number type does.
+    """Return the type with the fields of ``own`` that holds the values of both; ``double`` where no exact number type does.
 
     Example:
         >>> common("integer", "long"), common("decimal(5,2)", "long"), common("long", "double")
@@ -112,7 +112,7 @@ def common(own: Any, other: Any) -> Any:
 
 
 def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]]:
-    """The wider of two types, with the struct fields of both.
+    """Return the wider of two types, with the struct fields of both.
 
     Args:
         own: the table's type, kept where neither type is wider.
@@ -148,7 +148,7 @@ def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]
 
 
 def shaped(old: Any, new: Any) -> Any:
-    """The fields of ``new``, each with its type in ``old`` if it has one there: the input type of the cast to ``new``."""
+    """Return the fields of ``new``, each with its type in ``old`` if it has one there: the input type of the cast to ``new``."""
     if isinstance(old, str) or isinstance(new, str):
         return old
     known = dict(parts(old))
@@ -156,7 +156,7 @@ def shaped(old: Any, new: Any) -> Any:
 
 
 def agree(kind: Any, other: Any) -> bool:
-    """True if a file with values of one type can be read as the other: their shared parts are the same.
+    """Return True if a file with values of one type can be read as the other: their shared parts are the same.
 
     Example:
         >>> agree("varchar(3)", "string"), agree("integer", "long")
@@ -170,7 +170,7 @@ def agree(kind: Any, other: Any) -> bool:
 
 
 def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:
-    """A type with renamed struct fields, by their paths."""
+    """Return a type with renamed struct fields, by their paths."""
     found = with_parts(kind, lambda step, part: with_names(part, names, (*at, step)))
     if not isinstance(kind, str) and kind["type"] == "struct":
         found["fields"] = [{**f, "name": names.get((*at, f["name"]), f["name"])} for f in found["fields"]]
@@ -178,7 +178,7 @@ def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:
 
 
 def with_names_of(kind: Any, other: Any) -> Any:
-    """A type with the field names of another one that has as many fields."""
+    """Return a type with the field names of another one that has as many fields."""
     others = iter(parts(other))
     found = with_parts(kind, lambda _, part: with_names_of(part, next(others)[1]))
     if not isinstance(kind, str) and kind["type"] == "struct":

@@ -51,7 +51,7 @@ def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
 
 
 def widens(value: T.DataType, target: T.DataType) -> bool:
-    """True if a plain cast never fails and keeps different values different; except for null, and casts to text."""
+    """Return True if a plain cast never fails and keeps different values different; except for null, and casts to text."""
     if isinstance(value, T.NullType) or widens_exactly(value, target):
         return True
     if isinstance(target, T.StringType):
@@ -69,14 +69,14 @@ def widens(value: T.DataType, target: T.DataType) -> bool:
 
 
 def widens_exactly(value: T.DataType, target: T.DataType) -> bool:
-    """True if a cast is injective: it keeps different values different."""
+    """Return True if a cast is injective: it keeps different values different."""
     if isinstance(value, T.DateType) and isinstance(target, T.TimestampType):
         return True
     return _same(value, target) or is_wider(target.jsonValue(), value.jsonValue())
 
 
 def rounds(value: T.DataType, target: T.DataType) -> bool:
-    """True if a cast that succeeds may round or truncate."""
+    """Return True if a cast that succeeds may round or truncate."""
     if isinstance(target, T.DateType):
         return isinstance(value, (T.TimestampType, T.TimestampNTZType))
     if isinstance(value, T.DayTimeIntervalType) and isinstance(target, T.DayTimeIntervalType):
@@ -97,12 +97,12 @@ def _is_atomic(kind: T.DataType) -> bool:
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
-    """True if types are equal except for nullability and metadata, which files do not keep."""
+    """Return True if types are equal except for nullability and metadata, which files do not keep."""
     return sql_type(a) == sql_type(b)
 
 
 def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql:
-    """A value as a column stores it, as SQL; null where a checked value does not fit.
+    """Return a value as a column stores it, as SQL; null where a checked value does not fit.
 
     Args:
         value: a column as SQL, or another expression that is cheap to repeat.
@@ -128,7 +128,7 @@ def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = Fal
 
 
 def cast_failure(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql | None:
-    """SQL that is ``column<TAB>value`` for a value that does not fit, else null; None if every value fits by type.
+    """Return SQL that is ``column<TAB>value`` for a value that does not fit, else null; None if every value fits by type.
 
     The staged batch stores it, so that bad values raise one error with examples instead of failing a Spark task.
     """

@@ -99,7 +99,7 @@ _CALL_LOST = re.compile(r"RPC that terminated with:.*?details = \"(.*?)\"\n", re
 
 
 def is_spark_error(error: BaseException) -> bool:
-    """True if Spark raised the error; PySpark 3.5 passes some of py4j on."""
+    """Return True if Spark raised the error; PySpark 3.5 passes some of py4j on."""
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
@@ -114,7 +114,7 @@ def classify_failure(error: BaseException) -> type[StorageError] | type[JobFaile
 
 
 def storage_failed(error: BaseException) -> bool:
-    """True if the root cause is a failed read or write of a file: a full disk, a missing permission, a missing file."""
+    """Return True if the root cause is a failed read or write of a file: a full disk, a missing permission, a missing file."""
     return _is_of_storage(str(error)) or bool(_UNREADABLE.search(str(error)))
 
 

@@ -67,7 +67,7 @@ def not_made(schema: StructType) -> list[str]:
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """True if names are case-sensitive in the session (S30)."""
+    """Return True if names are case-sensitive in the session (S30)."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
@@ -90,32 +90,32 @@ def not_(condition: Sql) -> Sql:
 
 
 def is_null(value: Sql) -> Sql:
-    """SQL: the value is null."""
+    """Return SQL: the value is null."""
     return Sql(f"{value} IS NULL")
 
 
 def is_not_null(value: Sql) -> Sql:
-    """SQL: the value is not null."""
+    """Return SQL: the value is not null."""
     return Sql(f"{value} IS NOT NULL")
 
 
 def equals(left: Sql, right: Sql) -> Sql:
-    """SQL: the values are equal; null if one is null."""
+    """Return SQL: the values are equal; null if one is null."""
     return Sql(f"{left} = {right}")
 
 
 def same(left: Sql, right: Sql) -> Sql:
-    """SQL: the values are equal or both null. Never null."""
+    """Return SQL: the values are equal or both null. Never null."""
     return Sql(f"{left} <=> {right}")
 
 
 def or_else(value: Sql, otherwise: Sql) -> Sql:
-    """SQL: the value, or ``otherwise`` if it is null."""
+    """Return SQL: the value, or ``otherwise`` if it is null."""
     return Sql(f"coalesce({value}, {otherwise})")
 
 
 def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> Sql:
-    """SQL: the value of the first branch whose condition is true, else ``otherwise`` or null.
+    """Return SQL: the value of the first branch whose condition is true, else ``otherwise`` or null.
 
     Example:
         >>> case([(equals(quote("op"), text_literal("D")), TRUE)], FALSE)
@@ -128,18 +128,18 @@ def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> S
 
 
 def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
-    """SQL: the meaning of a number; null if it has none."""
+    """Return SQL: the meaning of a number; null if it has none."""
     whens = "".join(f" WHEN {n} THEN {meaning}" for n, meaning in meanings.items())
     return Sql(f"CASE {value}{whens} END") if whens else Sql("CAST(NULL AS INT)")
 
 
 def any_row(condition: Sql) -> Sql:
-    """An aggregate: the condition is true in any row."""
+    """Return an aggregate: the condition is true in any row."""
     return Sql(f"max({condition})")
 
 
 def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
-    """A window function over the rows with the same keys.
+    """Return a window function over the rows with the same keys.
 
     Example:
         >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], quote("ts"))
@@ -150,7 +150,7 @@ def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
 
 
 def opaque(value: Sql) -> Sql:
-    """SQL: the value, in a form that the optimizer neither looks into nor repeats.
+    """Return SQL: the value, in a form that the optimizer neither looks into nor repeats.
 
     From every projected column Spark infers constraints, in quadratic and at worst exponential time, and it repeats cheap
     expressions wherever a column is used. It does neither for nondeterministic values, and this one looks nondeterministic.
@@ -159,7 +159,7 @@ def opaque(value: Sql) -> Sql:
 
 
 def count_where(condition: str) -> str:
-    """An aggregate: the number of rows for which a condition is true.
+    """Return an aggregate: the number of rows for which a condition is true.
 
     Not ``count_if``: Spark 4 adds a column below the aggregate for the condition of each.
     """
@@ -167,7 +167,7 @@ def count_where(condition: str) -> str:
 
 
 def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
-    """SQL: a row with this tombstone column value is a tombstone (S4). Never null.
+    """Return SQL: a row with this tombstone column value is a tombstone (S4). Never null.
 
     Args:
         definition: determines the form.
@@ -182,7 +182,7 @@ def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
 
 
 def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
-    """SQL: the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
+    """Return SQL: the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
 
     Example:
         >>> is_older([Sql("a")], [Sql("b")])
@@ -242,12 +242,12 @@ def sql_type(kind: DataType) -> Sql:
 
 
 def cast(value: Sql, kind: DataType) -> Sql:
-    """SQL: the value, cast to a type."""
+    """Return SQL: the value, cast to a type."""
     return Sql(f"CAST({value} AS {sql_type(kind)})")
 
 
 def null_of(field: Field) -> Sql:
-    """SQL: a null of the column's type."""
+    """Return SQL: a null of the column's type."""
     return cast(NULL, physical_type(field))
 
 

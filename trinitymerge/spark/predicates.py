@@ -80,7 +80,7 @@ def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Colu
 
 
 def is_deterministic(nothing: DataFrame, value: Column) -> bool:
-    """True if an expression is deterministic: the analyzer refuses others as join conditions."""
+    """Return True if an expression is deterministic: the analyzer refuses others as join conditions."""
     other = nothing.sparkSession.range(0).selectExpr(f"id AS {DUMMY}")
     try:
         with suppress_error_logs():
@@ -91,7 +91,7 @@ def is_deterministic(nothing: DataFrame, value: Column) -> bool:
 
 
 def holds_query(nothing: DataFrame, value: Column) -> bool:
-    """True if an expression has a subquery. On Spark Connect, the analyzer refuses it in a lambda function."""
+    """Return True if an expression has a subquery. On Spark Connect, the analyzer refuses it in a lambda function."""
     try:
         with suppress_error_logs():
             found = has_subquery(nothing.select(value.alias("c")))
@@ -103,7 +103,7 @@ def holds_query(nothing: DataFrame, value: Column) -> bool:
 
 
 def violation(definition: TableDefinition, check: Check, is_never_dead: bool = False) -> Sql:
-    """SQL: a row violates a check. Tombstones violate none.
+    """Return SQL: a row violates a check. Tombstones violate none.
 
     Args:
         definition: of the table.
@@ -124,7 +124,7 @@ def violation(definition: TableDefinition, check: Check, is_never_dead: bool = F
 
 
 def holds_null(field: Field, value: Sql | None = None) -> Sql:
-    """SQL: a column has a null where none is allowed, at any depth. Never null; ``false`` if nulls are allowed everywhere.
+    """Return SQL: a column has a null where none is allowed, at any depth. Never null; ``false`` if nulls are allowed everywhere.
 
     Nothing inside of a null struct, array or map counts.
 

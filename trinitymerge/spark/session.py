@@ -55,7 +55,7 @@ def count_input_files(df: DataFrame) -> int:
 
 
 def has_subquery(df: DataFrame) -> bool | None:
-    """True if a DataFrame has subqueries; None on Spark Connect."""
+    """Return True if a DataFrame has subqueries; None on Spark Connect."""
     frame: Any = getattr(df, "_jdf", None)
     return None if frame is None else bool(frame.queryExecution().analyzed().subqueries().nonEmpty())
 
@@ -73,7 +73,7 @@ def observed(observation: Observation, name: str) -> Any:
 
 
 def is_connect(spark: Any) -> bool:
-    """True if a session, or a DataFrame, belongs to Spark Connect."""
+    """Return True if a session, or a DataFrame, belongs to Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -85,12 +85,12 @@ def force_analysis(df: DataFrame) -> DataFrame:
 
 
 def can_join(one: Any, other: Any) -> bool:
-    """True if a query can use DataFrames of both sessions: a Connect server isolates its sessions."""
+    """Return True if a query can use DataFrames of both sessions: a Connect server isolates its sessions."""
     return not (is_connect(one) and is_connect(other)) or one.session_id == other.session_id
 
 
 def supports_writes(spark: Any) -> bool:
-    """True if the session can materialize rows and return observed metrics; Spark Connect can since 4.0."""
+    """Return True if the session can materialize rows and return observed metrics; Spark Connect can since 4.0."""
     return not is_connect(spark) or int(pyspark.__version__.split(".")[0]) >= 4
 
 
@@ -100,7 +100,7 @@ def version_of(spark: Any) -> tuple[int, ...]:
 
 
 def is_dataframe(value: object) -> TypeGuard[DataFrame]:
-    """True if a value is a DataFrame, of PySpark 3.5's Spark Connect too, which has another base class.
+    """Return True if a value is a DataFrame, of PySpark 3.5's Spark Connect too, which has another base class.
 
     Looks at the class: a Column, and on Spark Connect a DataFrame, has an attribute of any name.
     """

@@ -60,7 +60,7 @@ def family(name: str, type: str, meaning: str) -> ColumnFamily:
 
 @cache
 def _pattern(columns: int) -> re.Pattern[str]:
-    """Matches the names of the columns declared so far."""
+    """Match the names of the columns declared so far."""
     names = (f"{c}[0-9_]+" if isinstance(c, ColumnFamily) else c for c in DECLARED[:columns])
     return re.compile(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)", re.ASCII)
 

@@ -21,7 +21,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def require_files(store: TableStore, snapshot: Snapshot) -> None:
-    """Checks that a past version can still be read (S40).
+    """Check that a past version can still be read (S40).
 
     Raises:
         TableNotFoundError: its files are gone, and which versions are left.
@@ -41,7 +41,7 @@ def require_files(store: TableStore, snapshot: Snapshot) -> None:
 
 
 def _first_readable(store: TableStore, snapshot: Snapshot, gone: set[str]) -> int | None:
-    """The first version after an unreadable one whose batches are all there.
+    """Return the first version after an unreadable one whose batches are all there.
 
     Args:
         store: of the table.
@@ -72,7 +72,7 @@ class Batches:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
-        """What live rows of a snapshot are read from."""
+        """Return what live rows of a snapshot are read from."""
         return cls(snapshot.definition, snapshot.live_batches)
 
     @property
@@ -138,10 +138,10 @@ class TableStore(Protocol):
     path: str
 
     def exists(self) -> bool:
-        """True if there is a table."""
+        """Return True if there is a table."""
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Creates an empty table, at version 0 (S7).
+        """Create an empty table, at version 0 (S7).
 
         Raises:
             TableExistsError: there is a table already, or something else in its place.
@@ -149,7 +149,7 @@ class TableStore(Protocol):
         """
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """The stored columns of the batches as one lazy relation, with the commit version.
+        """Return the stored columns of the batches as one lazy relation, with the commit version.
 
         It is the column :data:`~trinitymerge.spark.system_columns.VERSION`.
 
@@ -169,7 +169,7 @@ class TableStore(Protocol):
         """
 
     def snapshot(self) -> Snapshot:
-        """The newest snapshot.
+        """Return the newest snapshot.
 
         Raises:
             TableNotFoundError: no table here.
@@ -177,7 +177,7 @@ class TableStore(Protocol):
         """
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Writes rows as a batch nobody can see, in one Spark job.
+        """Write rows as a batch nobody can see, in one Spark job.
 
         Args:
             rows: with the table's columns.
@@ -185,30 +185,30 @@ class TableStore(Protocol):
         """
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
-        """Checks, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
+        """Check, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
 
         Raises:
             CorruptTableError: naming the first batch that has lost some.
         """
 
     def read_staged(self, staged: Staged) -> DataFrame:
-        """A staged batch with all the columns it was written with.
+        """Return a staged batch with all the columns it was written with.
 
         Raises:
             FilesVacuumedError: it is gone.
         """
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """Keeps the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
+        """Keep the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """The range of a batch's keys, or of what surrounds them; None if it is not known."""
+        """Return the range of a batch's keys, or of what surrounds them; None if it is not known."""
 
     def discard(self, staged: Staged) -> None:
-        """Removes a staged batch; a batch already removed is no error."""
+        """Remove a staged batch; a batch already removed is no error."""
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Makes a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
+        """Make a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
 
         Raises:
             VersionConflict: that version exists already; nothing was changed.
@@ -217,43 +217,43 @@ class TableStore(Protocol):
         """
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits of versions ``first`` to ``last``, oldest first.
+        """Return the commits of versions ``first`` to ``last``, oldest first.
 
         Raises:
             CorruptTableError: naming the entry that is cut short, foreign or missing.
         """
 
     def history(self) -> list[Commit]:
-        """All commits that are still known, newest first."""
+        """Return all commits that are still known, newest first."""
 
     # Past versions (S40) --------------------------------------------------------------------------------------------
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The snapshot of a version; its files may be gone.
+        """Return the snapshot of a version; its files may be gone.
 
         Raises:
             TableNotFoundError: no table here, or no such version.
         """
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time, in milliseconds since the epoch.
+        """Return the newest version committed at or before a time, in milliseconds since the epoch.
 
         Raises:
             TableNotFoundError: no table here, or not yet at that time.
         """
 
     def committed_at(self, version: int) -> int:
-        """When a version was committed, milliseconds since the epoch: one that there is, or that a row counts as."""
+        """Return when a version was committed, milliseconds since the epoch: one that there is, or that a row counts as."""
 
     def version_of(self, timestamp_ms: int) -> int | None:
-        """The version that was committed at exactly that time, which may be one of the table that this is a copy of.
+        """Return the version that was committed at exactly that time, which may be one of the table that this is a copy of.
 
         Returns:
             The version; None if that is not known.
         """
 
     def missing(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The batches whose files are not all there."""
+        """Return the batches whose files are not all there."""
 
 
 @runtime_checkable
@@ -261,13 +261,13 @@ class CatalogStore(TableStore, Protocol):
     """A store of tables that a catalog names, which may exist before this library knows them (S16)."""
 
     def fields(self) -> tuple[Field, ...]:
-        """The user's columns, as the table has them."""
+        """Return the user's columns, as the table has them."""
 
     def keys_from_properties(self) -> dict[str, Any]:
-        """The keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+        """Return the keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
 
     def adopt(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Makes a table that there is one of ours. Its rows stay as they are.
+        """Make a table that there is one of ours. Its rows stay as they are.
 
         Raises:
             NullKeyError: a row has a null in its key; nothing was changed.
@@ -280,14 +280,14 @@ class ManagedStore(TableStore, Protocol):
     """A store whose files this library manages: segments, vacuum, restore, purge, copies (S38-S40a), and the outbox (S27)."""
 
     def require_free(self) -> None:
-        """Checks that a table can be created here.
+        """Check that a table can be created here.
 
         Raises:
             TableExistsError: there is a table already, or something else in its place.
         """
 
     def begin(self, commit: Commit) -> Snapshot:
-        """Creates a table by its first commit, all at once, with batches that are here and that nobody could see.
+        """Create a table by its first commit, all at once, with batches that are here and that nobody could see.
 
         Args:
             commit: of version 0; :attr:`~trinitymerge.log.model.Commit.initial_snapshot` holds what the table begins with.
@@ -302,7 +302,7 @@ class ManagedStore(TableStore, Protocol):
         """While a table is made: if that fails, nothing is left of what was made for it but batches, which go before."""
 
     def copy_batch_from(self, other: object, batch_id: str) -> str:
-        """Copies the files of a batch of another store, as a batch that nobody can see.
+        """Copy the files of a batch of another store, as a batch that nobody can see.
 
         Args:
             other: that store.
@@ -317,7 +317,7 @@ class ManagedStore(TableStore, Protocol):
         """
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
-        """Makes of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
+        """Make of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
 
         That one is no more.
 
@@ -326,16 +326,16 @@ class ManagedStore(TableStore, Protocol):
         """
 
     def batch_path(self, batch_id: str) -> str:
-        """Where a batch's files are, for messages."""
+        """Return where a batch's files are, for messages."""
 
     def directories(self) -> Mapping[str, FileInfo]:
-        """All batches on the storage by id: committed, staged and left over."""
+        """Return all batches on the storage by id: committed, staged and left over."""
 
     def noted_definition(self, batch_id: str) -> TableDefinition | None:
-        """The definition that a batch which changes columns was written by; None of another batch."""
+        """Return the definition that a batch which changes columns was written by; None of another batch."""
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
-        """The data files of a batch; none if it is gone."""
+        """Return the data files of a batch; none if it is gone."""
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
         """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
@@ -347,10 +347,10 @@ class ManagedStore(TableStore, Protocol):
         """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
 
     def remove(self, path: str) -> None:
-        """Removes a batch or a helper file; one that is gone already is no error."""
+        """Remove a batch or a helper file; one that is gone already is no error."""
 
     def verify_files(self, batches: Sequence[Batch]) -> None:
-        """Checks that all files of some batches are there.
+        """Check that all files of some batches are there.
 
         Raises:
             CorruptTableError: naming the first batch that has lost some.
@@ -360,7 +360,7 @@ class ManagedStore(TableStore, Protocol):
         """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.spark.system_columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """A committed batch with the columns of the table, and what its files have of the library's.
+        """Return a committed batch with the columns of the table, and what its files have of the library's.
 
         Args:
             batch: to read.

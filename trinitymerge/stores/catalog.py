@@ -20,7 +20,7 @@ _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of a table's name, without quotes.
+    """Return the parts of a table's name, without quotes.
 
     Raises:
         ValueError: it is no name.
@@ -39,7 +39,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def literal(value: str) -> str:
-    """Text in a statement that takes no expression there, such as a comment or a property."""
+    """Return text in a statement that takes no expression there, such as a comment or a property."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -57,26 +57,26 @@ class CatalogTable:
         return ".".join(self.parts)
 
     def exists(self) -> bool:
-        """True if the catalog has a table of that name."""
+        """Return True if the catalog has a table of that name."""
         return bool(self.spark.catalog.tableExists(self.name))
 
     def sql(self, text: str) -> DataFrame:
-        """Runs a statement."""
+        """Run a statement."""
         with suppress_error_logs(), session_conf(self.spark, _BACKSLASHES):  # see literal()
             return self.spark.sql(text)
 
     def format(self) -> str:
-        """What ``USING`` says of an existing table, in lower case; ``"view"`` for views."""
+        """Return what ``USING`` says of an existing table, in lower case; ``"view"`` for views."""
         rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name IN ('Provider', 'Type')").collect()
         told = {r["col_name"]: r["data_type"].lower() for r in rows}
         return "view" if told.get("Type") == "view" else told.get("Provider", "unknown")
 
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
+        """Return the table's properties."""
         return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
 
     def refresh(self) -> None:
-        """Forgets what the catalog has in memory: other processes may have committed."""
+        """Forget what the catalog has in memory: other processes may have committed."""
         self.sql(f"REFRESH TABLE {self.name}")
 
     def schema(self) -> StructType:
@@ -85,7 +85,7 @@ class CatalogTable:
 
 
 def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A name with its catalog and database, as the session completes it.
+    """Return a name with its catalog and database, as the session completes it.
 
     Raises:
         TableNotFoundError: the session has no such catalog.

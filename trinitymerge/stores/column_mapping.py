@@ -19,7 +19,7 @@ _COMPARED_BATCHES = 48
 
 
 def in_files(fields: Iterable[Field], oldest: int) -> StructType:
-    """The columns to read from files.
+    """Return the columns to read from files.
 
     Args:
         fields: what is wanted.
@@ -30,7 +30,7 @@ def in_files(fields: Iterable[Field], oldest: int) -> StructType:
 
 
 def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:
-    """Rows of files with the columns of a table.
+    """Return rows of files with the columns of a table.
 
     Args:
         rows: read with :func:`in_files`.
@@ -44,7 +44,7 @@ def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: st
 
 
 def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
-    """Rows of a table with the names that files have; columns that are not of the table stay as they are."""
+    """Return rows of a table with the names that files have; columns that are not of the table stay as they are."""
     stored = {f.name: _stored(f) for f in fields}
     if all(value == quote(name) for name, value in stored.items()):
         return rows
@@ -52,13 +52,13 @@ def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
 
 
 def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
-    """What the columns of a file are: those of the table by what they are stored as, and the library's."""
+    """Return what the columns of a file are: those of the table by what they are stored as, and the library's."""
     known = {f.stored_as: f for f in declared}
     return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
 
 
 def version_of_batch(batches: Sequence[Batch]) -> Sql:
-    """The commit version of a row's batch, as SQL.
+    """Return the commit version of a row's batch, as SQL.
 
     Of few batches, one is compared with after another, the one with most rows first: for every row that takes half as long as
     looking into a map, and of many far longer. A map compares key after key, too: so there are several, by how the id begins; not
@@ -80,7 +80,7 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
 
 
 def _forms(field: Field, oldest: int) -> list[Field]:
-    """The columns that files may hold a column as, the newest first."""
+    """Return the columns that files may hold a column as, the newest first."""
     forms = {field.stored_as: field.type}
     forms |= {e.name: e.type for e in reversed(field.previous) if e.until > oldest}
     return [Field(name, field.in_files(kind), metadata=field.metadata) for name, kind in forms.items()]

@@ -71,7 +71,7 @@ _MISREAD = (
 
 
 def refused(rows: DataFrame, file_format: str) -> DataFrame:
-    """The same rows, whose evaluation fails at a value that files of this format would give back as another."""
+    """Return the same rows, whose evaluation fails at a value that files of this format would give back as another."""
     if file_format != "orc":
         return rows
     columns = [_checked(field) for field in rows.schema.fields]
@@ -90,7 +90,7 @@ def _checked(field: StructField) -> str:
 
 
 def _holds(misread: _Misread, value: Sql, kind: DataType, depth: int) -> Sql:
-    """True if a value is or holds one that is misread, as SQL that is never null."""
+    """Return True if a value is or holds one that is misread, as SQL that is never null."""
     if isinstance(kind, misread.kind):
         return misread.is_one(value)
     if isinstance(kind, StructType):
@@ -118,7 +118,7 @@ _LARGEST_PRECISION = 38
 
 
 def check_storable(definition: TableDefinition) -> None:
-    """Refuses columns that could be declared, but not be written and read back as they were.
+    """Refuse columns that could be declared, but not be written and read back as they were.
 
     Raises:
         InvalidDefinitionError: naming the column, its type and what to use instead.
@@ -252,7 +252,7 @@ _UNREADABLE = (
 
 
 def reader_of(spark: SparkSession, file_format: str, schema: StructType | None = None) -> DataFrameReader:
-    """A reader of files of a table's format.
+    """Return a reader of files of a table's format.
 
     Args:
         spark: the session.
@@ -273,12 +273,12 @@ def reader_of(spark: SparkSession, file_format: str, schema: StructType | None =
 
 
 def is_missing(error: Exception) -> bool:
-    """True if Spark says by this error that a path it was told to read is not there."""
+    """Return True if Spark says by this error that a path it was told to read is not there."""
     return "PATH_NOT_FOUND" in str(error)
 
 
 def spark_finds(spark: SparkSession, path: str) -> bool:
-    """True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
+    """Return True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
     try:
         force_analysis(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
     except Exception as error:
@@ -300,7 +300,7 @@ def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str])
 
 
 def write(rows: DataFrame, file_format: str, path: str) -> None:
-    """Writes rows into a directory; one Spark job.
+    """Write rows into a directory; one Spark job.
 
     Args:
         rows: what to write.

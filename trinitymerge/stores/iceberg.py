@@ -89,7 +89,7 @@ class IcebergBackend(IcebergVersions):
     # Creating -------------------------------------------------------------------------------------------------------
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Creates the table in its catalog (S7).
+        """Create the table in its catalog (S7).
 
         Raises:
             TableExistsError: the catalog has a table of that name.
@@ -154,7 +154,7 @@ class IcebergBackend(IcebergVersions):
     # Staging --------------------------------------------------------------------------------------------------------
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Appends rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
+        """Append rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
         before = self._newest or self.snapshot()
         written = self.stage_on_branch(int(before.checksum), rows, before.version + 1)
         batch_id = written.branch.partition("_")[2]
@@ -165,7 +165,7 @@ class IcebergBackend(IcebergVersions):
         return Staged(batch_id, files, size, rows.schema, definition)
 
     def stage_on_branch(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
-        """Makes a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
+        """Make a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
         self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
@@ -203,7 +203,7 @@ class IcebergBackend(IcebergVersions):
         return self._rows_of(written).selectExpr(*[quote(n) for n in staged.schema.names])
 
     def discard(self, staged: Staged) -> None:
-        """Removes a staged batch. Its files go when the snapshot expires that nothing names any more."""
+        """Remove a staged batch. Its files go when the snapshot expires that nothing names any more."""
         written = self._written.pop(staged.id, None)
         if written is not None:
             self._drop(written.branch)
@@ -236,7 +236,7 @@ class IcebergBackend(IcebergVersions):
         return self._newest
 
     def _require_newest(self, commit: Commit, before: Snapshot, head: int | None) -> None:
-        """Checks that a commit goes on top of the newest snapshot."""
+        """Check that a commit goes on top of the newest snapshot."""
         if str(head) == before.checksum:
             return
         self.newest(head)
@@ -251,7 +251,7 @@ class IcebergBackend(IcebergVersions):
         raise VersionConflict(commit.version, self.commit_of(winner))
 
     def _ready(self, commit: Commit, before: Snapshot, heads: Mapping[str, int]) -> str:
-        """A branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
+        """Return a branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
         since = int(before.checksum)
         if commit.added:
             (batch,) = commit.added  # no commit to such a table brings several
@@ -268,7 +268,7 @@ class IcebergBackend(IcebergVersions):
         return branch
 
     def _on_top_of(self, since: int, batch: Batch, sequence: int, heads: Mapping[str, int]) -> _Written:
-        """A staged batch on a branch that begins with a snapshot, and has nothing else on it."""
+        """Return a staged batch on a branch that begins with a snapshot, and has nothing else on it."""
         written = self._written.get(batch.id)
         if written is None or written.branch not in heads:
             raise self._vacuumed(batch.id)
@@ -299,7 +299,7 @@ class IcebergBackend(IcebergVersions):
     def publish_branch(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
-        """Says in a snapshot what is committed, and moves ``main`` there.
+        """Say in a snapshot what is committed, and moves ``main`` there.
 
         Args:
             branch: with the rows of the commit, on top of ``since``.
@@ -342,7 +342,7 @@ class IcebergBackend(IcebergVersions):
         return heads[branch]
 
     def _settled(self, commit: Commit, error: Exception) -> bool:
-        """Finds out what a failed move of ``main`` has done."""
+        """Find out what a failed move of ``main`` has done."""
         try:
             self.refreshed()
             found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
@@ -355,7 +355,7 @@ class IcebergBackend(IcebergVersions):
         return True
 
     def _tidy(self, branch: str, commit: Commit, head: int) -> None:
-        """Gives the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
+        """Give the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
         with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
             self.table.tag(KEPT, head)
             self.table.drop(branch)
@@ -365,7 +365,7 @@ class IcebergBackend(IcebergVersions):
 
 
 def _create_sql(name: str, definition: TableDefinition) -> str:
-    """The statement that creates a table."""
+    """Return the statement that creates a table."""
     columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition))]
     comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
     own = {n: v for n, v in definition.properties.items() if not n.startswith(_PREFIX)}
@@ -399,20 +399,20 @@ def _create(table: CatalogTable, definition: TableDefinition) -> None:
 
 
 def _add_columns_sql(name: str, definition: TableDefinition, columns: StructType) -> str | None:
-    """The statement that adds the library's columns to a table; None if it has them."""
+    """Return the statement that adds the library's columns to a table; None if it has them."""
     has = {n.lower() for n in columns.names}
     missing = [_declared(f) for f in hidden_fields(definition) if f.name not in has]
     return f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
 
 def _declared(field: Field) -> str:
-    """A column as the catalog has it; nulls are kept from it by merges, which name the row: the format would just fail."""
+    """Return a column as the catalog has it; nulls are kept from it by merges, which name the row: the format would just fail."""
     comment = f" COMMENT {literal(field.comment)}" if field.comment else ""
     return f"{quote(field.name)} {sql_type(physical_type(field))}{comment}"
 
 
 def _set_keys_sql(name: str, definition: TableDefinition) -> str:
-    """The statement that keeps the keys in the table's properties, where people and catalogs see them."""
+    """Return the statement that keeps the keys in the table's properties, where people and catalogs see them."""
     told = {
         "primaryKey": ", ".join(definition.primaryKey),
         "watermarkKey": ", ".join(definition.watermarkKey),
@@ -428,7 +428,7 @@ def _pair(pair: tuple[str, str]) -> str:
 
 
 def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The keys that a table's properties tell; empty if they tell none."""
+    """Return the keys that a table's properties tell; empty if they tell none."""
     told = {role: properties.get(_PREFIX + role) for role in _ROLES}
     if told["primaryKey"] is None:
         return {}

@@ -41,12 +41,12 @@ class IcebergSnapshot:
     summary: Mapping[str, str]
 
     def count(self, name: str, unknown: int = 0) -> int:
-        """A number of its summary, or another one if it is not there: engines need not tell them."""
+        """Return a number of its summary, or another one if it is not there: engines need not tell them."""
         return int(self.summary.get(name, unknown))
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
+    """Return True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
     return is_spark_error(error) and "CommitFailedException" in str(error)
 
 
@@ -65,7 +65,7 @@ class IcebergTable(CatalogTable):
             )
 
     def require_direct(self, *settings: str) -> None:
-        """Checks that the session does not divert to elsewhere what is written to this table, or reads it from there.
+        """Check that the session does not divert to elsewhere what is written to this table, or reads it from there.
 
         Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
 
@@ -88,7 +88,7 @@ class IcebergTable(CatalogTable):
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def heads(self) -> dict[str, int]:
-        """The newest snapshot of each branch, and what tags name."""
+        """Return the newest snapshot of each branch, and what tags name."""
         rows = self.spark.table(f"{self.name}.refs").select("name", "snapshot_id").collect()
         return {r["name"]: r["snapshot_id"] for r in rows}
 
@@ -111,28 +111,28 @@ class IcebergTable(CatalogTable):
         ]
 
     def read(self, link: int) -> DataFrame:
-        """The rows of a snapshot, whatever is committed later, by the columns that the table has now."""
+        """Return the rows of a snapshot, whatever is committed later, by the columns that the table has now."""
         return self.spark.read.option("snapshot-id", str(link)).table(self.name)
 
     # Branches -------------------------------------------------------------------------------------------------------
 
     def branch(self, name: str, at: int | None) -> None:
-        """Makes a branch that begins with a snapshot; with an empty one if there is none."""
+        """Make a branch that begins with a snapshot; with an empty one if there is none."""
         where = "" if at is None else f" AS OF VERSION {at}"
         self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
 
     def drop(self, name: str) -> None:
-        """Removes a branch; one that is gone is no error."""
+        """Remove a branch; one that is gone is no error."""
         self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
 
     def tag(self, name: str, at: int) -> None:
-        """Gives a snapshot a name, by which it is kept."""
+        """Give a snapshot a name, by which it is kept."""
         self.with_retries(
             f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
         )
 
     def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
-        """Appends rows to a branch, as one snapshot.
+        """Append rows to a branch, as one snapshot.
 
         Args:
             branch: to append to.
@@ -145,7 +145,7 @@ class IcebergTable(CatalogTable):
         self._once_seen(writer.append)
 
     def _distribution(self) -> str:
-        """How rows are distributed among writing tasks: as Iceberg would, but for ranges.
+        """Return how rows are distributed among writing tasks: as Iceberg would, but for ranges.
 
         To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
         """
@@ -157,11 +157,11 @@ class IcebergTable(CatalogTable):
         return self._mode
 
     def delete(self, branch: str, where: str) -> None:
-        """Deletes rows from a branch; whole files where it can."""
+        """Delete rows from a branch; whole files where it can."""
         self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
 
     def fast_forward(self, branch: str, since: int | None) -> bool:
-        """Makes the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
+        """Make the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
 
         Args:
             branch: that began with the table's newest snapshot.
@@ -190,7 +190,7 @@ class IcebergTable(CatalogTable):
         return False
 
     def _once_seen(self, change: Callable[[], object]) -> None:
-        """Changes a branch, and tries again where what the catalog has in memory is older than the branch: threads share it."""
+        """Change a branch, and tries again where what the catalog has in memory is older than the branch: threads share it."""
         for again in range(_TRIES):
             try:
                 change()
@@ -204,7 +204,7 @@ class IcebergTable(CatalogTable):
         return f"{self.name}.{quote(f'branch_{branch}')}"
 
     def with_retries(self, statement: str) -> None:
-        """Runs a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
+        """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
         for again in range(_TRIES):
             try:
                 self.sql(statement)

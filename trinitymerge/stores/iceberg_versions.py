@@ -42,12 +42,12 @@ HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "stri
 
 
 def hidden_fields(definition: TableDefinition) -> list[Field]:
-    """The library's columns in a table."""
+    """Return the library's columns in a table."""
     return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
 
 
 def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
-    """Columns by their names; null where there is none of that name."""
+    """Return columns by their names; null where there is none of that name."""
     has = {n.lower() for n in rows.columns}
     return rows.selectExpr(*[quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
 
@@ -57,13 +57,13 @@ def _null(field: Field) -> str:
 
 
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
-    """The user's columns as a table has them; those that it had before keep what is known of them besides."""
+    """Return the user's columns as a table has them; those that it had before keep what is known of them besides."""
     known = {f.name: f for f in before}
     return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
 
 
 def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
-    """The same with the columns that the table has now: others may have altered them, and that is no commit."""
+    """Return the same with the columns that the table has now: others may have altered them, and that is no commit."""
     before = snapshot.definition
     fields = fields_now(before.fields, columns)
     if fields == before.fields:
@@ -85,7 +85,7 @@ def _now(field: Field, before: Field | None) -> Field:
 
 
 def user_fields(columns: StructType) -> list[Field]:
-    """The columns that are not the library's."""
+    """Return the columns that are not the library's."""
     found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
     return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]
 
@@ -97,7 +97,7 @@ OPERATIONS = {"append": "APPEND", "replace": "REWRITE", "delete": "DELETE"}
 
 
 def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
-    """A snapshot that another program has committed, as a commit of this library.
+    """Return a snapshot that another program has committed, as a commit of this library.
 
     Appended rows have no place in the commit order, and are a batch of their own that counts as older than every merge. Where
     rows were deleted, each batch is another one from then on, of which all that was known still holds. Where rows may have been
@@ -128,7 +128,7 @@ def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
 
 
 def _rows(link: IcebergSnapshot, rows: int, files: int, size: int, version: int) -> Batch:
-    """Rows of others: any of them may be a tombstone, and keys may occur more than once."""
+    """Return rows of others: any of them may be a tombstone, and keys may occur more than once."""
     return Batch(
         id=f"others-{link.id}", rows=rows, tombstones=rows, files=files, bytes=size, version=version, foreign=True
     )
@@ -175,7 +175,7 @@ class IcebergVersions:
         return self.newest(self.refreshed().get(MAIN))
 
     def refreshed(self) -> dict[str, int]:
-        """The newest snapshots of all branches, whoever has committed them.
+        """Return the newest snapshots of all branches, whoever has committed them.
 
         Raises:
             TableNotFoundError: the catalog has no such table.
@@ -203,7 +203,7 @@ class IcebergVersions:
         return self._newest
 
     def _at(self, head: int | None) -> Snapshot:
-        """The table at a snapshot of Iceberg's."""
+        """Return the table at a snapshot of Iceberg's."""
         found = None if head is None else next(iter(self.table.links(f"snapshot_id = {head}")), None)
         others: list[IcebergSnapshot] = []
         while found is not None and STATE not in found.summary:
@@ -239,7 +239,7 @@ class IcebergVersions:
                 self._where[batch.id] = int(snapshot.checksum)
 
     def _across_a_gap(self, link: IcebergSnapshot) -> tuple[IcebergSnapshot | None, IcebergSnapshot]:
-        """The newest of our snapshots before one of others, if those in between have been expired.
+        """Return the newest of our snapshots before one of others, if those in between have been expired.
 
         Returns:
             The one with the tag; None if it is newer, and so none before that. And that of the others, as one that may have done
@@ -263,13 +263,13 @@ class IcebergVersions:
         return snapshot
 
     def _link(self, id: int | None) -> IcebergSnapshot | None:
-        """A snapshot by its number, without what it says of the whole table; None if it has been expired."""
+        """Return a snapshot by its number, without what it says of the whole table; None if it has been expired."""
         if id is not None and id not in self._links:
             self._links = {link.id: link for link in self.table.links(without=[STATE])}
         return None if id is None else self._links.get(id)
 
     def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        """The same with the columns that the table has now: others may have altered them, and that is no commit."""
+        """Return the same with the columns that the table has now: others may have altered them, and that is no commit."""
         before, names = snapshot.definition, set(self.columns.names)
         gone = [f.name for f in hidden_fields(before) if f.name not in names]
         if gone:
@@ -287,7 +287,7 @@ class IcebergVersions:
     # Versions -------------------------------------------------------------------------------------------------------
 
     def versions(self) -> Iterator[TableVersion]:
-        """The versions that are still known, newest first.
+        """Return the versions that are still known, newest first.
 
         What others have committed is known as long as one of our snapshots before it is; and up to the newest version, always.
         """
@@ -404,7 +404,7 @@ class IcebergVersions:
         return found, or_else(SEQUENCE, Sql("0L"))
 
     def _by_link(self, batches: Sequence[Batch]) -> dict[int | None, list[Batch]]:
-        """The batches by the snapshots that they are read from; None if that is not known."""
+        """Return the batches by the snapshots that they are read from; None if that is not known."""
         found: dict[int | None, list[Batch]] = {}
         foreign = [b for b in batches if b.foreign]
         for batch in batches:
@@ -433,7 +433,7 @@ class IcebergVersions:
 
 
 def rows_of(batches: Sequence[Batch]) -> Sql:
-    """SQL that is true of the rows of some batches, in any snapshot that they are part of.
+    """Return SQL that is true of the rows of some batches, in any snapshot that they are part of.
 
     Of a batch that others wrote it is true of all that others wrote until then.
     """

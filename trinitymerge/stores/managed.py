@@ -53,7 +53,7 @@ class KeyRangeFiles:
     _known: dict[str, KeyRange | None] = attrs.field(factory=dict, init=False)
 
     def write(self, directory: str, keys: KeyRange) -> None:
-        """Keeps the range of the batch in a directory, if the storage lets it."""
+        """Keep the range of the batch in a directory, if the storage lets it."""
         with contextlib.suppress(OSError):
             if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
                 return
@@ -61,7 +61,7 @@ class KeyRangeFiles:
         self._known[directory] = keys
 
     def read(self, directory: str) -> KeyRange | None:
-        """The range of the batch in a directory; None where it was never kept, or is lost or damaged."""
+        """Return the range of the batch in a directory; None where it was never kept, or is lost or damaged."""
         if directory not in self._known:
             self._known[directory] = self._read(f"{directory}/{_FILE}")
         return self._known[directory]
@@ -87,7 +87,7 @@ class BatchDirectories:
     path: str
 
     def refuse_foreign_files(self) -> None:
-        """Raises a TableExistsError if something else is at the path than what a table has there."""
+        """Raise a TableExistsError if something else is at the path than what a table has there."""
         try:
             found = [f.name for f in self.files.list(self.path) if not f.name.startswith(".")]
         except FileNotFoundError:
@@ -109,11 +109,11 @@ class BatchDirectories:
         return f"{self.path}/data/{BATCH}={batch_id}"
 
     def require_own(self) -> None:
-        """Raises a CorruptTableError if the batches are somewhere else: a link leads there."""
+        """Raise a CorruptTableError if the batches are somewhere else: a link leads there."""
         require_no_link(self.files, self.path, "data")
 
     def link_in(self, batch_id: str) -> str | None:
-        """A symbolic link that a batch's directory is or holds, by its name, which Spark would follow; None if there is none."""
+        """Return a symbolic link that a batch's directory is or holds, by its name, which Spark would follow; None if there is none."""
         if self.files.link_below(self.path, f"data/{BATCH}={batch_id}"):
             return f"{BATCH}={batch_id}"
         return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
@@ -179,7 +179,7 @@ class BatchDirectories:
             raise
 
     def split_files(self, batch_id: str, count: int) -> list[str]:
-        """Moves the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
+        """Move the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
 
         Args:
             batch_id: of the batch.
@@ -212,7 +212,7 @@ class BatchDirectories:
 
 
 def _move_file(files: FileSystem, path: str, directory: str) -> None:
-    """Moves a data file into another directory, and the checksum that Hadoop has put beside it on a local disk.
+    """Move a data file into another directory, and the checksum that Hadoop has put beside it on a local disk.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -229,7 +229,7 @@ def _order(file: FileInfo) -> tuple[list[int], str]:
 
 
 def _is_hidden(file: FileInfo, directory: str) -> bool:
-    """True if a file, or a directory it lies in, is one that Spark's readers pass over."""
+    """Return True if a file, or a directory it lies in, is one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
 
 
@@ -327,7 +327,7 @@ class ManagedBackend(BatchDirectories):
     # Batches --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """All batches as one relation: one scan however many there are. A row's directory tells its batch, and that its version.
+        """Return all batches as one relation: one scan however many there are. A row's directory tells its batch, and that its version.
 
         Args:
             batches: what to read.
@@ -370,7 +370,7 @@ class ManagedBackend(BatchDirectories):
     def _load(
         self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
     ) -> DataFrame:
-        """The columns as files hold them, and the id of the batch."""
+        """Return the columns as files hold them, and the id of the batch."""
         paths, schema = [escape_glob(p) for p in self._places(ids)], in_files([*fields, Field(BATCH, "string")], oldest)
         reader = reader_of(self.spark, definition.fileFormat, schema)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
@@ -388,7 +388,7 @@ class ManagedBackend(BatchDirectories):
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
     def _places(self, ids: Sequence[str]) -> list[str]:
-        """What Spark is told to read: the directories of batches, or their files where that makes a difference.
+        """Return what Spark is told to read: the directories of batches, or their files where that makes a difference.
 
         Spark Connect lists a directory whenever a DataFrame is used, and would not miss a file that is gone by then. A
         file that is named must be there. More than Spark lists by itself would cost a job at every use.
@@ -401,7 +401,7 @@ class ManagedBackend(BatchDirectories):
         return directories
 
     def _file_mismatch(self, batch: Batch | OutboxEntry) -> str:
-        """How the files of a batch differ from what the log says; an empty string if they do not.
+        """Return how the files of a batch differ from what the log says; an empty string if they do not.
 
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
         or not at all. Spark takes an empty ORC file for one without rows.
@@ -424,7 +424,7 @@ class ManagedBackend(BatchDirectories):
                 raise self._gone(f"{BATCH}={batch.id}", wrong)
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
-        """Checks batches once more after a job has read them, where the job itself has listed their directories.
+        """Check batches once more after a job has read them, where the job itself has listed their directories.
 
         Files never come back: if all are there now, the job has seen all of them.
 
@@ -447,7 +447,7 @@ class ManagedBackend(BatchDirectories):
 
     @contextmanager
     def _listing_on_driver(self, directories: int) -> Iterator[None]:
-        """Lists local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
+        """List local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
         as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark)
         with nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER):
             yield
@@ -480,7 +480,7 @@ class ManagedBackend(BatchDirectories):
         return staged
 
     def _note_definition(self, directory: str, definition: TableDefinition) -> None:
-        """Keeps the definition of a batch that changes columns (S44): if its writer dies, no log entry has it (S39b)."""
+        """Keep the definition of a batch that changes columns (S44): if its writer dies, no log entry has it (S39b)."""
         if self._newest is not None and definition.fields != self._newest.definition.fields:
             self.files.mkdirs(directory)
             self.files.replace(f"{directory}/{_DEFINITION_FILE}", encode_with_checksum(definition.to_json())[0])
@@ -510,7 +510,7 @@ class ManagedBackend(BatchDirectories):
 
     @contextmanager
     def _written_here(self, batch_id: str) -> Iterator[None]:
-        """What has just been written may be gone: a purge has found its keys in it. And a Connect server may write elsewhere."""
+        """Return what has just been written may be gone: a purge has found its keys in it. And a Connect server may write elsewhere."""
         path = self.batch_path(batch_id)
         try:
             yield
@@ -562,7 +562,7 @@ class ManagedBackend(BatchDirectories):
         return [b for b in batches if b.rows and self._file_mismatch(b)]
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Publishes a commit, or learns that its version is taken (S33).
+        """Publish a commit, or learns that its version is taken (S33).
 
         A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
         than the retention of a vacuum beside it, or one that a restore brings back.

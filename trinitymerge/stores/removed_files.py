@@ -37,7 +37,7 @@ def naming_vacuums(backend: TableStore) -> Iterator[None]:
 
 
 def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]) -> _Found:
-    """What is found in some directories, those that no version needs among them; again where files have gone meanwhile.
+    """Return what is found in some directories, those that no version needs among them; again where files have gone meanwhile.
 
     Args:
         where: the directories.
@@ -53,7 +53,7 @@ def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]
 
 
 def data_files(backend: ManagedStore, ids: list[str]) -> Files:
-    """The data files of some directories; without those that have none."""
+    """Return the data files of some directories; without those that have none."""
     files = {i: frozenset(f.path for f in backend.data_files(i)) for i in ids}
     return {i: some for i, some in files.items() if some}
 
@@ -83,7 +83,7 @@ _GONE = re.compile(r"FileNotFound|NoSuchFile|No such file|does not exist|cannot 
 
 
 def _is_lost(error: Exception) -> bool:
-    """True if the library or Spark has not found a file. A full disk and a missing permission are not that."""
+    """Return True if the library or Spark has not found a file. A full disk and a missing permission are not that."""
     if isinstance(error, (PermissionError, NotADirectoryError)):
         return False
     is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))
@@ -92,7 +92,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _removed(backend: TableStore, error: Exception) -> str | None:
-    """The batch of the table that an error about files names, if the newest version does not need it."""
+    """Return the batch of the table that an error about files names, if the newest version does not need it."""
     if not isinstance(backend, ManagedStore) or not _is_lost(error):
         return None
     text, place = unquote(str(error)), backend.batch_path("").partition(":")[2].lstrip("/")

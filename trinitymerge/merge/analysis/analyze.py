@@ -76,7 +76,7 @@ from trinitymerge.spark.system_columns import SOURCE_COPY
 
 
 def with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
-    """A struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
+    """Return a struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
     assert isinstance(kind, StructType)
     name = find_name(path[0], kind.names, case_sensitive) or path[0]
     whole = F.coalesce(struct, F.expr(_null_struct(kind)))
@@ -94,7 +94,7 @@ def _null_struct(kind: StructType) -> str:
 
 
 def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path], bool], at: Path = ()) -> bool:
-    """True if values of a type are those of another one but for fields of structs that they may lack.
+    """Return True if values of a type are those of another one but for fields of structs that they may lack.
 
     Args:
         kind: what there is.
@@ -120,7 +120,7 @@ def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path]
 
 
 def missing_fields(kind: DataType, wanted: DataType, at: Path = ()) -> Iterator[Path]:
-    """The fields of structs in structs that a type lacks."""
+    """Return the fields of structs in structs that a type lacks."""
     if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
         return
     theirs = {f.name.casefold(): f.dataType for f in kind.fields}
@@ -130,7 +130,7 @@ def missing_fields(kind: DataType, wanted: DataType, at: Path = ()) -> Iterator[
 
 
 def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = None, depth: int = 0) -> Sql:
-    """A value with the fields that it lacks; a null stays null.
+    """Return a value with the fields that it lacks; a null stays null.
 
     Args:
         value: as SQL.
@@ -163,7 +163,7 @@ def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = 
 
 
 def part_of(wanted: DataType, kind: DataType) -> DataType:
-    """A type with those fields of structs only that another type has, as it would be if that had been :func:`completed`."""
+    """Return a type with those fields of structs only that another type has, as it would be if that had been :func:`completed`."""
     if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
         return wanted
     theirs = {f.name.casefold(): f.dataType for f in kind.fields}
@@ -176,7 +176,7 @@ def _field(struct: Sql, name: str) -> Sql:
 
 
 def primary_key_equality(target: Target, source: Source, call: str | None = None) -> Sql:
-    """The condition of a merge that was given none (S30).
+    """Return the condition of a merge that was given none (S30).
 
     Args:
         target: the target side.
@@ -200,7 +200,7 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
 
 
 def _as_char(value: Sql, field: Field) -> Sql:
-    """A value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
+    """Return a value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
     kind, n = declared_length(field) or ("", 0)
     if kind != "char":
         return value
@@ -244,7 +244,7 @@ class ByName:
         return self.target.definition
 
     def value(self, field: Field, keeps: bool = False) -> Expression | None:
-        """The source's column of a name, and how it is stored, refused or not; None if there is none.
+        """Return the source's column of a name, and how it is stored, refused or not; None if there is none.
 
         Args:
             field: the table's column.
@@ -276,7 +276,7 @@ class ByName:
         return Expression(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
     def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
-        """What the source gives to some columns; none for those that it may lack.
+        """Return what the source gives to some columns; none for those that it may lack.
 
         Args:
             fields: of the table.
@@ -344,7 +344,7 @@ class ByName:
 def unstorable(
     clauses: tuple[Clause, ...], position: int, field: Field, given: Expression, why: str = ""
 ) -> SchemaMismatchError:
-    """The error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
+    """Return the error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
     return SchemaMismatchError(
         f"{describe(clauses, position)}: column '{field.name}' is {field.text}, and a value of type "
         f"{given.type.simpleString()} cannot be stored in it.{why} Cast the value explicitly.",
@@ -361,7 +361,7 @@ def analyse(
     at: tuple[Any, ...] = (),
     follows_source: bool = False,
 ) -> Analysis:
-    """Resolves a merge against its two sides.
+    """Resolve a merge against its two sides.
 
     Args:
         target: the target side.
@@ -400,14 +400,14 @@ def analyse(
 
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
-    """The text of every expression of a merge."""
+    """Return the text of every expression of a merge."""
     beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
     given = (*_expressions(condition, clauses), *map(expression, at), *beside)
     return [column_text(e) if isinstance(e, Column) else e for e in given]
 
 
 def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
-    """The conditions and values that the user gave."""
+    """Return the conditions and values that the user gave."""
     yield from [] if condition is None else [condition]
     for clause in clauses:
         yield from _expressions_of(clause)
@@ -422,7 +422,7 @@ def _expressions_of(clause: Clause) -> Iterator[str | Column]:
 def _given(
     target: Target, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...]
 ) -> Iterator[tuple[Sees, str | Column]]:
-    """The expressions of a merge and what they see; what is not part of a clause, in each of them."""
+    """Return the expressions of a merge and what they see; what is not part of a clause, in each of them."""
     defaults = [f.default for f in target.definition.fields if f.default is not None]
     yield from [] if condition is None else [(Sees.BOTH, condition)]
     for clause in clauses:
@@ -465,7 +465,7 @@ class _Resolver:
         return ClausePlan(clause, condition, reads_target, rows)
 
     def condition(self, where: str, condition: str | Column, sees: Sees, clause: int | None = None) -> str | Column:
-        """A condition as it can stand beside internal columns."""
+        """Return a condition as it can stand beside internal columns."""
         condition = with_columns_for_stars(condition, sees, self.target, self.source, where)
         found = self.inspector.condition(where, condition, sees)
         self.stable.append((where, condition, sees, clause))
@@ -476,7 +476,7 @@ class _Resolver:
         self.one_by_one = self.one_by_one or not self.inspector.keeps_its_meaning(value, sees)
 
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
-        """A clause and its action as errors name them; a shorthand has no action of its own."""
+        """Return a clause and its action as errors name them; a shorthand has no action of its own."""
         clause = describe(self.clauses, position)
         return clause if self.clauses[position].call else f"{clause}{between}{action.method}"
 
@@ -522,13 +522,13 @@ class _Resolver:
         return FromTarget() if action.keeps_the_rest else Null()
 
     def _default(self, position: int, field: Field) -> Expression:
-        """What a new row has in a column that nobody assigns (S46)."""
+        """Return what a new row has in a column that nobody assigns (S46)."""
         return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
             field.name
         ]
 
     def _watermark(self, position: int, field: Field) -> Value:
-        """A watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
+        """Return a watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
         has_source = self.source is not None and not isinstance(self.clauses[position], WhenOnlyOnTarget)
         given = self._from_source(position, field) if has_source else None
         if given is None and field.name in self.at:
@@ -561,7 +561,7 @@ class _Resolver:
         return given
 
     def _kept_where_null(self, position: int, action: Update | Insert, columns: bool | tuple[str, ...]) -> set[str]:
-        """The columns that keep their value where the source has null."""
+        """Return the columns that keep their value where the source has null."""
         own = self.definition
         roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
         if isinstance(columns, bool):
@@ -604,7 +604,7 @@ class _Resolver:
         return self._given(position, self._where(position, action), whole)
 
     def _or_default(self, name: str, value: str | Column, sees: Sees) -> str | Column:
-        """The word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
+        """Return the word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
         if not is_default(value):
             return value
         if find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
@@ -642,7 +642,7 @@ class _Resolver:
     def _changed_struct(
         self, position: int, action: Update | Insert, name: str, fields: Mapping[tuple[str, ...], str | Column]
     ) -> Column:
-        """The target's struct with some of its fields replaced (S22)."""
+        """Return the target's struct with some of its fields replaced (S22)."""
         kind = physical_type(self.definition.field(name))
         struct, sees = F.expr(self.target.column(name)), Sees.of(self.clauses[position])
         for path, value in fields.items():
@@ -675,7 +675,7 @@ class _Resolver:
     # Names ----------------------------------------------------------------------------------------------------------
 
     def _only_source(self, name: str) -> bool:
-        """True if it is a source column that the table does not have: one that is left out on purpose (S22a)."""
+        """Return True if it is a source column that the table does not have: one that is left out on purpose (S22a)."""
         in_table = find_name(name, self.definition.names, self._case_sensitive) is not None
         return not in_table and self.source is not None and self.source.index(name) is not None
 
@@ -696,7 +696,7 @@ class _Resolver:
         return name
 
     def _column_path(self, position: int, action: Update | Insert, text: str) -> tuple[str, tuple[str, ...]]:
-        """The target column a map key names, and the struct fields below it (S22)."""
+        """Return the target column a map key names, and the struct fields below it (S22)."""
         names = self.definition.names
         whole = find_name(text, names, self._case_sensitive)
         if whole is not None:
@@ -718,7 +718,7 @@ class _Resolver:
         return found, parts[1:]
 
     def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
-        """A new row needs its key and every column that cannot be null (S23)."""
+        """Return a new row needs its key and every column that cannot be null (S23)."""
         lacking = [
             n
             for n, v in missing.items()

@@ -24,7 +24,7 @@ def ignored_columns(
     clauses: Sequence[Clause],
     case_sensitive: bool,
 ) -> tuple[str, ...]:
-    """The source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
+    """Return the source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
 
     Args:
         names: of the source's columns.
@@ -50,13 +50,13 @@ def ignored_columns(
 
 
 def mentions(text: str, name: str) -> bool:
-    """True if a text could be about a column: the name stands in it, as a word."""
+    """Return True if a text could be about a column: the name stands in it, as a word."""
     quoted = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def warn(path: str, columns: Sequence[str]) -> None:
-    """Says so in the log, once in a process for a table and a set of columns."""
+    """Say so in the log, once in a process for a table and a set of columns."""
     seen = (path, frozenset(columns))
     if not columns or seen in _warned:
         return

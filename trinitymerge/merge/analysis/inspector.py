@@ -27,7 +27,7 @@ _BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
 
 
 def hint(error: BaseException, value: object, target: Target, source: Source | None) -> str:
-    """A sentence that starts with a blank, or nothing.
+    """Return a sentence that starts with a blank, or nothing.
 
     Args:
         error: Spark's.
@@ -47,7 +47,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
 
 
 def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
-    """What is true of a refused name where Spark's words are not, or nothing: it is the other side's, or no alias (S30).
+    """Return what is true of a refused name where Spark's words are not, or nothing: it is the other side's, or no alias (S30).
 
     Args:
         error: Spark's.
@@ -85,13 +85,13 @@ def _names(side: Target | Source) -> Sequence[str]:
 
 
 def _unresolved(error: BaseException) -> tuple[str, ...]:
-    """The parts of the name that Spark does not find, if that is what is wrong."""
+    """Return the parts of the name that Spark does not find, if that is what is wrong."""
     found = _UNRESOLVED.search(str(error))
     return name_parts(found[1]) if found else ()
 
 
 def _about_alias(name: str, target: Target, source: Source | None) -> str:
-    """Which aliases there are, if the name is neither one of them nor a column."""
+    """Return which aliases there are, if the name is neither one of them nor a column."""
     theirs = None if source is None else alias_of(source.df)
     known = [target.alias, *target.definition.names, *((theirs,) if theirs else ())]
     known += [] if source is None else source.schema.names
@@ -141,7 +141,7 @@ class Inspector:
         self._learn(Sees.TARGET, list(texts[Sees.TARGET]))
 
     def _ask_source(self, of_both: Sequence[str], of_source: Sequence[str]) -> dict[str, bool]:
-        """Which texts over both sides read the target, as far as is known; learns of those over the source on the way."""
+        """Return which texts over both sides read the target, as far as is known; learns of those over the source on the way."""
         alias = re.compile(rf"\b{re.escape(self._target.alias)}\b", re.IGNORECASE)
         known = [t for t in of_both if (Sees.BOTH, t) in self._types]
         likely = [t for t in known if not alias.search(t)] if self._can_be_only_source else []
@@ -154,7 +154,7 @@ class Inspector:
         return reads | {t: True for t in known if t not in reads and mentions_alias(t, self._target.alias)}
 
     def _learn(self, sees: Sees, texts: Sequence[str], resolves: bool = False) -> None:
-        """The types of texts over one side: those beside both, if it is known that the side has them all."""
+        """Return the types of texts over one side: those beside both, if it is known that the side has them all."""
         if not texts:
             return
         is_known = self._beside and (resolves or self._frames[sees] is self._frames[Sees.BOTH])
@@ -177,7 +177,7 @@ class Inspector:
             yield
 
     def _types_of_all(self, texts: Sequence[str], sees: Sees) -> dict[str, DataType]:
-        """The types of texts that can all be used; nothing where one cannot."""
+        """Return the types of texts that can all be used; nothing where one cannot."""
         if not texts:
             return {}
         try:
@@ -194,7 +194,7 @@ class Inspector:
         return dict(zip(texts, types, strict=True))
 
     def kind(self, where: str, value: Expression, sees: Sees, is_condition: bool = False) -> DataType:
-        """The type of one expression.
+        """Return the type of one expression.
 
         Raises:
             InvalidMergeError: beginning with ``where``.
@@ -206,7 +206,7 @@ class Inspector:
             return selected(self._frames[sees], [value]).schema.fields[0].dataType
 
     def condition(self, where: str, condition: Expression, sees: Sees) -> Expression:
-        """A condition as joins and filters take it. An aggregate, a window function or a generator is none.
+        """Return a condition as joins and filters take it. An aggregate, a window function or a generator is none.
 
         Raises:
             InvalidMergeError: beginning with ``where``.
@@ -218,7 +218,7 @@ class Inspector:
         return found
 
     def keeps_its_meaning(self, value: Expression, sees: Sees) -> bool:
-        """True if an expression means the same where both sides are there as it does where only the one is that it sees."""
+        """Return True if an expression means the same where both sides are there as it does where only the one is that it sees."""
         if sees is Sees.BOTH or self._source is None:
             return True
         if self._may_mean_a_field(value, sees):
@@ -233,14 +233,14 @@ class Inspector:
         return True
 
     def _may_mean_a_field(self, value: Expression, sees: Sees) -> bool:
-        """True if what it says of a column with fields could be about a side that is called like the column."""
+        """Return True if what it says of a column with fields could be about a side that is called like the column."""
         text = column_text(value) if isinstance(value, Column) else value
         own = self._target.nothing.schema if sees is Sees.TARGET else self._frames[sees].schema
         names = [f.name for f in own.fields if not isinstance(f.dataType, AtomicType)]
         return any(re.search(rf"(?<!\w){re.escape(name)}`?\s*\.", text, re.IGNORECASE) for name in names)
 
     def check_deterministic(self, expressions: Sequence[tuple[str, Expression, Sees, int | None]]) -> None:
-        """Refuses conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
+        """Refuse conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
 
         They are computed more than once: by several steps of a merge, and again by a task that is repeated.
 
@@ -270,7 +270,7 @@ class Inspector:
                 )
 
     def _is_deterministic(self, expressions: Sequence[Expression], sees: Sees) -> bool:
-        """The conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
+        """Return the conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
         expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
         if not expressions:
             return True
@@ -287,7 +287,7 @@ class Inspector:
         return True
 
     def types(self, where: str, values: Mapping[str, Expression], sees: Sees = Sees.BOTH) -> list[DataType]:
-        """The types of the values of some columns.
+        """Return the types of the values of some columns.
 
         Raises:
             InvalidMergeError: beginning with ``where`` and naming the column.
@@ -313,7 +313,7 @@ class Inspector:
         return self._types.get((sees, value)) if isinstance(value, str) else None
 
     def reads_target(self, *values: Expression, sees: Sees = Sees.BOTH) -> bool:
-        """True if any of the values needs the target; false if all can be computed from the source alone."""
+        """Return True if any of the values needs the target; false if all can be computed from the source alone."""
         if not values or self._source is None or sees is not Sees.BOTH:
             return bool(values) and sees is not Sees.SOURCE
         known = [self._reads.get(v) if isinstance(v, str) else None for v in values]
@@ -334,7 +334,7 @@ class Inspector:
 
 
 def _may_call(text: str) -> bool:
-    """False of a text without parentheses, and so without functions, but for those that are constants: no filter could refuse it.
+    """Return False of a text without parentheses, and so without functions, but for those that are constants: no filter could refuse it.
 
     That spares asking Spark's analyzer about the simplest merges, which are the smallest.
     """

@@ -59,7 +59,7 @@ class Equalities:
 
 
 def key_equalities(analysis: Analysis) -> Equalities:
-    """Recognises equality on primary-key columns in the merge condition."""
+    """Find equality on primary-key columns in the merge condition."""
     source, target = analysis.source, analysis.target
     if source is None:
         return Equalities()
@@ -93,7 +93,7 @@ class _Conjunct:
 
 
 def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
-    """The parts of the condition, read from text and verified; the whole as one part if it does not read like that."""
+    """Return the parts of the condition, read from text and verified; the whole as one part if it does not read like that."""
     condition = analysis.condition
     assert condition is not None
     found: list[_Conjunct] = []
@@ -108,7 +108,7 @@ def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
 
 
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
-    """True if a condition is the conjunction of these texts.
+    """Return True if a condition is the conjunction of these texts.
 
     They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
     """
@@ -131,7 +131,7 @@ def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | No
 
 
 def _key_column(target: Target, text: str) -> str | None:
-    """The primary-key column a text names through the target's alias or, if only the target has it, without."""
+    """Return the primary-key column a text names through the target's alias or, if only the target has it, without."""
     parts = name_parts(text)
     name = (
         parts[-1]
@@ -149,7 +149,7 @@ def _key_column(target: Target, text: str) -> str | None:
 
 
 def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Expression | None:
-    """The source's side as a key value, or None where equality on it is not equality on the key.
+    """Return the source's side as a key value, or None where equality on it is not equality on the key.
 
     Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
     one to one; the cast of the source's side does not matter.
@@ -168,7 +168,7 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
 
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
-    """True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
+    """Return True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
     mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
     assert analysis.source is not None
     joined = analysis.target.empty.crossJoin(analysis.source.frame)  # the side may be a copy
@@ -181,7 +181,7 @@ def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
 
 
 def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bool:
-    """True if the written row's key is known to be the key its source row was paired by (S25)."""
+    """Return True if the written row's key is known to be the key its source row was paired by (S25)."""
     assigned = row.assigned_key(analysis.definition)
     if not assigned:
         return True
@@ -192,7 +192,7 @@ def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bo
 
 
 def _same_values(analysis: Analysis, pairs: Sequence[tuple[Value, Value]]) -> bool:
-    """True if values are the same, pair by pair, without looking at the target."""
+    """Return True if values are the same, pair by pair, without looking at the target."""
     left, right = [], []
     for a, b in pairs:
         if isinstance(a, Expression) and isinstance(b, Expression):

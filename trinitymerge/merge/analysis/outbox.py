@@ -69,7 +69,7 @@ class Scope:
         return _struct(places)
 
     def over(self, sides: Sql) -> list[Sql]:
-        """The columns that the maps see, as SQL over what was kept."""
+        """Return the columns that the maps see, as SQL over what was kept."""
         own = [Sql(f"{sides}.{_TARGET}.{quote(n)} AS {quote(n)}") for n in self.target.definition.names]
         below = zip(self._places, self.aliases.items(), strict=True)
         return [
@@ -81,7 +81,7 @@ class Scope:
         ]
 
     def key(self, sides: Sql) -> Sql:
-        """The primary key of the target row, as a struct over what was kept."""
+        """Return the primary key of the target row, as a struct over what was kept."""
         return _struct((Sql(f"{sides}.{_TARGET}.{quote(k)}"), k) for k in self.target.definition.primaryKey)
 
     @property
@@ -143,7 +143,7 @@ def plan_outbox(
     clauses: tuple[Clause, ...],
     opened: Callable[[OtherTable, str], OutboxTarget],
 ) -> OutboxPlan | None:
-    """Resolves the history inserts of a merge; None if it has none.
+    """Resolve the history inserts of a merge; None if it has none.
 
     Args:
         target: the target side.
@@ -199,7 +199,7 @@ def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) ->
 def _aliases(
     target: Target, source: Source | None, given: Iterable[str | Column], where: str
 ) -> dict[str, tuple[str, ...] | None]:
-    """The aliases that the maps use."""
+    """Return the aliases that the maps use."""
     texts = [column_text(e) if isinstance(e, Column) else e for e in given]
     case_sensitive, found = is_case_sensitive(target.spark), dict[str, tuple[str, ...] | None]()
     for text in texts:
@@ -221,7 +221,7 @@ def _aliases(
 
 
 def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
-    """The source's columns under an alias; None if it has no such alias."""
+    """Return the source's columns under an alias; None if it has no such alias."""
     if source.has_fields(alias):
         return None  # they look the same
     try:
@@ -243,7 +243,7 @@ def _values(
     sees: Sees,
     frame: DataFrame,
 ) -> dict[str, Value]:
-    """What the map gives to each column of the other table."""
+    """Return what the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
     said = {f.name: f.default or "NULL" for f in destination.fields}
     given = {n: said[n] if is_default(v) else with_columns_for_qualified_stars(v, frame) for n, v in given.items()}
@@ -269,7 +269,7 @@ def _values(
 def _assigned(
     where: str, insert: InsertHistory, destination: OutboxTarget, case_sensitive: bool
 ) -> dict[str, str | Column]:
-    """The expressions by the columns that the map names."""
+    """Return the expressions by the columns that the map names."""
     names, found = [f.name for f in destination.fields], dict[str, str | Column]()
     for key, value in insert.values.items:
         text = key_text(key)
@@ -286,7 +286,7 @@ def _assigned(
 
 
 def _check_complete(where: str, given: Mapping[str, str | Column], destination: OutboxTarget) -> None:
-    """A row needs its key, its watermark, and every column that cannot be null."""
+    """Return a row needs its key, its watermark, and every column that cannot be null."""
     own = destination.definition
     roles = dict.fromkeys(own.watermarkKey, "watermark") | dict.fromkeys(own.primaryKey, "primary key")
     needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != own.tombstoneKey)]

@@ -41,7 +41,7 @@ class Outcomes:
     classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
-        """True if every pair of clauses that can both be the first true ones has such an outcome. None stands for no clause."""
+        """Return True if every pair of clauses that can both be the first true ones has such an outcome. None stands for no clause."""
         deletes = {m for m, _ in self.tombstones}
         class_of = {m: i for i, (ms, _) in enumerate(self.classes) for m in ms}
         class_of_insert = {n: i for i, (_, ns) in enumerate(self.classes) for n in ns}
@@ -53,7 +53,7 @@ class Outcomes:
 
 
 def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
-    """The clauses that write the same whichever of their kinds applies (or nothing)."""
+    """Return the clauses that write the same whichever of their kinds applies (or nothing)."""
     tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_clause(WhenMatched)]
     updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_clause(WhenMatched) if _only_updates(p)])
     not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], InsertedRow)]
@@ -78,7 +78,7 @@ def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> Blin
 
 
 def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> BlindDelete | None:
-    """The tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
+    """Return the tombstone of a delete whose key may not exist: nothing is known of its row but what the source says."""
     if plan.clause.changes != (Delete(),):
         return None
     (delete,) = plan.rows
@@ -87,7 +87,7 @@ def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> B
 
 
 def recorded_deletes(analysis: Analysis, match: KeyMatch | None) -> RecordedDeletes:
-    """The leading whenMatched clauses that can be tried without a target row, and the tombstones they then write."""
+    """Return the leading whenMatched clauses that can be tried without a target row, and the tombstones they then write."""
     found: list[tuple[int, BlindDelete | None]] = []
     if match is None or not match.exact:
         return ()
@@ -112,7 +112,7 @@ _ByRow: TypeAlias = dict[_Row, tuple[int, ...]]
 
 
 def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_ByRow, _ByRow]:
-    """Rows that mean the same made equal.
+    """Return rows that mean the same made equal.
 
     Each is asked about once, so that many clauses need not be compared pair by pair; none is where texts tell already.
     """
@@ -129,7 +129,7 @@ def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_
 
 
 def _rows_of_source(analysis: Analysis, match: KeyMatch, clauses: Sequence[tuple[int, ClausePlan]]) -> _ByRow:
-    """The clauses that write a row for a source row without looking at the target, by what they write."""
+    """Return the clauses that write a row for a source row without looking at the target, by what they write."""
     found: _ByRow = {}
     for position, plan in clauses:
         row = _row_of_source(analysis, match, plan.rows[0])
@@ -155,7 +155,7 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> 
 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
-    """True if every source row can only have one of the outcomes, by the shape of the clause lists alone."""
+    """Return True if every source row can only have one of the outcomes, by the shape of the clause lists alone."""
     matched, not_matched = analysis.of_clause(WhenMatched), analysis.of_clause(WhenNotMatched)
     return outcomes.allow(
         _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)

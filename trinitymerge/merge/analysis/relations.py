@@ -39,17 +39,17 @@ _SUGGESTED = re.compile(r"`((?:[^`]|``)+)`\.`(?:[^`]|``)+`")
 
 
 def expression(value: Any) -> str | Column:
-    """A user's expression: text stays SQL, Columns stay, plain Python values become literals."""
+    """Return a user's expression: text stays SQL, Columns stay, plain Python values become literals."""
     return value if isinstance(value, (str, Column)) else F.lit(value)
 
 
 def as_column(value: str | Column) -> Column:
-    """A user's expression as a Column."""
+    """Return a user's expression as a Column."""
     return F.expr(as_sql(value)) if isinstance(value, str) else value
 
 
 def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql | Column) -> Sql | Column:
-    """The value of the first branch whose condition, of the user's, is true; null is not true, later ones are not evaluated.
+    """Return the value of the first branch whose condition, of the user's, is true; null is not true, later ones are not evaluated.
 
     SQL text where all parts are text, which spares many calls to the JVM.
     """
@@ -63,7 +63,7 @@ def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql
 
 
 def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
-    """The rows with more columns beside theirs, given as SQL text or Columns."""
+    """Return the rows with more columns beside theirs, given as SQL text or Columns."""
     if all(isinstance(value, str) for value in added.values()):
         return rows.selectExpr("*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()])
     return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
@@ -78,7 +78,7 @@ class Target:
     alias: str
 
     def column(self, name: str) -> Sql:
-        """A target column as SQL, whatever else is called like it."""
+        """Return a target column as SQL, whatever else is called like it."""
         is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
         return quote(name) if is_hidden else Sql(f"{quote(self.alias)}.{quote(name)}")
 
@@ -165,7 +165,7 @@ class Source:
 
     @classmethod
     def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
-        """Prepares the source.
+        """Prepare the source.
 
         Args:
             df: the user's DataFrame, under its own alias or none.
@@ -189,7 +189,7 @@ class Source:
         return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
 
     def over(self, df: DataFrame) -> Source:
-        """The same source with its rows taken from another DataFrame of the same columns and aliases."""
+        """Return the same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
         with analysis_errors("The source"):
@@ -218,7 +218,7 @@ class Source:
         return star
 
     def has_fields(self, name: str) -> bool:
-        """True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
+        """Return True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
         return any(
             find_name(name, [field.name], self.case_sensitive) is not None
             and not isinstance(field.dataType, AtomicType)
@@ -226,7 +226,7 @@ class Source:
         )
 
     def is_column(self, value: str | Column) -> bool:
-        """True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
+        """Return True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
         names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
         return (
             names is not None
@@ -235,20 +235,20 @@ class Source:
         )
 
     def plain(self, i: int) -> Sql:
-        """The i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
+        """Return the i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
         name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType
         return name if kind == self.plain_type(i) else cast(name, self.plain_type(i))
 
     def plain_type(self, i: int) -> DataType:
-        """The type of :meth:`plain`."""
+        """Return the type of :meth:`plain`."""
         return without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:
-        """True if the expressions can be computed from the source alone."""
+        """Return True if the expressions can be computed from the source alone."""
         return _resolves(lambda: selected(self.df, expressions))
 
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
-        """True if expressions over the source alone mean the same, pair by pair.
+        """Return True if expressions over the source alone mean the same, pair by pair.
 
         Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """
@@ -283,7 +283,7 @@ class Source:
 
 
 def alias_of(df: DataFrame) -> str | None:
-    """The alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
+    """Return the alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
     try:
         with suppress_error_logs():
             df.select(f"`{NO_COLUMN}`.`{NO_COLUMN}`").schema  # noqa: B018

@@ -53,5 +53,5 @@ class Analysis:
         return self.target.definition
 
     def of_clause(self, kind: type) -> list[tuple[int, ClausePlan]]:
-        """The clauses of one kind with their positions."""
+        """Return the clauses of one kind with their positions."""
         return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]

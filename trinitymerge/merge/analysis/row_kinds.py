@@ -176,7 +176,7 @@ class Case:
 
     @classmethod
     def same(cls, condition: Sql, effect: Effect) -> Case:
-        """The same effect either way."""
+        """Return the same effect either way."""
         return cls(condition, effect, effect)
 
 
@@ -224,21 +224,21 @@ class WrittenRow:
 
     @classmethod
     def called(cls, knows_target: bool) -> str:
-        """What a preview calls it, where the target is read or not."""
+        """Return what a preview calls it, where the target is read or not."""
         return cls.shown
 
     def can_be_late(self, definition: TableDefinition) -> bool:
-        """True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
+        """Return True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
         return self.changes_pre_image and any(
             not isinstance(self.values[w], FromReplacedRow) for w in definition.watermarkKey
         )
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
-        """The parts of the primary key that the row sets itself: only they can differ from the pair's key."""
+        """Return the parts of the primary key that the row sets itself: only they can differ from the pair's key."""
         return {}
 
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
-        """True if the row may come to a key that is live, other than by replacing its own pre-image (S24, S25).
+        """Return True if the row may come to a key that is live, other than by replacing its own pre-image (S24, S25).
 
         Args:
             keeps_key: its key is known to be the one its source row was paired by.
@@ -247,7 +247,7 @@ class WrittenRow:
         return False
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
-        """True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
+        """Return True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
 
         Args:
             may_hit: :meth:`may_hit_live_key`.
@@ -256,19 +256,19 @@ class WrittenRow:
         return True
 
     def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
-        """The rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
+        """Return the rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
         return ()
 
     def targets_live_key(self) -> Sql:
-        """The row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
+        """Return the row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
         return FALSE
 
     def brings_tombstone(self, definition: TableDefinition) -> bool:
-        """True if the data decide whether the row is a tombstone (S9)."""
+        """Return True if the data decide whether the row is a tombstone (S9)."""
         return isinstance(self.values[definition.tombstone_column], Expression)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """The live row at the row's key is deleted by it, as SQL (S25).
+        """Return the live row at the row's key is deleted by it, as SQL (S25).
 
         Args:
             is_dead: the row is a tombstone.
@@ -277,15 +277,15 @@ class WrittenRow:
         return FALSE
 
     def vacates_by_move(self) -> Sql:
-        """The live row at the row's key has moved on, as SQL (S24)."""
+        """Return the live row at the row's key has moved on, as SQL (S24)."""
         return FALSE
 
     def effects(self) -> tuple[Case, ...]:
-        """What the row means to readers; the first that holds (S30a)."""
+        """Return what the row means to readers; the first that holds (S30a)."""
         raise NotImplementedError
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """When the row is not written after all, as SQL; any of them (S21a, S24, S25).
+        """Return when the row is not written after all, as SQL; any of them (S21a, S24, S25).
 
         Args:
             is_dead: the row is a tombstone.
@@ -327,15 +327,15 @@ class UpdatedRow(WrittenRow):
         return {k: v for k, v in key.items() if isinstance(v, Expression)}
 
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
-        """True if it moves."""
+        """Return True if it moves."""
         return not keeps_key
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
-        """True unless it may move."""
+        """Return True unless it may move."""
         return not may_hit
 
     def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
-        """The tombstone of the key that it leaves."""
+        """Return the tombstone of the key that it leaves."""
         return (OldKeyTombstone.from_key(self, definition),)
 
     def targets_live_key(self) -> Sql:
@@ -347,7 +347,7 @@ class UpdatedRow(WrittenRow):
         return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
 
     def effects(self) -> tuple[Case, ...]:
-        """An update, a move, or a delete where it brings a tombstone."""
+        """Return an update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
             Case.same(IS_TORN, CONFLICTING_MOVE),
@@ -361,7 +361,7 @@ class UpdatedRow(WrittenRow):
         return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """A tombstone whose key another row takes; a stale move."""
+        """Return a tombstone whose key another row takes; a stale move."""
         taken = (all_of([KEY_TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
         stale_move = (all_of([CHANGED, IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
         return (*taken, *stale_move)
@@ -386,7 +386,7 @@ class OldKeyTombstone(WrittenRow):
 
     @classmethod
     def from_key(cls, row: UpdatedRow, definition: TableDefinition) -> OldKeyTombstone:
-        """What a moving row leaves behind: the old key, and the watermark it has been given."""
+        """Return what a moving row leaves behind: the old key, and the watermark it has been given."""
         values: dict[str, Value] = dict.fromkeys(row.values, Null())
         values |= {n: FromTarget() for n in definition.primaryKey}
         values |= {n: row.values[n] for n in definition.watermarkKey}
@@ -394,7 +394,7 @@ class OldKeyTombstone(WrittenRow):
         return cls(row.clause, values, row)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """What moves as a tombstone is deleted: it lives nowhere any more."""
+        """Return what moves as a tombstone is deleted: it lives nowhere any more."""
         return all_of([CHANGED, BECOMES_TOMBSTONE])
 
     def vacates_by_move(self) -> Sql:
@@ -406,7 +406,7 @@ class OldKeyTombstone(WrittenRow):
         return (Case.same(BECOMES_TOMBSTONE, DELETED), Case.same(TRUE, NO_EFFECT))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Where the key stays the same after all, another row takes it, or the move is stale."""
+        """Return where the key stays the same after all, another row takes it, or the move is stale."""
         return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
 
 
@@ -423,11 +423,11 @@ class Tombstone(WrittenRow):
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
-        """A delete."""
+        """Return a delete."""
         return (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Where another row takes the key."""
+        """Return where another row takes the key."""
         return (KEY_TAKEN,)
 
 
@@ -457,11 +457,11 @@ class InsertedRow(WrittenRow):
         return cls.shown if knows_target else "upsert"
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
-        """The whole key."""
+        """Return the whole key."""
         return {k: self.values[k] for k in definition.primaryKey}
 
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
-        """True unless its key is known to be free: that of a source row without a pair."""
+        """Return True unless its key is known to be free: that of a source row without a pair."""
         return not (is_unpaired and keeps_key)
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
@@ -473,7 +473,7 @@ class InsertedRow(WrittenRow):
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
-        """An insert; an update where it takes the key of a row that the merge deletes."""
+        """Return an insert; an update where it takes the key of a row that the merge deletes."""
         return (
             Case.same(IS_WITHHELD, SUPPRESSED),
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
@@ -483,7 +483,7 @@ class InsertedRow(WrittenRow):
         )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Where the change beside it comes late (S21a)."""
+        """Return where the change beside it comes late (S21a)."""
         return (all_of([IS_WITHHELD, storable]),)
 
 

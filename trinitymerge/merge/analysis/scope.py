@@ -29,14 +29,14 @@ class Sees(Enum):
 
     @classmethod
     def of(cls, clause: Clause) -> Sees:
-        """What the expressions of a clause see."""
+        """Return what the expressions of a clause see."""
         if isinstance(clause, WhenNotMatched):
             return cls.SOURCE
         return cls.TARGET if isinstance(clause, WhenOnlyOnTarget) else cls.BOTH
 
 
 def frames_of(target: Target, source: Source | None) -> Mapping[Sees, DataFrame]:
-    """The user's columns of each side, and of both, without rows of the target."""
+    """Return the user's columns of each side, and of both, without rows of the target."""
     if source is None:
         return {Sees.BOTH: target.nothing, Sees.TARGET: target.nothing}
     joined = target.nothing.crossJoin(source.df)

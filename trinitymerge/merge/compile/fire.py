@@ -58,7 +58,7 @@ def _fire(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
 
 
 def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
-    """Marks each joined row with the code of what it sets off."""
+    """Mark each joined row with the code of what it sets off."""
     of_source = [
         (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
         (is_not_null(IN_SOURCE), _first_clause(program, WhenNotMatched, _absent(program))),
@@ -69,7 +69,7 @@ def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
 
 
 def _absent(program: MergeProgram) -> Sql | Column:
-    """The code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
+    """Return the code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
     analysis, match = program.analysis, program.match
     if match is None or not program.recorded:
         return _NOTHING
@@ -79,7 +79,7 @@ def _absent(program: MergeProgram) -> Sql | Column:
 
 
 def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
-    """Marks each joined row as :func:`_fire_beside` does, and computes what clauses give.
+    """Mark each joined row as :func:`_fire_beside` does, and computes what clauses give.
 
     Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
     are left out, and the target's are back.
@@ -112,7 +112,7 @@ def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
 
 
 def _codes(program: MergeProgram, kind: type) -> list[int]:
-    """The codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
+    """Return the codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
     clauses = {i for i, _ in program.analysis.of_clause(kind)}
     is_of_source = kind is WhenNotMatched
     return [
@@ -121,7 +121,7 @@ def _codes(program: MergeProgram, kind: type) -> list[int]:
 
 
 def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
-    """Marks each source row with the code of its outcome, 0 for nothing, or :data:`NEEDS_TARGET`."""
+    """Mark each source row with the code of its outcome, 0 for nothing, or :data:`NEEDS_TARGET`."""
     analysis, outcomes = program.analysis, program.outcomes
     same_row = [
         _in_class(name, [[_number(p) for p in clauses[side]] for clauses in outcomes.classes])
@@ -147,7 +147,7 @@ def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
 
 
 def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
+    """Return the source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
     decided = fired.filter(f"{FIRED} <> {NEEDS_TARGET}")
     return decided, fired.filter(f"{FIRED} = {NEEDS_TARGET}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
 
@@ -165,7 +165,7 @@ def _adds(program: MergeProgram) -> Iterable[str]:
 
 
 def _in_class(name: Sql, classes: Sequence[Sequence[int]]) -> Sql:
-    """The number of the class that a column's number is in, as SQL; null if it is in none."""
+    """Return the number of the class that a column's number is in, as SQL; null if it is in none."""
     return decode(name, {n: number(i) for i, numbers in enumerate(classes) for n in numbers})
 
 
@@ -178,7 +178,7 @@ def _written_key(program: MergeProgram, row: WrittenRow) -> list[Expression]:
 
 
 def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
-    """True if no part of the key is null, as SQL or a Column."""
+    """Return True if no part of the key is null, as SQL or a Column."""
     texts = [as_sql(key) for key in keys if isinstance(key, str)]
     if len(texts) == len(keys):
         return all_of(map(is_not_null, texts))
@@ -199,7 +199,7 @@ def _first_clause(program: MergeProgram, kind: type, otherwise: Sql | Column) ->
 
 
 def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Sql | Column) -> Sql | Column:
-    """The number of the first case whose condition is true; None is always true (S17, S20)."""
+    """Return the number of the first case whose condition is true; None is always true (S17, S20)."""
     return choose([(TRUE if c is None else c, number(n)) for c, n in cases], otherwise)
 
 

@@ -37,7 +37,7 @@ FEW_KEYS, MANY_ROWS = 300, 1_000_000
 
 
 def fits_one_task(df: DataFrame) -> bool:
-    """True if a DataFrame is known to be small, and to take no longer in one task than in several."""
+    """Return True if a DataFrame is known to be small, and to take no longer in one task than in several."""
     known = estimate(df)
     return known is not None and known.size_bytes <= ONE_TASK_BYTES and not known.runs_python
 
@@ -52,7 +52,7 @@ class Materialized:
 
 
 def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialized:
-    """Evaluates a DataFrame once (S32).
+    """Evaluate a DataFrame once (S32).
 
     A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
     instead of contradicting itself.
@@ -88,7 +88,7 @@ class MaterializedSource:
     def of(
         cls, source: Source, equalities: Equalities, definition: TableDefinition, known_keys: Sequence[Keys] = ()
     ) -> MaterializedSource:
-        """Evaluates a source now.
+        """Evaluate a source now.
 
         Args:
             source: to evaluate.
@@ -107,7 +107,7 @@ class MaterializedSource:
         return cls(source.over(once.frame), once)
 
     def are_free(self, count: int, backend: TableStore, batches: Batches) -> bool:
-        """True if no batch can hold any of the known keys: those of a new day's versions, say.
+        """Return True if no batch can hold any of the known keys: those of a new day's versions, say.
 
         Args:
             count: how many of them there were.
@@ -134,7 +134,7 @@ class MaterializedSource:
 
 
 def fit_one_task(evaluated: MaterializedSource, batches: Batches) -> bool:
-    """True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
+    """Return True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
     rows, size = sum(b.rows for b in batches.batches), sum(b.bytes for b in batches.batches)
     is_small = evaluated.once.rows * size <= ONE_TASK_BYTES * max(1, rows)
     return evaluated.fits_broadcast and is_small and fits_one_task(evaluated.once.frame)
@@ -166,7 +166,7 @@ class KeyedJoin:
 def lookup(
     backend: TableStore, batches: Batches, keys: DataFrame, once: Materialized, listed: DataFrame | None = None
 ) -> DataFrame:
-    """The latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
+    """Return the latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
     Args:
         backend: where the target is.
@@ -187,14 +187,14 @@ def lookup(
 
 
 def _near(backend: TableStore, batches: Batches, once: Materialized) -> tuple[KeyRange, Batches]:
-    """The range of the keys that are sought, and the batches that may hold one."""
+    """Return the range of the keys that are sought, and the batches that may hold one."""
     found = KeyRange.of(once.observed, batches.definition)
     close = reader.prune_batches(backend, batches.definition, batches.batches, [found])
     return found, attrs.evolve(batches, batches=close)
 
 
 def spared_by(backend: TableStore, batches: Batches, once: Materialized) -> list[str]:
-    """What a lookup of keys that have been evaluated is spared, in words.
+    """Return what a lookup of keys that have been evaluated is spared, in words.
 
     Args:
         backend: where the target is.
@@ -219,7 +219,7 @@ def spared_by(backend: TableStore, batches: Batches, once: Materialized) -> list
 
 
 def pruning_summary(equalities: Equalities, batches: Batches) -> str:
-    """What a lookup is spared, in words, as far as that is known before its keys are.
+    """Return what a lookup is spared, in words, as far as that is known before its keys are.
 
     Args:
         equalities: on the key columns that are looked up; at least one.
@@ -242,7 +242,7 @@ def pruning_summary(equalities: Equalities, batches: Batches) -> str:
 def keyed(
     analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, backend: TableStore, batches: Batches
 ) -> KeyedJoin:
-    """Each source row beside the latest row of its key, read from those keys alone."""
+    """Return each source row beside the latest row of its key, read from those keys alone."""
     target = analysis.target
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
@@ -257,7 +257,7 @@ def keyed(
 
 
 def _is_live(batches: Batches) -> Sql:
-    """SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
+    """Return SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
     return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
@@ -288,7 +288,7 @@ class FullJoin:
     batches: Batches
 
     def rows(self, records: bool) -> DataFrame:
-        """The pairs, and rows of either side without one if a clause may fire on them.
+        """Return the pairs, and rows of either side without one if a clause may fire on them.
 
         Args:
             records: deletes of absent keys are recorded, so that source rows without a pair count.
@@ -318,7 +318,7 @@ class FullJoin:
         return all_rows(self.analysis, self.backend, self.batches)
 
     def _which_may_pair(self) -> DataFrame:
-        """The live target rows without those that differ from every source row in a key column they must be equal in."""
+        """Return the live target rows without those that differ from every source row in a key column they must be equal in."""
         if not self.equalities.keys:
             return self._all()
         found = lookup(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
@@ -346,7 +346,7 @@ class FullJoin:
 
 
 def join_type(analysis: Analysis, records: bool) -> str:
-    """The narrowest join that still shows every row some clause may fire on."""
+    """Return the narrowest join that still shows every row some clause may fire on."""
     from_target = bool(analysis.of_clause(WhenOnlyOnTarget))
     from_source = bool(analysis.of_clause(WhenNotMatched) or records)
     return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(

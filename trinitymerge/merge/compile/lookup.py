@@ -17,7 +17,7 @@ Lookup = Callable[[DataFrame], DataFrame]
 
 
 def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
-    """Adds what the written keys hold.
+    """Add what the written keys hold.
 
     For a move that is the key it goes to, for its tombstone likewise: both must come to the same choice.
     """
@@ -34,7 +34,7 @@ def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
 
 
 def nothing_found(rows: DataFrame, program: MergeProgram) -> DataFrame:
-    """Adds the same where no batch holds any of these keys, as is known: nothing is read, and the rows need not be evaluated."""
+    """Add the same where no batch holds any of these keys, as is known: nothing is read, and the rows need not be evaluated."""
     definition = program.definition
     answers = [(LOOKUP_KEY(i), null_of(definition.field(k))) for i, k in enumerate(definition.primaryKey)]
     answers += [(FOUND_WATERMARK(i), null_of(definition.field(w))) for i, w in enumerate(definition.watermarkKey)]
@@ -43,19 +43,19 @@ def nothing_found(rows: DataFrame, program: MergeProgram) -> DataFrame:
 
 
 def _asking(program: MergeProgram) -> list[str]:
-    """The keys to look up, as columns."""
+    """Return the keys to look up, as columns."""
     return [f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program))]
 
 
 def columns_of_probe(program: MergeProgram) -> tuple[str, ...]:
-    """The columns that the probe adds."""
+    """Return the columns that the probe adds."""
     keys, watermarks = range(len(program.definition.primaryKey)), range(len(program.definition.watermarkKey))
     found = [FOUND_WATERMARK(i) for i in watermarks]
     return (*[KEY_TO_FIND(i) for i in keys], *[LOOKUP_KEY(i) for i in keys], FOUND_LIVE, *found)
 
 
 def asked_keys(program: MergeProgram) -> list[Sql]:
-    """The keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
+    """Return the keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
     leave, unknown = in_slots(program.departures), in_slots(program.unknown)
     keys = [
         case([(leave, NEW_KEY(i))], quote(k)) if program.moves else quote(k)
@@ -65,7 +65,7 @@ def asked_keys(program: MergeProgram) -> list[Sql]:
 
 
 def probe_text(source: str, program: MergeProgram) -> str:
-    """The probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
+    """Return the probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
     asked = ", ".join(f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
     same_key = all_of(equals(KEY_TO_FIND(i), LOOKUP_KEY(i)) for i in range(len(program.definition.primaryKey)))
     return (

@@ -57,7 +57,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
 
 
 def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
-    """The rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
+    """Return the rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
 
     Args:
         rows: what :func:`with_outbox_columns` gives, evaluated.
@@ -71,7 +71,7 @@ def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
 
 
 def _raw_values(outbox_plan: OutboxPlan) -> dict[str, Sql | Column]:
-    """The values of the maps, each evaluated once and only where the row is owed."""
+    """Return the values of the maps, each evaluated once and only where the row is owed."""
     raws: dict[str, Sql | Column] = {}
     for row in outbox_plan.rows:
         for i, value in _given(row):

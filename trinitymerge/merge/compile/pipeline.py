@@ -122,17 +122,17 @@ SETTLING: tuple[Step[MergeProgram], ...] = (
 
 
 def on_entry(program: MergeProgram) -> tuple[str, ...]:
-    """The library's columns that the joined sides have."""
+    """Return the library's columns that the joined sides have."""
     return (IN_SOURCE, LIVE, *before_watermarks(program.definition)) if program.knows_target else (IN_SOURCE,)
 
 
 def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:
-    """The rows on which clauses fire."""
+    """Return the rows on which clauses fire."""
     return steps.run((FIRE,), rows, program, on_entry(program))[0]
 
 
 def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """The rows that a program writes.
+    """Return the rows that a program writes.
 
     Args:
         fired: what :func:`fire` gives.

@@ -103,7 +103,7 @@ class MergeProgram:
         return dict(enumerate(self.firings, start=1))
 
     def code(self, clause: int, is_recorded_delete: bool = False) -> int:
-        """The code of what a clause sets off."""
+        """Return the code of what a clause sets off."""
         return self._codes[clause, is_recorded_delete]
 
     @property
@@ -210,7 +210,7 @@ def paired_program(
     by_key: bool,
     tombstones_possible: bool,
 ) -> MergeProgram:
-    """The program of a merge whose source rows stand beside the target rows they are paired with.
+    """Return the program of a merge whose source rows stand beside the target rows they are paired with.
 
     Args:
         analysis: the merge.
@@ -238,7 +238,7 @@ def paired_program(
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
-    """True if a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
+    """Return True if a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
     if analysis.source is None:
         return FALSE
     if match is None:
@@ -250,7 +250,7 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
 
 
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "") -> MergeProgram:
-    """The program of a merge that does not look at its target; ``holds`` as in :class:`MergeProgram`."""
+    """Return the program of a merge that does not look at its target; ``holds`` as in :class:`MergeProgram`."""
     written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(OutputRow(row) for _, row in written)
@@ -270,7 +270,7 @@ def _slots_of(
 
 
 def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], first: int) -> list[OutputRow]:
-    """The slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
+    """Return the slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
     change = next((first + i for i, s in enumerate(slots) if s.row.can_be_late(definition)), None)
     return [attrs.evolve(s, beside=change) if s.row.goes_with_change else s for s in slots]
 
@@ -279,19 +279,19 @@ def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], firs
 
 
 def in_slots(numbers: Iterable[int]) -> Sql:
-    """True if a row is of one of these slots, as SQL."""
+    """Return True if a row is of one of these slots, as SQL."""
     listed = ", ".join(map(str, numbers))
     return Sql(f"{SLOT} IN ({listed})") if listed else FALSE
 
 
 def where_slots(conditions: Mapping[int, Sql]) -> Sql:
-    """True if the condition of a row's slot is, as SQL; slots that share one share a branch."""
+    """Return True if the condition of a row's slot is, as SQL; slots that share one share a branch."""
     shared = {condition: numbers for condition, numbers in _shared(conditions).items() if condition != FALSE}
     return any_of(in_slots(ns) if c == TRUE else all_of([in_slots(ns), c]) for c, ns in shared.items())
 
 
 def by_slot(values: Mapping[int, Sql]) -> Sql:
-    """The value for a row's slot; slots that share a value share a branch."""
+    """Return the value for a row's slot; slots that share a value share a branch."""
     return case((in_slots(numbers), value) for value, numbers in _shared(values).items())
 
 
@@ -303,5 +303,5 @@ def _shared(values: Mapping[int, Sql]) -> dict[Sql, list[int]]:
 
 
 def before_watermarks(definition: TableDefinition) -> list[Sql]:
-    """The columns with the watermark of the target row a source row was paired by."""
+    """Return the columns with the watermark of the target row a source row was paired by."""
     return [BEFORE(i) for i in range(len(definition.watermarkKey))]

@@ -104,7 +104,7 @@ def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 
 
 def _date_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Fills watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
+    """Fill watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
     before = before_watermarks(program.definition)
@@ -123,7 +123,7 @@ def _date_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, .
 
 
 def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
-    """The same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
+    """Return the same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
     keys = program.definition.watermarkKey
     pre = [PRE_IMAGE(i) for i in range(len(keys))]
     left = _filled(program, pre)
@@ -140,7 +140,7 @@ def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str,
 
 
 def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
-    """The watermark of each row, with what nobody assigned taken from the row it replaces (S10.3)."""
+    """Return the watermark of each row, with what nobody assigned taken from the row it replaces (S10.3)."""
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
         slots = _unassigned(program, name)
@@ -153,7 +153,7 @@ def _unassigned(program: MergeProgram, name: str) -> list[int]:
 
 
 def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
-    """The watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
+    """Return the watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
     field, recorded = program.definition.field(name), in_slots(program.recording)
     if field.nullable or recorded == FALSE:
         return before
@@ -161,7 +161,7 @@ def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
 
 
 def _withhold(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Finds inserts beside a stale update or delete: they are not written either (S21a)."""
+    """Find inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
         return (Select.setting(present, {IS_WITHHELD: FALSE}),)
     withheld = or_else(IS_STALE_CHANGE, FALSE)
@@ -175,7 +175,7 @@ def _withhold(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
 
 
 def _find_torn_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Finds live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
+    """Find live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
 
     The same move may occur again; it counts once.
     """
@@ -196,7 +196,7 @@ def _find_torn_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Sele
 
 
 def _find_arrivals(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Finds rows that come to a live key, and whether the merge frees it (S24, S25)."""
+    """Find rows that come to a live key, and whether the merge frees it (S24, S25)."""
     coming, key = _coming(program), [quote(k) for k in program.definition.primaryKey]
     if coming == FALSE:
         return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN), FALSE)),)
@@ -229,13 +229,13 @@ def _numbered(program: MergeProgram) -> list[tuple[int, OutputRow]]:
 
 
 def _effects(program: MergeProgram) -> Sql:
-    """The effect of each row (S30a)."""
+    """Return the effect of each row (S30a)."""
     is_dead = is_tombstone(program.definition)
     return by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in _numbered(program)})
 
 
 def _told_effect(program: MergeProgram) -> Sql:
-    """The effect of each row of a program that does not look at its target, as the source tells what its key holds."""
+    """Return the effect of each row of a program that does not look at its target, as the source tells what its key holds."""
     is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
     mine = [quote(w) for w in program.definition.watermarkKey]
     is_recorded = all_of([in_slots(program.recording), not_(is_live)])
@@ -258,7 +258,7 @@ def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
 
 
 def _left_out(program: MergeProgram) -> Sql:
-    """SQL that is true if a row is not written after all."""
+    """Return SQL that is true if a row is not written after all."""
     definition = program.definition
     nulls = (
         holds_null(f) if f.name not in definition.primaryKey else is_null(quote(f.name)) for f in definition.fields
@@ -273,7 +273,7 @@ def _left_out(program: MergeProgram) -> Sql:
 
 
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """What goes out: whether each row is written, and what it means."""
+    """Return what goes out: whether each row is written, and what it means."""
     if not program.knows_target:
         effect = _told_effect(program) if program.holds else cast(NULL, StringType())
         return (Select.adding({EFFECT: effect, KEEP: Sql(f"{SLOT} >= 0")}),)
@@ -296,7 +296,7 @@ _PASSED_ON = (CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT)
 
 
 def _only_beside_target(select: Selects[MergeProgram]) -> Selects[MergeProgram]:
-    """A step that only rows beside their targets take."""
+    """Return a step that only rows beside their targets take."""
     return lambda program, present: select(program, present) if program.knows_target else ()
 
 

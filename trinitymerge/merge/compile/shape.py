@@ -69,7 +69,7 @@ from trinitymerge.spark.system_columns import (
 def raw_values(
     program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = FIRED
 ) -> dict[str, Sql | Column]:
-    """Values that are Columns, checked or used twice, each only on rows of its clause.
+    """Return values that are Columns, checked or used twice, each only on rows of its clause.
 
     Args:
         program: the merge.
@@ -99,7 +99,7 @@ def _is_evaluated_first(program: MergeProgram, value: Expression, field: Field) 
 
 
 def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
-    """The value a slot gives to a column, as SQL over the joined sides."""
+    """Return the value a slot gives to a column, as SQL over the joined sides."""
     value = program.slots[slot].row.values[field.name]
     if isinstance(value, Expression):
         if _is_evaluated_first(program, value, field):
@@ -169,13 +169,13 @@ def _shape(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
 
 
 def _passed_on(program: MergeProgram) -> Iterable[Sql]:
-    """What has been known of each row before it was shaped."""
+    """Return what has been known of each row before it was shaped."""
     before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
     return (SLOT, *before, FIRING) if program.beside_moves else (SLOT, *before)
 
 
 def _known_of(program: MergeProgram) -> dict[str, Sql]:
-    """What is known of each row beside what it stores, and has not been known before."""
+    """Return what is known of each row beside what it stores, and has not been known before."""
     clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots)})
     known: dict[str, Sql] = {
         CLAUSE: cast(clause, IntegerType()),
@@ -207,19 +207,19 @@ def _sides(program: MergeProgram) -> Sql:
 
 
 def _stands_for(program: MergeProgram) -> Sql:
-    """The clause whose firing is counted by the row; on rows of which nothing is known, whether they are undecided."""
+    """Return the clause whose firing is counted by the row; on rows of which nothing is known, whether they are undecided."""
     if not program.knows_target:
         return case([(equals(SLOT, number(NEEDS_TARGET)), number(NEEDS_TARGET))])
     return by_slot({f.slots[0]: number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
 
 
 def _action(program: MergeProgram) -> Sql:
-    """What each row does, in the user's words."""
+    """Return what each row does, in the user's words."""
     return by_slot({n: text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
 
 
 def _misfits(program: MergeProgram) -> Sql:
-    """A row's first value that does not fit; what a tombstone does not hold need not (S9)."""
+    """Return a row's first value that does not fit; what a tombstone does not hold need not (S9)."""
     found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
     return cast(opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts})), StringType())
 
@@ -246,7 +246,7 @@ def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
 
 
 def _late(program: MergeProgram) -> Sql:
-    """SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
+    """Return SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
     for insert, change in _beside_changes_in_place(program).items():
@@ -260,7 +260,7 @@ def _late(program: MergeProgram) -> Sql:
 
 
 def _unchanged(program: MergeProgram) -> Sql:
-    """SQL that is true if an update would write what is there, its watermark apart (S22b)."""
+    """Return SQL that is true if an update would write what is there, its watermark apart (S22b)."""
     own = program.definition
     fields = [f for f in own.stored_fields if f.name not in own.watermarkKey]
 
@@ -278,7 +278,7 @@ def _unchanged(program: MergeProgram) -> Sql:
 
 
 def _fits(program: MergeProgram, slot: int) -> Sql:
-    """All values fit their columns: what does not is null there, and no value to compare."""
+    """Return all values fit their columns: what does not is null there, and no value to compare."""
     misfits = _misfits_of(program, slot)
     return is_null(_first_of(misfits)) if misfits else TRUE
 
@@ -298,7 +298,7 @@ def _keys_of_moves(program: MergeProgram) -> dict[str, Sql]:
 
 
 def _moved_value(program: MergeProgram, field: Field) -> Sql:
-    """What a moving update gives to a column; the tombstone left behind follows its update."""
+    """Return what a moving update gives to a column; the tombstone left behind follows its update."""
     new = {n: _stored_value(program, n, field) for n in program.departures.values()}
     new |= {left: new[moved] for left, moved in program.departures.items()}
     return cast(by_slot(new), physical_type(field))

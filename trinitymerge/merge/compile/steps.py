@@ -55,12 +55,12 @@ class Select:
 
     @classmethod
     def adding(cls, values: Mapping[str, Sql | Column], where: Sql | None = None) -> Select:
-        """What goes in, and more columns beside it."""
+        """Return what goes in, and more columns beside it."""
         return cls(tuple((value, name) for name, value in values.items()), where=where)
 
     @classmethod
     def setting(cls, present: Sequence[str], values: Mapping[str, Sql | Column]) -> Select:
-        """The columns that are present, some of them set anew; each new value is computed from the old ones.
+        """Return the columns that are present, some of them set anew; each new value is computed from the old ones.
 
         All are named only where some are: each name is a call to the JVM.
         """
@@ -92,7 +92,7 @@ class Select:
         return Select((*self.items, *items) if other.keeps_all else tuple(items), self.keeps_all and other.keeps_all)
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """The SELECT over a DataFrame: one call to Spark where all values are text."""
+        """Return the SELECT over a DataFrame: one call to Spark where all values are text."""
         if self.join is not None:
             rows = rows.join(F.broadcast(self.join.rows(rows.sparkSession)), F.expr(self.join.on), "left")
         star = ["*"] if self.keeps_all else []
@@ -106,7 +106,7 @@ class Select:
         return found if self.where is None else found.filter(self.where)
 
     def text(self, source: str) -> str:
-        """The SELECT over a query's text. A Column is shown as Spark shows it, which is not always SQL."""
+        """Return the SELECT over a query's text. A Column is shown as Spark shows it, which is not always SQL."""
         items = [_item(v if isinstance(v, str) else f"/* Column */ {column_text(v)}", n) for v, n in self.items]
         listed = indent(",\n".join(["*", *items] if self.keeps_all else items), "  ")
         joined = "" if self.join is None else f"\nLEFT JOIN {self.join.name} ON {self.join.on}"
@@ -118,7 +118,7 @@ class Select:
 
 
 def _under(alias: str, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows of which some columns go by an alias."""
+    """Return rows of which some columns go by an alias."""
     others = [quote(n) for n in rows.columns if n not in names]
     shown = [f"{quote(alias)}.{quote(n)}" for n in names]
     return rows.alias(alias).selectExpr(*shown, *[f"{n} AS {n}" for n in others])
@@ -133,7 +133,7 @@ def _is_passed_on(value: str | Column, name: str) -> bool:
 
 
 def _reads(value: str | Column, name: str) -> bool:
-    """True if a value may read a column: what is not our own text may read anything."""
+    """Return True if a value may read a column: what is not our own text may read anything."""
     return not isinstance(value, str) or quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
 
 
@@ -171,7 +171,7 @@ class Step(Generic[P]):
 def run(
     steps: Iterable[Step[P]], rows: DataFrame, program: P, present: Sequence[str], fused: bool = False
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Takes steps over rows.
+    """Take steps over rows.
 
     Args:
         steps: in order.
@@ -193,7 +193,7 @@ def run(
 def selects_of(
     steps: Iterable[Step[P]], program: P, present: Sequence[str]
 ) -> tuple[tuple[Select, ...], tuple[str, ...]]:
-    """The SELECTs that steps take, and the columns present after them."""
+    """Return the SELECTs that steps take, and the columns present after them."""
     selects: list[Select] = []
     for step in steps:
         for select in step.selects(program, present):
@@ -203,7 +203,7 @@ def selects_of(
 
 
 def fewer(selects: Iterable[Select]) -> tuple[Select, ...]:
-    """The same SELECTs, those together that may be."""
+    """Return the same SELECTs, those together that may be."""
     found: list[Select] = []
     for select in selects:
         together = found[-1].and_then(select) if found else None
@@ -212,7 +212,7 @@ def fewer(selects: Iterable[Select]) -> tuple[Select, ...]:
 
 
 def text(steps: Iterable[Step[P]], source: str, program: P, present: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The same as SQL to be read, and the columns present after it."""
+    """Return the same as SQL to be read, and the columns present after it."""
     for step in steps:
         for n, select in enumerate(step.selects(program, present)):
             source = select.text(source)
@@ -222,5 +222,5 @@ def text(steps: Iterable[Step[P]], source: str, program: P, present: Sequence[st
 
 
 def present_after(select: Select, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns present after a SELECT."""
+    """Return the columns present after a SELECT."""
     return (*present, *select.names) if select.keeps_all else select.names

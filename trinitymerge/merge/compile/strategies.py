@@ -31,7 +31,7 @@ from trinitymerge.stores.base import Batches, TableStore
 
 
 def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
-    """The one reason why every row depends on what the target holds; None if some do not."""
+    """Return the one reason why every row depends on what the target holds; None if some do not."""
     if KEYED in choice.rejected:
         return choice.rejected[KEYED]
     if choice.key_match is None or not choice.key_match.exact:
@@ -212,7 +212,7 @@ class Merge:
         return self.analysis.definition
 
     def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
-        """The source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
+        """Return the source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
         assert self.analysis.source is not None
         known_keys = program.known_keys if program is not None else ()
         return MaterializedSource.of(self.analysis.source, self.choice.equalities, self.definition, known_keys)
@@ -227,7 +227,7 @@ class Merge:
     def part(
         self, program: MergeProgram, fired: DataFrame, batches: Batches, evaluated: MaterializedSource | None = None
     ) -> Part:
-        """The rows of a program, from the rows on which its clauses fire.
+        """Return the rows of a program, from the rows on which its clauses fire.
 
         Args:
             program: what is to be done.
@@ -277,7 +277,7 @@ class MergeStrategy(ABC):
 
     @abstractmethod
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """What is to be done, each program with the rows it begins with, in SQL's words.
+        """Return what is to be done, each program with the rows it begins with, in SQL's words.
 
         Args:
             merge: what to compile.
@@ -286,26 +286,26 @@ class MergeStrategy(ABC):
 
     @abstractmethod
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """The rows to append to a table of some batches. Evaluates the source at most once (S32)."""
+        """Return the rows to append to a table of some batches. Evaluates the source at most once (S32)."""
 
     @abstractmethod
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """How a target of some batches is read, in words that follow "reads"."""
+        """Return how a target of some batches is read, in words that follow "reads"."""
 
     def looks_up(self, merge: Merge) -> bool:
-        """True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
+        """Return True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
         return False
 
     def uncertainty(self, choice: StrategyChoice) -> str:
-        """What only the run will tell, in words that follow the strategy's name; empty if nothing."""
+        """Return what only the run will tell, in words that follow the strategy's name; empty if nothing."""
         return ""
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
-        """The strategy by which a preview shows what this one would write."""
+        """Return the strategy by which a preview shows what this one would write."""
         return self
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
-        """The strategy to take instead, where rows have turned out to depend on the target."""
+        """Return the strategy to take instead, where rows have turned out to depend on the target."""
         raise AssertionError(f"no row is undecided as {self.name}")
 
 
@@ -319,7 +319,7 @@ class AppendOnly(MergeStrategy):
         return why_not_unread(analysis, choice)
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """A clause is there for rows that depend on the target."""
+        """Return a clause is there for rows that depend on the target."""
         return why_undecided(analysis, choice.outcomes)
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
@@ -327,7 +327,7 @@ class AppendOnly(MergeStrategy):
         return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, merge.holds)),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Makes the rows from the source alone; nothing runs."""
+        """Make the rows from the source alone; nothing runs."""
         source = merge.analysis.source
         assert source is not None
         ((_, program),) = self.programs(merge, True)
@@ -353,11 +353,11 @@ class AppendOnly(MergeStrategy):
         return "" if choice.certain else " where no row depends on whether its key exists"
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
-        """A preview does not wait to be told that the target must be read."""
+        """Return a preview does not wait to be told that the target must be read."""
         return self if choice.certain else KEYED
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
-        """Looks up those rows alone, if that is sound."""
+        """Look up those rows alone, if that is sound."""
         return KEYED if MIXED in choice.rejected else MIXED
 
 
@@ -371,7 +371,7 @@ class KeyLookup(MergeStrategy):
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """The clauses or the condition need more of the target than the source's keys."""
+        """Return the clauses or the condition need more of the target than the source's keys."""
         match = choice.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
@@ -398,7 +398,7 @@ class KeyLookup(MergeStrategy):
         return True
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Joins each source row with the latest row of its key."""
+        """Join each source row with the latest row of its key."""
         ((_, program),) = self.programs(merge, True)
         evaluated = merge.evaluated(program)
         part, joined = rows_by_key(merge, program, evaluated, batches)
@@ -413,7 +413,7 @@ class KeyLookup(MergeStrategy):
 def rows_by_key(
     merge: Merge, program: MergeProgram, evaluated: MaterializedSource, batches: Batches
 ) -> tuple[Part, KeyedJoin]:
-    """The rows that come of source rows beside the latest rows of their keys."""
+    """Return the rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
     joined = join.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
     return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
@@ -456,12 +456,12 @@ class FullScan(MergeStrategy):
         return f"{rows}; a source of more than {join.BROADCAST_ROWS:,} rows is sorted together with every live row"
 
     def looks_up(self, merge: Merge) -> bool:
-        """Where target rows without a pair do not count, and pairs are equal in a key column."""
+        """Return where target rows without a pair do not count, and pairs are equal in a key column."""
         is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
         return is_paired and bool(merge.choice.equalities.keys)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Joins the live rows with the source by the merge condition."""
+        """Join the live rows with the source by the merge condition."""
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
         if merge.analysis.source is None:
             target = join.all_rows(merge.analysis, merge.backend, batches)
@@ -490,7 +490,7 @@ class PartialLookup(MergeStrategy):
     is_choice: ClassVar[bool] = False
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """The rows that are looked up, and those that are not, may have to do with each other."""
+        """Return the rows that are looked up, and those that are not, may have to do with each other."""
         why = why_not_unread(analysis, choice)
         if why is not None:
             return why
@@ -513,7 +513,7 @@ class PartialLookup(MergeStrategy):
         return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Appends blindly what can be, and looks up the keys of the other source rows."""
+        """Append blindly what can be, and looks up the keys of the other source rows."""
         evaluated = merge.evaluated()
         source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
@@ -553,7 +553,7 @@ assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would cou
 
 
 def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
-    """Decides which paths are sound, and which of these would be tried in vain.
+    """Decide which paths are sound, and which of these would be tried in vain.
 
     Args:
         analysis: the merge.
@@ -574,22 +574,22 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
 
 
 def choose(choice: StrategyChoice) -> MergeStrategy:
-    """The cheapest sound strategy that is a choice of its own, and not bound to be given up."""
+    """Return the cheapest sound strategy that is a choice of its own, and not bound to be given up."""
     return next(p for p in STRATEGIES if p.is_choice and p not in choice.rejected and p not in choice.futile)
 
 
 def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
-    """The paths that would have been chosen before one, had there been nothing against them."""
+    """Return the paths that would have been chosen before one, had there been nothing against them."""
     return tuple(p for p in STRATEGIES[: STRATEGIES.index(strategy)] if p.is_choice)
 
 
 def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:
-    """The one of two paths that reads more; None is none."""
+    """Return the one of two paths that reads more; None is none."""
     return strategy if other is None else max(strategy, other, key=STRATEGIES.index)
 
 
 def check_forced(strategy: MergeStrategy, choice: StrategyChoice) -> None:
-    """Refuses to take a strategy that is not sound.
+    """Refuse to take a strategy that is not sound.
 
     Raises:
         InvalidMergeError: with the reason.

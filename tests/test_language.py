@@ -5,6 +5,7 @@ A phrase is reported as ``file:line: phrase``. To check another folder of the pa
 
 from __future__ import annotations
 
+import ast
 import re
 import token
 import tokenize
@@ -20,19 +21,6 @@ PAGES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs
 PAGES_LEFT: list[str] = []
 """Pages that are not clean yet. Remove a page here when it is."""
 
-FOLDERS_DONE: list[str] = [
-    "feeds",
-    "history",
-    "interop",
-    "log",
-    "merge",
-    "merge/execute",
-    "merge/model",
-    "statements",
-    "testing",
-    "testing/model",
-]
-"""Folders of the package that are clean, without their subfolders: ``merge/model``; ``.`` for the modules at the top."""
 
 PHRASES = {
     r"\bst(?:ands?|ood)\s+in\b": "is in, contains, see",
@@ -145,15 +133,32 @@ def test_a_page_is_in_plain_language(page):
     assert [s for s in sentences(text) if len(s.split()) > LONGEST] == []
 
 
-def test_pages_left_and_folders_done_exist():
+def test_pages_left_exist():
     assert [p for p in PAGES_LEFT if not (ROOT / p).exists()] == []
-    assert [f for f in FOLDERS_DONE if not (PACKAGE / f).is_dir()] == []
 
 
-@pytest.mark.parametrize("path", [p for f in FOLDERS_DONE for p in sorted((PACKAGE / f).glob("*.py"))], ids=shown)
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=shown)
 def test_a_module_is_in_plain_language(path):
     found = [f for start, text in source_prose(path) for f in phrases(text, start, PHRASES)]
     assert [f"{shown(path)}:{f}" for f in found] == []
+
+
+SUMMARY = re.compile(
+    r"(?:A|All|An|As|By|Each|How|It|Nothing|SQL|The|This|Those|What|Where|Whether|Which|Why|[A-Z][a-z]+[^s\W]s)\b"
+)
+"""The begin of a summary that is not an imperative: a noun, or a verb in the third person."""
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=shown)
+def test_the_summary_of_a_function_is_an_imperative(path):
+    found = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.FunctionDef) or any("property" in ast.unparse(d) for d in node.decorator_list):
+            continue
+        summary = ast.get_docstring(node) or ""
+        if SUMMARY.match(summary) and not summary.startswith(("Process ", "Pass ")):
+            found.append(f"{shown(path)}:{node.lineno} {node.name}: {summary.splitlines()[0]}")
+    assert found == []
 
 
 def test_old_names_are_gone():

@@ -20,7 +20,7 @@ def registered(group: str, own: Mapping[str, _T], name: str, otherwise: _D) -> _
         group: of the entry points, such as ``trinitymerge.stores``.
         own: the library's, by name.
         name: to look for.
-        otherwise: for a name that nobody has registered.
+        otherwise: returned for a name that is not registered.
     """
     if name in own:
         return own[name]

@@ -75,7 +75,7 @@ _PROPERTIES = ("path", "version")
 
 
 class _NoAttributeError(UnsupportedStorageError, AttributeError):
-    """What is refused has no brackets behind it: ``hasattr`` must say no."""
+    """A refused attribute: ``hasattr`` must return False for it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -105,15 +105,15 @@ class ExternalTable:
         _ = table.definition  # refused now, not when rows are needed
         return table
 
-    # What it is ----------------------------------------------------------------------------------------------------
+    # Describing ----------------------------------------------------------------------------------------------------
 
     @property
     def definition(self) -> TableDefinition:
-        """Keys and columns, as the source has them now; there are no properties, and its format is nobody's."""
+        """The keys, and the columns that the source has now. There are no properties and no file format."""
         return self._defined(self._rows())
 
     def alias(self, name: str) -> ExternalTable:
-        """Return the same table under an alias, for expressions of merges that it is the source of (default: ``source``).
+        """Return the table under an alias, for merges that it is the source of (default: ``source``).
 
         Example:
             >>> seen = TrinityTable.external(spark.sql("SELECT '1' AS order_id, 7.5 AS amount"), "order_id")
@@ -144,12 +144,12 @@ class ExternalTable:
             return resolve(rows, *self._keys)
 
     def _latest(self) -> DataFrame:
-        """One row per key, tombstones included: what a managed table needs to keep older rows from coming back."""
+        """Return one row per key, tombstones included, which keep older rows from coming back."""
         rows = self._rows()
         return latest_of_untracked(rows, self._defined(rows))
 
     def _converted(self, *keys: Any) -> tuple[Any, ...]:
-        """Return the keys of a managed table of these rows; those given beside are refused, for they could only be others."""
+        """Return the keys of a managed table of these rows; raise if keys are given too."""
         if any(keys):
             raise InvalidDefinitionError(
                 f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and "
@@ -181,7 +181,7 @@ class ExternalTable:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors about keys and columns say of which table they are: a name may stand for other columns than when it was opened."""
+        """Name the table in errors about keys and columns: its name may mean other columns than when it was opened."""
         try:
             yield
         except InvalidDefinitionError as error:
@@ -194,13 +194,13 @@ class ExternalTable:
         return f"ExternalTable({self._source if isinstance(self._source, str) else 'a DataFrame'})"
 
     def __repr__(self) -> str:
-        """One line: what it is over, and its keys; a notebook that shows it must not fail because it is gone."""
+        """Return one line: source and keys. It never fails, so that a notebook can show a missing table."""
         try:
             return f"{self._what[:-1]}; {'; '.join(keys_in_words(self.definition))})"
         except (TrinityMergeError, PySparkException) as error:
             return f"{self._what[:-1]}: {type(error).__name__})"
 
-    # What it cannot do ---------------------------------------------------------------------------------------------
+    # Refused calls ---------------------------------------------------------------------------------------------
 
     if not TYPE_CHECKING:  # to a type checker, and to who completes names, these calls do not exist
 
@@ -232,7 +232,7 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
     )
 
 
-# What it is made of ---------------------------------------------------------------------------------------------------
+# Making ---------------------------------------------------------------------------------------------------
 
 
 def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
@@ -258,7 +258,7 @@ def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
 
 
 def _looked_up(spark: SparkSession, name: str) -> DataFrame:
-    """Return what a name stands for in the session's catalog now.
+    """Return the rows that a name means in the session's catalog now.
 
     Raises:
         TableNotFoundError: nothing.

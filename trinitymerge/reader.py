@@ -44,27 +44,27 @@ from trinitymerge.spark.system_columns import (
 from trinitymerge.stores.base import Batches, TableStore
 
 MIN_BROADCAST_ROWS = 1_000_000
-"""As many are sent whatever memory there is."""
+"""So many are broadcast with any memory."""
 
 ROWS_PER_GIGABYTE = 500_000
 """More are sent for each gigabyte. Twice as many fit; but then little is left for anything else, and shuffling is as fast."""
 
 MAX_BROADCAST_ROWS = 4_000_000
-"""What tasks give back to the driver is limited as well, to a gigabyte (``spark.driver.maxResultSize``)."""
+"""Results of tasks are limited too, to a gigabyte (``spark.driver.maxResultSize``)."""
 
 _MEMORY = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
 _BYTES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}  # a number alone is in megabytes
 
 
 def fits_broadcast(spark: SparkSession, rows: int, times: int = 1) -> bool:
-    """Return True if so many keys with their watermarks may be sent, as many times as is said."""
+    """Return True if so many keys and watermarks may be broadcast, so many times."""
     return rows <= MIN_BROADCAST_ROWS or rows * times <= min(
         MAX_BROADCAST_ROWS, int(ROWS_PER_GIGABYTE * _gigabytes(spark))
     )
 
 
 def _gigabytes(spark: SparkSession) -> float:
-    """Return the memory of the driver, or of an executor if that is less. Where Spark does not tell, its default."""
+    """Return the memory of the driver, or of an executor if that is less. If Spark does not report it, Spark's default."""
     of_driver, of_executor = (_memory(spark, f"spark.{who}.memory") for who in ("driver", "executor"))
     master = str(spark.conf.get("spark.master", ""))
     in_driver = master.startswith("local") and not master.startswith("local-cluster")
@@ -121,7 +121,7 @@ def resolve(
 
 
 def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return the latest row of every key of rows that others wrote, tombstones included; the rows themselves decide ties (S15). Lazy."""
+    """Return the latest row of every key, tombstones included, of rows in unknown commit order; contents decide ties (S15)."""
     order = [*_freshest_first(definition), *tie_breaking.ties(df, definition)]
     with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
         return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
@@ -143,17 +143,17 @@ def live_rows(backend: TableStore, batches: Batches, with_hidden: bool = False) 
 
 
 def live_or_dead(backend: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
-    """Return the latest row of every key, tombstones included, read as :func:`live_rows` reads; and SQL that is true of live ones."""
+    """Return the latest row of every key, tombstones included, and SQL that is true for live rows. See :func:`live_rows`."""
     found = ReadPlan.of(batches, backend.spark)
     rows = _anti_join_plan(backend, found) if found is not None and found.is_unique else latest_rows(backend, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
 def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return the same rows, whose schema has the comments of the table's columns.
+    """Return the rows with the comments of the table's columns in their schema.
 
-    An alias costs nothing, and filters go through it. Nullability is another matter: Spark takes whatever it reads from files to
-    be nullable, and an expression that is not would keep filters from the files.
+    An alias costs nothing, and filters go through it. Nullability stays as it is: in Spark, all
+    columns of files are nullable, and an expression that is not would keep filters from the files.
     """
     told = {f.name: f.comment for f in definition.fields if f.comment}
     if not told:
@@ -165,7 +165,7 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
 def latest_rows(
     backend: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
 ) -> DataFrame:
-    """Return the latest row of every key of a table, tombstones included, with the stored columns; of ties the later commit's (S13).
+    """Return the stored columns of the latest row of every key, tombstones included; ties go to the later commit (S13).
 
     Args:
         backend: where the batches are.
@@ -188,7 +188,7 @@ def latest_rows(
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
-    """Return the latest row of every key, by as many overlays, one in the other, as are allowed and pay."""
+    """Return the latest row of every key, by nested overlay plans as far as they are allowed and pay."""
     found = ReadPlan.of(batches, spark) if overlays else None
     return (
         resolve_by_window(scan(batches), batches) if found is None else _overlay_plan(spark, scan, found, overlays - 1)
@@ -196,7 +196,7 @@ def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batche
 
 
 def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
-    """Versions of a table's rows, resolved by one window; where those of each key are together already, nothing is shuffled."""
+    """Resolve row versions by one window, which shuffles only if the rows of each key are not together yet."""
     definition = batches.definition
     if batches.are_resolved:
         return rows.drop(VERSION)
@@ -209,7 +209,7 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
 def prune_batches(
     backend: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
-    """Return those batches that may hold a key that lies in one of some ranges; not even the files of the others need be listed.
+    """Return the batches that may hold a key in one of some ranges. The files of other batches need not be listed.
 
     Args:
         backend: where the batches are.
@@ -225,7 +225,7 @@ def prune_batches(
 
 
 def keys_to_find(definition: TableDefinition) -> list[str]:
-    """Return the primary key of stored rows, to be selected, under the names by which the functions below look for it."""
+    """Return the primary key of stored rows as select items named :data:`KEY_TO_FIND`."""
     return [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
 
 
@@ -240,13 +240,13 @@ def anti_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> 
 
 
 def left_join_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """Return the rows, each with what ``keys`` holds beside its key: null where it does not occur there. No key may be there twice."""
+    """Return the rows with the other columns of ``keys``, or nulls for keys that are not in it. ``keys`` must be unique."""
     found = rows.join(keys, F.expr(_is_sought(definition, keys)), "left_outer")
     return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
 
 def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """As :func:`semi_join`, for whoever compares keys once more: in very rare cases a row of another key is among them."""
+    """Return what :func:`semi_join` returns, faster. In very rare cases it includes rows of other keys, so compare keys again."""
     sought = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
     kinds = [physical_type(definition.field(k)) for k in sought]
     if kinds != [keys.schema[name].dataType for name in sought.values()]:
@@ -286,7 +286,7 @@ class ReadPlan:
 
     @classmethod
     def of(cls, batches: Batches, spark: SparkSession) -> ReadPlan | None:
-        """Return those of a table's batches, or None where full resolution is better or the only way."""
+        """Return the plan for a table's batches, or None if full resolution is better or the only way."""
         base, deltas = batches.resting, batches.waiting
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
@@ -328,7 +328,7 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
 
 
 def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
-    """Return the rows of base and deltas that no fresher row of their key replaces: all is scanned once, and nothing is shuffled.
+    """Return the rows of base and deltas without a fresher row of their key, in one scan without a shuffle.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
     fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is
@@ -353,7 +353,7 @@ def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
 
 
 def _mark(definition: TableDefinition, more: str) -> list[str]:
-    """Key and watermark of a row, under names that cannot clash with those of others, and one more column."""
+    """Return select items: key and watermark under unique names, and one more column."""
     return [
         *(f"{quote(k)} AS {DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
         *(f"{quote(w)} AS {DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
@@ -364,7 +364,7 @@ def _mark(definition: TableDefinition, more: str) -> list[str]:
 def _overlay_plan(
     spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: ReadPlan, overlays: int
 ) -> DataFrame:
-    """Return the latest rows of base and deltas: the base is scanned once, unshuffled, and loses the rows the deltas replace.
+    """Return the latest rows of base and deltas: one unshuffled scan of the base without replaced rows, and the deltas.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
@@ -391,10 +391,10 @@ def _overlay_plan(
 
 
 def _delta_keys(deltas: DataFrame, overlay: ReadPlan) -> DataFrame:
-    """Key and watermark of each delta row, to be met by the base's rows.
+    """Return key and watermark of each delta row, for the join with the base.
 
-    The deltas are read for this and as rows of their own. Of many small files that is better done once: Spark reuses the
-    shuffle if both need the same columns and have the same filters, so a count that is never negative asks for all of them.
+    The deltas are scanned twice: for this, and for their rows. With many small files, one scan is better. Spark reuses the
+    shuffle if both need the same columns and filters, so a count that is never negative reads all of them.
     """
     definition, batches = overlay.base.definition, (*overlay.base.batches, *overlay.deltas.batches)
     asked = "0"
@@ -415,7 +415,7 @@ def _same_key(definition: TableDefinition) -> Sql:
 
 
 def _is_newer(definition: TableDefinition) -> Sql:
-    """Return SQL that is true if a base row is fresher than the delta row of its key. Ties go to the delta, the later commit (S6)."""
+    """Return SQL that is true if a base row is fresher than its key's delta row. Ties go to the delta, the later commit (S6)."""
     mine, theirs = _watermarks(definition)
     return is_older(theirs, mine)
 

@@ -63,7 +63,7 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _files(spark: SparkSession, path: str) -> DataFrame:
-    """Return the rows of Parquet files that are no table of this library.
+    """Return the rows of Parquet files that do not belong to a table of this library.
 
     Raises:
         InvalidMergeError: they are.
@@ -119,14 +119,13 @@ class TrinityTable:
 
         Args:
             spark: the session.
-            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches; with ``using`` the name
+            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches. With ``using``, the name
                 of the table, such as ``lake.db.orders``.
             schema: the columns, as DDL text or a ``StructType``; char and varchar are allowed.
             primaryKey: a column name or names: atomic, orderable, never null.
-            watermarkKey: none, one or several columns that say how fresh a row is, most significant first. Without
-                any, the later commit is the fresher.
-            tombstoneKey: the column that says a row is deleted; without one a hidden column does.
-            tombstoneStringValue: what a string tombstone column holds on deleted rows.
+            watermarkKey: the columns that order the versions of a row, most significant first. Default: the order of commits.
+            tombstoneKey: the column that marks deleted rows. Default: a hidden boolean column.
+            tombstoneStringValue: the value of a string tombstone key on deleted rows.
             fileFormat: ``"parquet"`` or ``"orc"``.
             properties: settings as text. Those of the library start with ``trinitymerge.``:
                 ``tombstoneRetentionHours`` (168; ``none`` for ever), ``compactAfterBatches`` (``none``),
@@ -134,9 +133,9 @@ class TrinityTable:
                 ``minorCompactionMaxBytes`` (32 MB), ``targetSegmentBytes`` (16 MB, more in large tables),
                 ``maxCommitAttempts`` (20), ``commitBackoffSeconds`` (0.05) and ``checkpointInterval`` (50).
             comment: for people.
-            history: rows that are replaced or deleted remain, as versions (H1): see :meth:`versions`.
+            history: keep replaced and deleted rows as versions (H1): see :meth:`versions`.
             using: ``"iceberg"`` for an Iceberg table in an Iceberg catalog: see :meth:`forName`. Properties that do not start with
-                ``trinitymerge.`` become the table's own.
+                ``trinitymerge.`` become properties of the Iceberg table.
 
         Returns:
             The table, at version 0.
@@ -144,7 +143,7 @@ class TrinityTable:
         Raises:
             InvalidDefinitionError: keys, schema or format cannot work together.
             TableExistsError: the path holds a table or something else.
-            UnsupportedStorageError: the storage cannot promise atomic commits (S33), or there is no store for the format.
+            UnsupportedStorageError: the storage has no atomic commits (S33), or no store exists for the format.
 
         Example:
             >>> t = TrinityTable.create(spark, f"{tmp_path}/orders2", primaryKey="order_id", watermarkKey="ts",
@@ -184,13 +183,13 @@ class TrinityTable:
         history: bool = False,
         using: str | None = None,
     ) -> TrinityTable:
-        """Open the table at the path, or creates it; the arguments are those of :meth:`create`.
+        """Open the table at the path, or create it; the arguments are those of :meth:`create`.
 
-        A table that is there must have these keys, this format and these columns, and may have more: columns that were added since,
-        and types that became wider. Its properties and comment stay as they are.
+        An existing table must have these keys, this format and these columns. It may have more columns, and wider types. Its
+        properties and comment stay as they are.
 
         Raises:
-            TableExistsError: a table with a different definition is there, or something else.
+            TableExistsError: the path holds a table with another definition, or something else.
 
         Example:
             >>> a = TrinityTable.createIfNotExists(spark, f"{tmp_path}/t3", "id INT", primaryKey="id")
@@ -233,20 +232,20 @@ class TrinityTable:
         versionAsOf: int | None = None,
         timestampAsOf: str | datetime.date | datetime.datetime | None = None,
     ) -> TrinityTable:
-        """Open a table; nothing but its path is needed (S7, S40).
+        """Open a table by its path (S7, S40).
 
         Args:
             spark: the session.
             path: as given to :meth:`create`.
-            versionAsOf: open that version, read only.
-            timestampAsOf: open the newest version committed at or before that time, read only; a datetime, or text as
-                Spark reads timestamps. Without a time zone of its own it is in the session's
-                (``spark.sql.session.timeZone``), as ``history().show()`` prints times. What ``collect()`` gives is in the
-                Python process's zone: if that is another, open by ``versionAsOf``.
+            versionAsOf: open this version, read only.
+            timestampAsOf: open the newest version committed at or before this time, read only. A datetime, or text as Spark
+                reads timestamps. Without an offset, it is in the session's time zone (``spark.sql.session.timeZone``), as
+                ``history().show()`` prints times. ``collect()`` returns times in the zone of the Python process; if that
+                differs, use ``versionAsOf``.
 
         Raises:
-            TableNotFoundError: no table at the path, or no such version, or its files have been vacuumed.
-            ValueError: ``timestampAsOf`` is no point in time, or is given beside ``versionAsOf``.
+            TableNotFoundError: the table or version does not exist, or its files were vacuumed.
+            ValueError: ``timestampAsOf`` is not a point in time, or both arguments are given.
             CorruptTableError: a file of its log is cut short, foreign or missing.
 
         Example:
@@ -280,22 +279,21 @@ class TrinityTable:
         Args:
             spark: the session, with the catalog.
             name: such as ``lake.db.orders``.
-            primaryKey: the first time; as for :meth:`create`. Later it may be left out, or must be the same.
-            watermarkKey: likewise.
-            tombstoneKey: likewise.
-            tombstoneStringValue: likewise.
+            primaryKey: in the first call, as for :meth:`create`. In later calls omit it, or pass the same.
+            watermarkKey: see ``primaryKey``.
+            tombstoneKey: see ``primaryKey``.
+            tombstoneStringValue: see ``primaryKey``.
             versionAsOf: as for :meth:`forPath`.
-            timestampAsOf: likewise.
+            timestampAsOf: as for :meth:`forPath`.
 
         Raises:
-            TableNotFoundError: the catalog has no such table; it is none of trinitymerge's yet, and no keys are given; or there is
-                no such version.
-            TableExistsError: it has other keys.
+            TableNotFoundError: the table or version does not exist, or the table has no keys yet and none are given.
+            TableExistsError: the table has other keys.
             NullKeyError: a row has a null in its key.
-            InvalidDefinitionError: the keys cannot work with its columns.
+            InvalidDefinitionError: the keys do not fit the columns.
             UnsupportedStorageError: the table is not an Iceberg table.
-            ConcurrentCommitError: others have committed while it got its keys.
-            ValueError: ``name`` is no name of a table.
+            ConcurrentCommitError: another writer committed while the keys were stored.
+            ValueError: ``name`` is not a table name.
         """
         store = open_catalog_store(spark, name)
         keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
@@ -312,27 +310,27 @@ class TrinityTable:
         """
         return open_store(spark, path).exists()
 
-    # What it is ----------------------------------------------------------------------------------------------------
+    # Describing -----------------------------------------------------------------------------------------------------
 
     @property
     def definition(self) -> TableDefinition:
-        """Keys, schema and properties (S7)."""
+        """The keys, columns and properties (S7)."""
         return self._snapshot().definition
 
     @property
     def version(self) -> int:
-        """The table's current version, or the one it was opened at."""
+        """The newest version, or the version that the table was opened at."""
         return self._snapshot().version
 
     def history(self) -> DataFrame:
-        """One row per commit, newest first.
+        """Return the commits, newest first, one row each.
 
         Returns:
             Columns ``version``, ``timestamp``, ``operation``, ``parameters`` (JSON), ``metrics``, ``user``,
             ``durationMs``, ``batchesAdded``, ``batchesRemoved``, ``rowsAdded``, ``bytesAdded``.
 
-            ``operation`` of a merge is its call: ``UPSERT``, ``INSERT``, ``UPDATE``, ``DELETE``, ``APPLY CHANGES``, ``SNAPSHOT``;
-            ``MERGE`` where the user has given clauses. ``parameters.call`` is the call with its arguments (S36b).
+            ``operation`` names the call of a merge: ``UPSERT``, ``INSERT``, ``UPDATE``, ``DELETE``, ``APPLY CHANGES`` or
+            ``SNAPSHOT``; ``MERGE`` for a chain of clauses. ``parameters.call`` is the call with its arguments (S36b).
 
         Example:
             >>> [r["operation"] for r in orders.history().collect()]
@@ -347,7 +345,7 @@ class TrinityTable:
         return _arguments.history_frame(self._backend.spark, commits)
 
     def detail(self) -> DataFrame:
-        """Return what the table is and how large, as one row, from its log.
+        """Return the table's format, keys and size as one row, from its log.
 
         Returns:
             Columns ``format`` (of its files), ``location``, ``description``, ``version``, ``lastModified``, ``primaryKey``,
@@ -370,21 +368,21 @@ class TrinityTable:
     ) -> Callable[[DataFrame, int], None]:
         """Return a function for ``DataStreamWriter.foreachBatch`` that merges each micro-batch exactly once (S36, S36a).
 
-        A micro-batch that Spark runs again after a crash does nothing if it was committed: its number equals the last.
-        A smaller number, or another streaming query under the same name, means that the stream has started over; that is
-        an ``InvalidMergeError`` in the stream, for as replays its rows would be lost.
+        A micro-batch that Spark repeats after a crash is skipped if it was committed: its number equals the last one. A smaller
+        number, or another streaming query under the same name, means that the stream has started over. Its rows would be lost as
+        replays, so the stream fails with an ``InvalidMergeError``.
 
-        Columns that the stream brings and the table does not have are left out, with a warning. ``withSchemaEvolution()`` on the
-        merge adds them, in the commit of the micro-batch (S44).
+        Columns that the table does not have are left out, with a warning. ``withSchemaEvolution()`` on the merge adds them in
+        the commit of the micro-batch (S44).
 
-        On Spark Connect, Spark pickles the function and runs it in a process beside the server: this package must be
-        installed there, and ``mergeFunction`` should use the table and the micro-batch it is given, no others.
+        On Spark Connect, Spark pickles the function and runs it in a process beside the server. This package must be installed
+        there, and ``mergeFunction`` should use only its two arguments.
 
         Args:
-            mergeFunction: from this table and a micro-batch to a merge that has not been executed.
-            appId: the stream's stable name: one for each checkpoint directory.
-            onResult: called with each merge's result, that of a replay included (its ``skipped`` says so). What it raises
-                fails the micro-batch, but not the merge, which is committed by then.
+            mergeFunction: returns a merge, not yet executed, from this table and a micro-batch.
+            appId: the stable name of the stream, one for each checkpoint directory.
+            onResult: called with the result of each merge, also of a skipped replay (``result.skipped``). An exception in it
+                fails the micro-batch; the merge is already committed.
 
         Example:
             >>> results = []
@@ -410,7 +408,7 @@ class TrinityTable:
         return _arguments.shown(self.path, self._snapshot, is_past=self._pinned is not None)
 
     def alias(self, name: str) -> Self:
-        """Return the same table under an alias, for merge expressions (default: ``target``).
+        """Return the table under an alias, for merge expressions (default: ``target``).
 
         Example:
             >>> orders.alias("A").merge(orders.toDF().alias("B")).whenMatched("A.amount > B.amount").delete().execute().rowsDeleted
@@ -426,12 +424,12 @@ class TrinityTable:
         """Begin a merge of a source into this table (S17-S37); see :class:`MergeBuilder`.
 
         Args:
-            source: a DataFrame, under an alias or not (default alias: ``source``), or another table, external ones included.
-            condition: boolean SQL text or Column that pairs rows; None pairs by the primary key, by name.
+            source: a DataFrame, with or without an alias (default: ``source``), or another table, also an external one.
+            condition: boolean SQL text or Column that pairs rows. None pairs rows with equal primary keys, by column name.
 
         Raises:
-            ReadOnlyTableError: this is a past version, or the session is Spark Connect's of PySpark 3.5.
-            InvalidMergeError: the arguments are of the wrong kind.
+            ReadOnlyTableError: the table was opened at a past version, or the session is Spark Connect on PySpark 3.5.
+            InvalidMergeError: an argument has the wrong type.
         """
         if isinstance(source, (TrinityTable, ExternalTable)):
             source = source._as_source()
@@ -463,17 +461,17 @@ class TrinityTable:
         ignoreNulls: bool | Iterable[str] = False,
         onlyIfChanged: bool = False,
     ) -> MergeBuilder:
-        """Update rows whose primary key exists and inserts the others, by default all columns (TrinityLake, upsert).
+        """Update rows whose primary key exists, and insert the others (TrinityLake, upsert).
 
-        With any of the last four arguments the rows under the source's keys are read.
+        With any of the last four arguments, the merge reads the rows of the source's keys.
 
         Args:
             source: the rows.
-            columns: take only these, besides the primary key; the others keep their value, and in new rows have their
-                default, or are null.
-            exceptColumns: or all but these.
-            ignoreNulls: true, or columns: where the source has null, the stored value stays.
-            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
+            columns: take only these columns and the primary key. Default: all. Other columns keep their value; in new rows they
+                get their default, or null.
+            exceptColumns: take all columns but these.
+            ignoreNulls: true, or columns: a null in the source keeps the stored value.
+            onlyIfChanged: skip rows that change nothing but the watermark; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.upsert(orders.toDF()).execute().rowsAppended
@@ -492,14 +490,14 @@ class TrinityTable:
         ignoreNulls: bool | Iterable[str] = False,
         onlyIfChanged: bool = False,
     ) -> MergeBuilder:
-        """Update rows whose primary key exists, by default all columns; other source rows are left out.
+        """Update rows whose primary key exists, and skip the other source rows.
 
         Args:
             source: the rows.
-            columns: take only these, besides the primary key; the others keep their value.
-            exceptColumns: or all but these.
-            ignoreNulls: true, or columns: where the source has null, the stored value stays.
-            onlyIfChanged: leave out rows that would change nothing, the watermark apart; they count as ``rowsUnchanged`` (S22b).
+            columns: take only these columns and the primary key. Default: all. Other columns keep their value.
+            exceptColumns: take all columns but these.
+            ignoreNulls: true, or columns: a null in the source keeps the stored value.
+            onlyIfChanged: skip rows that change nothing but the watermark; they count as ``rowsUnchanged`` (S22b).
 
         Example:
             >>> orders.update(orders.toDF().filter("order_id = '1'")).execute().rowsUpdated
@@ -509,7 +507,7 @@ class TrinityTable:
         return builder.update(self.merge(source), values, onlyIfChanged)
 
     def delete(self, source: DataFrame | TrinityTable | ExternalTable) -> MergeBuilder:
-        """Delete the rows whose primary key occurs in the source, which needs only those columns (and a watermark).
+        """Delete the rows whose primary key is in the source, which needs only the key columns and the watermark.
 
         Example:
             >>> orders.delete(spark.sql("SELECT '1' AS order_id, timestamp'2030-01-01' AS ts")).execute().rowsAppended
@@ -527,13 +525,13 @@ class TrinityTable:
 
         Args:
             source: rows with all columns.
-            deduplicate: leave out rows whose primary key is live already, instead of refusing them (S25).
-            orderBy: with ``deduplicate``: of source rows with equal key and watermark take the first, by a column or several, as
-                ``DataFrame.orderBy`` takes them (S12a). Columns that only order are left out. ``rowsSource`` counts what is
-                taken. Costs one more shuffle of the source, and no job.
+            deduplicate: skip rows whose primary key is live. Default: refuse the insert (S25).
+            orderBy: with ``deduplicate``: take the first of the source rows with equal key and watermark, in this order, given
+                as for ``DataFrame.orderBy`` (S12a). Columns that only order are not inserted. ``rowsSource`` counts the taken
+                rows. It costs one shuffle of the source and no job.
 
         Raises:
-            InvalidMergeError: ``orderBy`` without ``deduplicate``, or it is no column.
+            InvalidMergeError: ``orderBy`` without ``deduplicate``, or ``orderBy`` does not name columns.
 
         Example:
             >>> orders.insert(orders.toDF(), deduplicate=True).execute().rowsInserted
@@ -555,7 +553,7 @@ class TrinityTable:
         return builder.insert(deduplicated(self.merge(source), self._snapshot().definition, orderBy))
 
     def updateWhere(self, condition: str | Column | None, map: ExpressionMap) -> MergeBuilder:
-        """Update the live rows for which a condition is true; all of them if it is None (S22).
+        """Update the live rows for which a condition is true; all live rows if it is None (S22).
 
         Example:
             >>> orders.updateWhere("amount > 9", {"amount": "amount * 2"}).execute().rowsUpdated
@@ -564,10 +562,10 @@ class TrinityTable:
         return builder.update_where(self._builder(None), condition, map)
 
     def deleteWhere(self, condition: str | Column) -> MergeBuilder:
-        """Delete the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes them all.
+        """Delete the live rows for which a condition is true (S9); ``deleteWhere("true")`` deletes all.
 
         Raises:
-            InvalidMergeError: there is no condition: a filter that happened to be None would empty the table.
+            InvalidMergeError: the condition is None: a filter that is None by accident would empty the table.
 
         Example:
             >>> orders.deleteWhere("amount < 6").execute().rowsDeleted
@@ -587,37 +585,37 @@ class TrinityTable:
         exceptColumns: str | Iterable[str] = (),
         ignoreNullUpdates: bool | Iterable[str] = False,
     ) -> MergeBuilder:
-        """Apply change events, one row each, in any order (H9): type 1 on an ordinary table, type 2 on one with history.
+        """Apply change events in any order (H9): as SCD type 1, or as type 2 on a table with history.
 
-        An event replaces the whole row of its key. Its place is its sequence, the table's watermark: what comes late or twice
-        does no harm, and of a delete a tombstone is left that keeps earlier events from bringing the row back. Two different
-        events of one key with an equal sequence are refused (S12).
+        An event replaces the whole row of its key. Events are ordered by ``sequenceBy``. Late and duplicate events are ignored,
+        and deletes leave a tombstone so that earlier events cannot restore the row. Two different events of one key with an
+        equal sequence are refused (S12).
 
-        Appends without reading the table, but for ``ignoreNullUpdates``, which looks up the keys of the events, and a batch with a
-        truncate in it, which reads the table and evaluates the source when the merge is built.
+        The merge appends without reading the table, with two exceptions. ``ignoreNullUpdates`` looks up the keys of the events.
+        A source with a truncate is evaluated when the merge is built, and the whole table is read.
 
         Args:
-            source: the events, with the columns of the table; others are left out, and said to be, or added by
+            source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
                 ``withSchemaEvolution()``.
-            sequenceBy: what orders the events: SQL text or a Column over the source, or one for each watermark column. By default
-                the source's columns that are called like the watermark's. No event may have a null there.
-            applyAsDeletes: boolean SQL text or Column over the source: true on events that delete their key. Such an event needs
-                nothing but key and sequence.
-            applyAsTruncates: likewise for events that delete whatever is not fresher, in the table and in the batch. Not
-                remembered: an earlier event that comes later is not kept away. Not for tables with history.
-            columns: the source columns to take; the table's others are null. Keys and sequence always are among them.
+            sequenceBy: the order of events: SQL text or a Column over the source, or one for each watermark column. Default: the
+                source columns with the names of the watermark columns. It must not be null.
+            applyAsDeletes: boolean SQL text or Column over the source: true for events that delete their key. Such an event needs
+                only key and sequence.
+            applyAsTruncates: boolean SQL text or Column over the source: true for events that delete all rows and events that are
+                not fresher. The table does not remember a truncate: an earlier event in a later batch restores its row. Not for
+                tables with history.
+            columns: the source columns to take; other columns of the table are null. Keys and sequence are always taken.
             exceptColumns: source columns to leave out.
-            ignoreNullUpdates: true, or columns: a null there means that nothing has changed, in fields of structs too. It is filled
-                when it is written, with the value before it in the data's time (without history: in the current row), never
-                across a delete (H10). So events that come late do not change what has been filled.
+            ignoreNullUpdates: true, or columns: a null means "unchanged", also in fields of structs. It is filled when it is
+                written: with the value before it in the data's time (without history: with the current value), never across a
+                delete (H10). So a late event does not change a filled value.
 
         Returns:
-            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and
-            ``maxDeleteFraction``.
+            A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and ``maxDeleteFraction``.
 
         Raises:
-            InvalidMergeError: an argument is of the wrong kind. When the merge is built: the table declares no watermark, or keeps
-                history and is to be truncated, or the source lacks a column.
+            InvalidMergeError: an argument has the wrong type. When the merge is built: the table has no watermark, the source
+                lacks a column, or a table with history is to be truncated.
 
         Example:
             >>> events = spark.sql("SELECT * FROM VALUES ('1', 8.0, timestamp'2024-02-01', 'U'), "
@@ -632,29 +630,30 @@ class TrinityTable:
         return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:
-        """Take a full extract of the data as of a moment (H11): what differs from it is written, and what it lacks is deleted.
+        """Make the table equal to a full extract of the data as of a moment (H11).
 
-        Rows that are equal (null-safely, nested values included) are not written, and an extract that changes nothing appends
-        nothing. In a table with history extracts may come in any order: one that comes late is compared with what held at its
-        moment, and what held at the next moment that was taken remains. An empty extract does nothing (S37).
+        New and changed rows are written, and rows that the extract lacks are deleted. Equal rows are not written: nulls and
+        nested values are compared too. An extract without changes appends no rows. On a table with history, extracts may come in
+        any order. A late one is compared with the rows at its moment, and the rows at the next extract stay as they were. An
+        empty extract changes nothing (S37).
 
-        Reads the table, as a whole, and the source, which is evaluated twice: is it empty, and what has changed. Counts what it
-        inserts, updates and deletes; an extract that comes late does so ``withCounts()`` only.
+        The merge reads the whole table and evaluates the source twice. Its result counts inserted, updated and deleted rows; for
+        a late extract only with ``withCounts()``.
 
         Args:
-            source: all rows, with the columns of the table but the watermark; each key once. What was added to the table after
-                it was created may be missing: it is not compared, and keeps its value.
-            at: the moment: a value of the watermark column, of which there must be one. Text is read as that type.
-            missing: ``"delete"``, or ``"keep"`` for keys that the extract lacks.
+            source: all rows, each key once, with the columns of the table except the watermark. Columns added to the table after
+                its creation may be missing: they are not compared and keep their values.
+            at: the moment, a value of the watermark column; the table must have exactly one. Text is cast to its type.
+            missing: ``"delete"`` or ``"keep"`` rows that the extract lacks.
 
         Returns:
-            A merge to be executed; it may be given ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. The
-            ``rowsSource`` of its result is None: to count the extract would take another job.
+            A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. The
+            ``rowsSource`` of its result is None, because counting the extract would take a job.
 
         Raises:
-            InvalidMergeError: the table declares no watermark, or several columns. When the merge is built: the table keeps no
-                history and a later moment has been taken; the extract lacks a column.
-            ValueError: ``at`` or ``missing`` is none of these.
+            InvalidMergeError: the table has no watermark, or several watermark columns. When the merge is built: the extract
+                lacks a column, or a table without history has a later extract.
+            ValueError: ``at`` or ``missing`` has another value.
 
         Example:
             >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities3", "name STRING, city STRING, day INT",
@@ -685,11 +684,11 @@ class TrinityTable:
 
     @with_session_settings
     def toDF(self) -> DataFrame:
-        """Return the live rows, resolved lazily and pinned to the version the table has now (S13, S14).
+        """Return the live rows, lazily, of the newest version or the version that the table was opened at (S13, S14).
 
         Returns:
-            A DataFrame with the columns of the definition and their comments, one row per live key. Its schema says that every
-            column may be null, as Spark says of whatever it reads from files; which may not stands in ``definition.schema``.
+            A DataFrame with the columns of the definition and their comments, one row per live key. All columns are nullable in
+            its schema, as in every schema that Spark reads from files; ``definition.schema`` has the real nullability.
 
         Example:
             >>> orders.toDF().select("order_id", "amount").orderBy("order_id").collect()
@@ -700,41 +699,38 @@ class TrinityTable:
             return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
-        """Return what happened to the live rows after one version, up to another (S41).
+        """Return the changes of the live rows between two versions (S41).
 
-        Compactions and folds change nothing, and rows that did not change are left out: the same in every column, nulls and
-        nested values included. A restore shows what it changed, a purge the rows it took, while the files of the version before
-        it are there.
+        Compactions change nothing. Rows that are equal in every column are left out. A restore shows the rows that it changed,
+        and a purge the rows that it erased, as long as the files of the version before it exist.
 
-        It is lazy, and scans each batch of both versions once, then shuffles by key. Only keys of batches that were appended
-        between (or that only one of the versions has, if these are fewer, or after a restore or purge) can have changed: up to
-        500,000 rows of them are sent to where the others are scanned, and nothing but these keys is shuffled; batches that cannot
-        hold such a key are not opened. With more, both versions are compared as a whole.
+        The result is lazy. It scans each batch of both versions once and shuffles by key. Only keys in batches that were appended
+        between the versions can have changed. Up to 500,000 of their rows are broadcast to the scans, so that only rows of these
+        keys are shuffled, and batches without such keys are not opened. With more rows, both versions are compared as a whole.
 
         Args:
-            fromVersion: exclusive: what this version holds is where it starts. 0 is the empty table.
-            toVersion: inclusive; by default the table's version.
-            net: compare the two states: at most one change per key. Otherwise each version that changed rows with the one
-                before, one after the other; that takes the files of all of them, and at most 100 versions at a time.
+            fromVersion: the version to start from, exclusive; 0 is the empty table.
+            toVersion: the last version, inclusive. Default: the table's version.
+            net: compare the two states, so that a key has at most one change. False compares each version that changed rows with
+                the one before; it needs the files of all of them, and at most 100 versions.
 
         Returns:
-            The columns of the definition, as ``toVersion`` has it, and
+            The columns of the definition of ``toVersion``, and
 
-            - ``_change_type``: ``insert``, ``delete`` (with the row as it was), or ``update_preimage`` and ``update_postimage``,
+            - ``_change_type``: ``insert``, ``delete`` (with the deleted row), or ``update_preimage`` and ``update_postimage``,
               which are two rows;
-            - ``_commit_version``: of the commit that wrote what now holds, be it a row or a tombstone; always after
-              ``fromVersion``. As far as known: rows of a fold or compaction count as the newest that went into it, what a
-              restore brought back counts as the restore's (the last one's), and null is a delete whose tombstone is gone. Where
-              only one commit can have made the changes, and so always with ``net=False``, it is that one's;
+            - ``_commit_version``: the commit that wrote the current row or tombstone, always after ``fromVersion``. Rows of a
+              minor compaction or compaction count as the newest of its batches, and restored rows as the last restore. It is
+              null for a delete without a tombstone. If only one commit can have made the changes, it is that commit;
             - ``_commit_timestamp``: of that commit;
-            - ``_watermark``: the declared watermark of what now holds, the tombstone's on deletes: the column, or a struct of
-              several; null where the tombstone is gone, and a null ``BIGINT`` in tables that declare none.
+            - ``_watermark``: the watermark of the current row or tombstone: the column, or a struct of several columns. It is
+              null without a tombstone, and a null ``BIGINT`` in tables without a watermark.
 
         Raises:
-            TableNotFoundError: there is no such version; or a vacuum or purge has removed files it needs.
-            ValueError: a version is no whole number from 0 up, or ``fromVersion`` comes after ``toVersion``; or with ``net=False``
+            TableNotFoundError: the version does not exist, or a vacuum or purge has removed files that it needs.
+            ValueError: a version is not a whole number from 0 up; ``fromVersion`` is after ``toVersion``; or with ``net=False``,
                 more than 100 versions changed rows.
-            InvalidDefinitionError: the table has a column that is called like one of these four.
+            InvalidDefinitionError: the table has a column with one of these four names.
 
         Example:
             >>> orders.updateWhere("order_id = '1'", {"amount": "7"}).execute().version
@@ -753,22 +749,22 @@ class TrinityTable:
             return changes(self._backend, newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TrinityTable, appId: str) -> Increment:
-        """Return what has changed since another table was told: increments for merges into it, each exactly once (S36, S41).
+        """Return the changes since the last delivery to another table, to be merged into it exactly once (S36, S41).
 
-        The position is a transaction marker of the other table, which the merge of the increment moves in its own commit. So a
-        job that dies and runs again neither loses a change nor repeats one.
+        The position is a transaction marker of the other table. The merge of the changes moves it in the same commit. So a job
+        that fails and runs again neither loses nor repeats a change.
 
         Args:
             target: the table that the changes are merged into.
-            appId: the name of this feed among that table's markers.
+            appId: the name of this feed among the target's markers.
 
         Returns:
-            The changes, and the transaction to merge them with. The first time they lead there from the empty table.
+            The changes, and the transaction to merge them with. The first time, they start from the empty table.
 
         Raises:
-            InvalidMergeError: since then the table was restored or purged, or it is another one, and how to start over; or the
-                target is no table of this library.
-            TableNotFoundError: a vacuum has removed files of the version that the other table knows.
+            InvalidMergeError: the table was restored or purged since the last delivery, or another table has taken its place. The
+                message says how to start over. Or the target is not a table of this library.
+            TableNotFoundError: a vacuum has removed files of the last delivered version.
 
         Example:
             >>> copy = TrinityTable.create(spark, f"{tmp_path}/copy", orders.definition.schema, "order_id", "ts")
@@ -811,37 +807,36 @@ class TrinityTable:
         openEnd: Any = None,
         emptyIntervals: bool = False,
     ) -> DataFrame:
-        """Every version of the rows of a table with history, with the time in which it was valid (H2-H5): a type 2 dimension.
+        """Return all versions of the rows of a table with history, with their validity (H2-H5): an SCD type 2 dimension.
 
-        A version holds from its watermark (of several columns, the first; without a declared watermark, the time of its commit)
-        until the next row of its key, or the tombstone. A row that came late lies where it belongs and ends the one before. Rows
-        with the watermark of another replace it: they are corrections. What is current is what :meth:`toDF` shows.
+        A version is valid from its watermark (of several columns, the first; without a watermark, the commit time) until the next
+        row of its key, or the tombstone. A late row takes its place between the others and ends the one before. A row with an
+        equal watermark is a correction and replaces the other. The current versions are the rows of :meth:`toDF`.
 
-        Lazy. A compacted table is scanned once, without a shuffle. The rows of batches that are pending (as many as can be sent to
-        every task) are shuffled; where one of them may be late, so are all other rows of their keys. ``track`` takes a shuffle of
-        all.
+        The result is lazy. A compacted table is scanned once, without a shuffle. Rows of pending batches are shuffled; if one of
+        them may be late, so are the other rows of their keys. ``track`` shuffles all rows.
 
         Args:
-            keys: only versions of these: a DataFrame with the columns of the primary key, or a list of values.
-            track: consecutive versions that agree in these columns are one: it begins with the first and shows the other columns
-                as the last has them. ``"*"`` is all columns but the watermark. Versions are never joined across a gap. By default
-                each is shown.
-            exceptColumns: instead: all columns are tracked but these. Watermark columns never are.
-            validFrom: what to call the column that says from when a version holds; null is from the beginning. The name of the
-                first watermark column will do: it is shown once, then.
-            validTo: likewise until when, that instant not included; null is until now.
-            current: likewise whether nothing has ended it.
-            openEnd: what ``validTo`` holds instead of null in current versions, such as ``"9999-12-31"``.
-            emptyIntervals: show versions too that begin and end at the same instant: of a composite watermark whose first column
-                is the same.
+            keys: return only versions of these keys: a DataFrame with the columns of the primary key, or a list of values.
+            track: merge consecutive versions that are equal in these columns. The merged version begins with the first one and
+                has the other columns of the last one. ``"*"`` means all columns but the watermark. Versions are not merged across
+                a gap. Default: every stored version.
+            exceptColumns: track all columns but these. Watermark columns are never tracked.
+            validFrom: the name of the column with the begin of a version; null means the beginning of time. It may be the name of
+                the first watermark column, which is then returned once.
+            validTo: the name of the column with the exclusive end; null means "until now".
+            current: the name of the boolean column that is true for current versions.
+            openEnd: the value of ``validTo`` in current versions, instead of null; for example ``"9999-12-31"``.
+            emptyIntervals: also return versions that begin and end at the same instant, because only later columns of their
+                watermarks differ.
 
         Returns:
             The columns of the definition and these three.
 
         Raises:
-            InvalidDefinitionError: the table keeps no history, or has a column of one of these names.
-            SchemaMismatchError, NullKeyError: ``keys`` are no keys of the table.
-            ValueError: ``openEnd`` is of another type, or what is tracked is no column, or a watermark.
+            InvalidDefinitionError: the table has no history, or has a column with one of these names.
+            SchemaMismatchError, NullKeyError: ``keys`` are not keys of the table.
+            ValueError: ``openEnd`` has another type, or a tracked column does not exist or is a watermark.
 
         Example:
             >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities", "name STRING, city STRING, day INT",
@@ -864,21 +859,21 @@ class TrinityTable:
             return versions(self._backend, self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
-        """Return the rows of a table with history that were valid at a moment of the data's time, as far as is known now (H5).
+        """Return the rows of a table with history that were valid at a moment of the data's time, as known now (H5).
 
-        What was *known* at some time is another question: open the table as of then. Both together,
+        For the rows that were *known* at some time, open the table as of that time. Both together,
         ``TrinityTable.forPath(spark, path, timestampAsOf=known).asOf(valid)``, is a bitemporal read.
 
         Args:
-            moment: a value of the first watermark column; without a declared watermark a time. Text without a time zone of its
-                own is in the session's.
+            moment: a value of the first watermark column; without a watermark, a time. Text without an offset is in the session's
+                time zone.
 
         Returns:
-            The columns of the definition, one row per key that was live then; no rows before the first version.
+            The columns of the definition, one row per key that was live then.
 
         Raises:
-            InvalidDefinitionError: the table keeps no history.
-            ValueError: ``moment`` is of another type.
+            InvalidDefinitionError: the table has no history.
+            ValueError: ``moment`` has another type.
 
         Example:
             >>> cities = TrinityTable.create(spark, f"{tmp_path}/cities2", "name STRING, city STRING, day INT",
@@ -899,31 +894,31 @@ class TrinityTable:
         return snapshot
 
     def why(self, key: Any) -> DataFrame:
-        """Every stored row of one key, the one that holds first, with a sentence each on why it won or lost (S42).
+        """Return every stored row of one key, the current one first, each with the reason why it won or lost (S42).
 
-        Of the version the table is at, or was opened at. Rows that a fold or compaction has dropped are not stored any more: an
-        earlier version (``forPath(versionAsOf=...)``) may still have them. Reads what each batch has of the key.
+        Rows that a compaction has dropped are no longer stored; an earlier version (``forPath(versionAsOf=...)``) may still have
+        them. Only the rows of the key are read from each batch.
 
         Args:
-            key: a value, or a tuple, dict or Row where the primary key has several columns.
+            key: a value; a tuple, dict or Row if the primary key has several columns.
 
         Returns:
             The columns of the definition, and
 
             - ``_batch``: the id of the batch, which is part of the name of its directory;
-            - ``_commit_version``, ``_commit_timestamp``: the version the row counts as: that of its commit, or, in a batch that
-              was folded or compacted, of the newest that went into it (in a table with history that of its own commit);
-            - ``_watermark``: as :meth:`changes` shows it;
-            - ``_tombstone``: true if the row says that the key is deleted;
+            - ``_commit_version``, ``_commit_timestamp``: the commit that the row counts as: its own, or in a compacted batch the
+              newest of the batches that were compacted (in a table with history, its own);
+            - ``_watermark``: as in :meth:`changes`;
+            - ``_tombstone``: true if the row deletes the key;
             - ``_why``: such as ``current: the largest watermark``, ``deleted: a tombstone with the largest watermark``,
               ``lost: watermark 3 is smaller than 5``, or ``lost: equal watermark, committed earlier (version 4 before 7)``.
 
-            No rows if the key was never written, or is stored no longer.
+            No rows if the key was never written, or is no longer stored.
 
         Raises:
-            SchemaMismatchError, NullKeyError: this is no key of the table.
-            TableNotFoundError: the files of the version the table was opened at are gone.
-            InvalidDefinitionError: the table has a column that is called like one of these six.
+            SchemaMismatchError, NullKeyError: the value is not a key of the table.
+            TableNotFoundError: the files of the version that the table was opened at are gone.
+            InvalidDefinitionError: the table has a column with one of these six names.
 
         Example:
             >>> late = spark.sql("SELECT '1' AS order_id, 9.99 AS amount, timestamp'2023-01-01' AS ts")
@@ -944,26 +939,25 @@ class TrinityTable:
     # Without this library ----------------------------------------------------------------------------------------------
 
     def sqlFor(self, dialect: str, files: str | None = None) -> str:
-        """One query that gives the live rows in another engine, from the table's own files: those of :meth:`toDF` (S13).
+        """Return a query that reads the live rows in another engine, from the table's files (S13).
 
-        Of the version the table is at now, or was opened at: what is committed later is not in it, and once ``vacuum()`` or
-        ``purge()`` has taken its files, running it is an error. So make it anew when you need it. Files are listed for that; no
-        Spark job runs.
+        The query reads the newest version, or the version that the table was opened at. It does not see later commits, and fails
+        after ``vacuum()`` or ``purge()`` has deleted its files. So make a new query for each use. The call lists files and runs
+        no Spark job.
 
         Args:
             dialect: ``"duckdb"``, ``"polars"``, ``"spark"`` (without this library) or ``"trino"``.
-            files: for Trino, the name there of a table of the Hive connector over the table's ``data`` directory, partitioned by
-                ``_tm_batch``: ``docs/reading-from-elsewhere.md`` shows how it is declared.
+            files: for Trino, the name of a Hive connector table over the table's ``data`` directory, partitioned by
+                ``_tm_batch``; see ``docs/reading-from-elsewhere.md``.
 
         Returns:
-            The query, as text, with the columns of the definition.
+            The query as text, with the columns of the definition.
 
         Raises:
-            ValueError: there is no such dialect, or ``files`` is missing, out of place or no name of a table.
-            UnsupportedStorageError: the engine would not read the format, a path or a column right; it names that. Use
-                :meth:`export`.
-            TableNotFoundError: the files of the version the table was opened at are gone.
-            CorruptTableError: a file of the table is gone.
+            ValueError: the dialect is unknown, or ``files`` is missing, superfluous or not a table name.
+            UnsupportedStorageError: the engine cannot read the format, a path or a column correctly. Use :meth:`export`.
+            TableNotFoundError: the files of the version that the table was opened at are gone.
+            CorruptTableError: a file of the table is missing.
 
         Example:
             >>> import duckdb
@@ -973,21 +967,21 @@ class TrinityTable:
         return sql_for(require_managed(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
 
     def export(self, path: str) -> ExportResult:
-        """Write the live rows into a new directory, as plain Parquet files that anything reads (S13).
+        """Write the live rows into a new directory, as plain Parquet files (S13).
 
-        The directory has its name once all is in it, by a rename; but on object stores, where files are moved one by one: there
-        wait for the call to return. There is nothing but data files in it. What only Spark knows becomes something else: intervals
-        whole numbers, of microseconds or months, and variants JSON text.
+        The complete directory gets its name by a rename. Object stores move files one by one: there, wait for the call to return.
+        The directory holds only data files. Intervals become whole numbers of microseconds or months, and variants become JSON
+        text, because other engines cannot read them.
 
         Args:
             path: a directory that does not exist.
 
         Returns:
-            What has been written.
+            The path, version, rows and size.
 
         Raises:
-            TableExistsError: there is something at the path.
-            TableNotFoundError: the files of the version the table was opened at are gone.
+            TableExistsError: the path exists.
+            TableNotFoundError: the files of the version that the table was opened at are gone.
             StorageError: the rows could not be read or written; nothing is left at the path.
 
         Example:
@@ -1001,27 +995,27 @@ class TrinityTable:
             return export(require_managed(self._backend, "export()"), self._readable_snapshot(), path)
 
     def compact(self, full: bool = False) -> CompactionResult:
-        """Rewrite the live rows into one base, sorted by primary key, so that reads have little or nothing to resolve (S38).
+        """Rewrite pending batches and the changed part of the base, so that reads resolve little or nothing (S38).
 
-        The base of a large table consists of segments of neighbouring keys. One in which hardly anything has changed stays as
-        it is (S38b): what has becomes one small batch, which reads lay over the base. So compaction costs what has changed.
+        The base of a large table consists of segments of neighbouring keys. Segments with few changes stay as they are, and their
+        changes become one small batch beside them (S38b). So a compaction costs what has changed.
 
-        Never changes what readers see. An ordinary commit: merges that land meanwhile survive, and it gives way to
-        another compaction, a restore, a purge or an alteration. Tombstones of a table with a declared watermark stay for the
-        table's ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay
-        until ``vacuum()``.
+        A compaction never changes the rows that readers see. Concurrent merges keep their rows. The compaction gives way to a
+        concurrent compaction, restore, purge or alteration. Tombstones of a table with a watermark are kept for
+        ``trinitymerge.tombstoneRetentionHours`` after their commit; without a watermark they are dropped. Old files stay until
+        ``vacuum()``.
 
-        A table of Iceberg's becomes one base as a whole, and gives way to whatever lands meanwhile: it is computed again, three
-        times at most (S16).
+        An Iceberg table becomes one base as a whole. There, any concurrent commit makes the compaction start again, three times
+        at most (S16).
 
         Args:
-            full: every segment is written anew.
+            full: rewrite every segment.
 
         Returns:
-            What it did, or why it was not worth it.
+            The result, or why a compaction was not worth it.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> orders.delete(spark.sql("SELECT '1' AS order_id")).execute().batches
@@ -1035,21 +1029,21 @@ class TrinityTable:
         return compaction.compact(store, full)
 
     def vacuum(self, retentionHours: float = 168, dryRun: bool = False) -> list[str]:
-        """Remove files that no version of the last ``retentionHours`` needs, and what dead writers left behind (S39).
+        """Delete files that no version of the last ``retentionHours`` needs, and leftovers of failed writers (S39).
 
-        Versions older than that can no longer be read afterwards. Log entries stay.
+        Older versions can then no longer be read. Log entries stay.
 
         Args:
-            retentionHours: must be longer than the longest merge, compaction or read may take: a write in progress is
-                only safe because its files are younger.
-            dryRun: remove nothing.
+            retentionHours: must exceed the duration of the longest merge, compaction or read: a write in progress is safe only
+                because its files are younger.
+            dryRun: delete nothing.
 
         Returns:
-            The paths that were removed, or that would be.
+            The paths that were deleted, or would be.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
-            ValueError: ``retentionHours`` is no number from 0 up.
+            ReadOnlyTableError: the table was opened at a past version.
+            ValueError: ``retentionHours`` is not a number from 0 up.
 
         Example:
             >>> orders.vacuum(dryRun=True)
@@ -1058,18 +1052,18 @@ class TrinityTable:
         return vacuum.vacuum(self._require_managed("vacuum()"), retentionHours, dryRun)
 
     def restore(self, version: int) -> RestoreResult:
-        """Commit a new version that equals an old one (S40). Later merges go on top; transaction markers stay.
+        """Commit a new version that equals an old one (S40). Transaction markers stay.
 
         Args:
-            version: one whose files have not been vacuumed.
+            version: whose files have not been vacuumed.
 
         Returns:
-            What it did.
+            The new version, and the batches added and removed.
 
         Raises:
-            TableNotFoundError: there is no such version, or its files are gone; nothing was changed.
-            ConcurrentCommitError: other writers were faster each time; nothing was changed.
-            ReadOnlyTableError: this is a past version.
+            TableNotFoundError: the version does not exist, or its files are gone; nothing was changed.
+            ConcurrentCommitError: other writers committed first in each attempt; nothing was changed.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> orders.deleteWhere("true").execute().rowsDeleted
@@ -1080,28 +1074,28 @@ class TrinityTable:
         return vacuum.restore(self._after_outbox("restore()"), version)
 
     def purge(self, keys: DataFrame | Iterable[Any]) -> PurgeResult:
-        """Erase keys: every stored version of them, from all files, history included (a legal erasure).
+        """Erase keys: every stored row of them, from all files, including history (for a legal erasure).
 
-        Files that hold a key are rewritten without it and deleted at once. **Past versions that needed a deleted file
-        cannot be read any more.** The log keeps a salted hash of each key, by which later merges leave out rows of purged
-        keys (``rowsPurged`` in their results): a replayed event cannot bring a key back. Log entries stay: they hold no
-        rows, and conditions of merges without the values in them (S36b).
+        Files with one of the keys are rewritten without it and deleted at once. **Past versions that need a deleted file can no
+        longer be read.** The log keeps a salted hash of each key. Later merges skip rows of purged keys and count them as
+        ``rowsPurged``, so a replayed event cannot restore a key. Log entries stay: they hold no rows, and merge conditions
+        without their values (S36b).
 
-        No call lets a purged key in again. To do so, make a new table of the live rows: ``TrinityTable.convert(spark,
-        table.toDF(), path, primaryKey=...)``.
+        A purged key cannot come back into this table. To allow it again, create a new table from the live rows:
+        ``TrinityTable.convert(spark, table.toDF(), path, primaryKey=...)``.
 
         Args:
-            keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts where the key has
-                several columns). At most 100,000.
+            keys: a DataFrame with the columns of the primary key, or a list of values (tuples or dicts for a key of several
+                columns); at most 100,000.
 
         Returns:
-            What was rewritten, deleted and removed, verified by scanning all files once more.
+            The numbers of rows and files removed, verified by a second scan of all files.
 
         Raises:
             SchemaMismatchError, NullKeyError: the keys are not keys of this table; nothing was changed.
-            CorruptTableError: a file is missing; or the scan still found a key, which another writer has just written: call
-                it again.
-            ReadOnlyTableError: this is a past version.
+            CorruptTableError: a file is missing; or the second scan found a key that another writer has just written. Call it
+                again.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> result = orders.purge(["1"])
@@ -1113,27 +1107,27 @@ class TrinityTable:
         return purge.purge(self._require_managed("purge()"), keys, lambda: self._after_outbox("purge()"))
 
     def purgeWhere(self, condition: str | Column) -> PurgeResult:
-        """Erase every key of which *any* stored row fulfils a condition, as :meth:`purge` does: requests name people, not keys.
+        """Erase every key with *any* stored row that matches a condition, as :meth:`purge` does.
 
-        All files below the table are looked into: those of past versions and of writers that died too, tombstones and archives. So
-        a key goes whose current row does not fulfil the condition, if an earlier one does that is still stored. It is evaluated
-        again until nothing is found: on what lands meanwhile, too.
+        The search covers all files of the table: past versions, archives, tombstones and leftovers of failed writers. So a key is
+        erased even if only an earlier row of it matches. The search is repeated until it finds nothing, so it covers concurrent
+        writes too.
 
-        A row counts as it is stored. A tombstone holds its key, its watermark and nothing else; what a compaction has dropped and
-        a vacuum removed cannot be found, and need not be. The condition does not get into the log.
+        Rows are matched as they are stored. A tombstone has only its key and watermark. Rows that a compaction has dropped and a
+        vacuum has deleted no longer exist. The condition is not written to the log.
 
         Args:
-            condition: boolean SQL text or Column over the table's columns; null is not true. At most 100,000 keys may be found.
+            condition: boolean SQL text or Column over the table's columns; null is not true. It may match at most 100,000 keys.
 
         Returns:
-            What was rewritten, deleted and removed, and how many keys were found. If none was, nothing is committed.
+            The numbers of keys found, and of rows and files removed. Without a match, nothing is committed.
 
         Raises:
-            InvalidMergeError: the condition is None, or not boolean, or not deterministic, or cannot be evaluated.
-            ValueError: it is true of too many keys.
-            ConcurrentCommitError: rows that fulfil it are written faster than they can be erased.
-            CorruptTableError: as :meth:`purge`.
-            ReadOnlyTableError: this is a past version.
+            InvalidMergeError: the condition is None, not boolean, not deterministic, or cannot be evaluated.
+            ValueError: the condition matches too many keys.
+            ConcurrentCommitError: matching rows are written faster than they can be erased.
+            CorruptTableError: as for :meth:`purge`.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> orders.updateWhere("order_id = '1'", {"amount": "6"}).execute().rowsUpdated
@@ -1146,10 +1140,10 @@ class TrinityTable:
         return purge_where(self._require_managed("purgeWhere()"), condition, self._alias, finish)
 
     def alter(self) -> TableAlteration:
-        """Begin to change the table's definition: columns, constraints, properties, the comment, and whether versions are kept.
+        """Begin an alteration: of columns, constraints, properties, the comment, or history.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> orders.alter().setHistory().execute().changes
@@ -1160,16 +1154,16 @@ class TrinityTable:
         return TableAlteration(self._after_outbox("alter()"))
 
     def discardPendingHistoryInserts(self) -> tuple[dict[str, Any], ...]:
-        """Give up rows that cannot be written into the tables they are for (S27), so that this table can be written again.
+        """Discard history inserts that cannot be delivered (S27), so that this table can be written again.
 
-        For a table that ``insertHistoryExpr`` has named and that is gone since, or has changed so that it cannot take them. What
-        can be written is. The rows stay in their directories until ``vacuum()``.
+        Use it if a table named by ``insertHistoryExpr`` was dropped, or can no longer take the rows. Rows that can be delivered
+        are delivered first. The discarded rows stay in their directories until ``vacuum()``.
 
         Returns:
-            For each table: what it is called, how many rows it does not get, and their batch, by which their directory is found.
+            For each discarded batch: the other table, the number of rows, and the id of the batch, which names its directory.
 
         Raises:
-            ReadOnlyTableError: this is a past version.
+            ReadOnlyTableError: the table was opened at a past version.
 
         Example:
             >>> orders.discardPendingHistoryInserts()
@@ -1178,7 +1172,7 @@ class TrinityTable:
         return deliver_outbox.discard_pending(self._require_writable())
 
     def health(self) -> TableHealth:
-        """Return how the table is doing, and the one thing to do next; counts the live rows by reading the table.
+        """Return the state of the table and the one thing to do next; reads the table to count its live rows.
 
         Example:
             >>> print(orders.health())
@@ -1190,29 +1184,28 @@ class TrinityTable:
             return health.health(require_managed(self._backend, "health()"), self._snapshot())
 
     def clone(self, path: str) -> Self:
-        """Copy the table, as it is at its version, to a path of its own (S40a).
+        """Copy the table to another path (S40a).
 
-        Unlike a copy of :meth:`toDF`, which would bring deleted keys back with the next late row, this is the whole of it: the
-        definition, all batches with their tombstones and archives, so that versions and what comes late mean what they mean here;
-        the keys that were purged, the markers of transactions and streams, the extracts, and what compactions have forgotten. Its
-        versions begin with the number of the original's. Past versions, and the log of before, are not copied.
+        The clone has the definition, all batches with their tombstones and archives, purged keys, the markers of transactions and
+        streams, and the extracts. So late rows, row versions and feeds behave as in the original. A copy of :meth:`toDF` would
+        restore deleted keys with the next late row. The clone begins at the version of the original; past versions and commits
+        are not copied.
 
-        Files are copied and never shared: nothing that happens to one of the two tables concerns the other. Dies the process in
-        the middle, there is no table at the path, and the call can be repeated.
-
-        Of a table that was opened at a past version, that version is copied. Keys purged since stay purged in the copy.
+        Files are copied, never shared, so the two tables are independent. If the process dies during the copy, no table is
+        created and the call can be retried. If the table was opened at a past version, that version is copied. Keys purged since
+        then stay purged.
 
         Args:
-            path: one that does not exist, or an empty directory, on any filesystem Spark reaches.
+            path: a path that does not exist or is an empty directory, on any filesystem Spark reaches.
 
         Returns:
-            The copy, which can be written to.
+            The clone, which can be written to.
 
         Raises:
             TableExistsError: the path holds a table or something else.
             TableNotFoundError: files of the past version are gone.
             CorruptTableError: a file is missing.
-            ConcurrentCommitError: a compaction and a vacuum, or a purge, were faster each time; nothing is left of the copy.
+            ConcurrentCommitError: compactions with vacuums, or purges, interrupted each attempt; nothing is left of the clone.
 
         Example:
             >>> copy = orders.clone(f"{tmp_path}/orders-copy")
@@ -1239,34 +1232,34 @@ class TrinityTable:
         comment: str | None = None,
         history: bool = False,
     ) -> Self:
-        """Make a table of rows that exist (S7b): all of them become one base batch, written in one job.
+        """Create a table from existing rows, written as one base batch in one job (S7b).
 
-        The columns are the source's. Each key must occur once, and rows that are tombstones may be among them: they stay, and
-        keep older rows from coming back. Rows of several versions of a key are no base: create the table and merge them, or take
-        an external table over them, of which the freshest row of each key is taken, be it a tombstone.
+        The table has the columns of the source. Each key must be unique. Rows may be tombstones, which keep older rows from
+        coming back. For rows with several versions per key, create the table and merge them, or convert an external table over
+        them, which takes the freshest row of each key.
 
         Args:
             spark: the session.
-            source: a DataFrame, the path of a directory of Parquet files, or an external table; it stays as it is.
-            path: of the new table, as for ``create``.
-            primaryKey: as for ``create``; so are all that follow. An external table brings its own keys.
-            watermarkKey: likewise.
-            tombstoneKey: likewise.
-            tombstoneStringValue: likewise.
-            fileFormat: of the table, whatever the source's is.
-            properties: likewise.
-            comment: likewise.
-            history: likewise; each row is the first version of its key.
+            source: a DataFrame, the path of a directory of Parquet files, or an external table; it is not changed.
+            path: of the new table, as for :meth:`create`.
+            primaryKey: as for :meth:`create`. An external table has its keys already.
+            watermarkKey: as for :meth:`create`.
+            tombstoneKey: as for :meth:`create`.
+            tombstoneStringValue: as for :meth:`create`.
+            fileFormat: of the new table, independent of the source.
+            properties: as for :meth:`create`.
+            comment: as for :meth:`create`.
+            history: as for :meth:`create`; each row is the first version of its key.
 
         Returns:
             The table, at version 1; at version 0 if the source has no rows.
 
         Raises:
             NullKeyError: rows have a null in the key; nothing is left at the path.
-            DuplicateKeyError: several rows have one key; likewise.
-            InvalidDefinitionError: keys, columns or format cannot work together; or keys are given beside an external table.
-            InvalidMergeError: the source is none of these, or cannot be evaluated, or is external with a null in a key.
-            StorageError: there are no Parquet files at the source's path, or they cannot be read.
+            DuplicateKeyError: rows have equal keys; nothing is left at the path.
+            InvalidDefinitionError: keys, columns and format do not fit together; or keys are given for an external table.
+            InvalidMergeError: the source has another type, cannot be evaluated, or is external with a null in a key.
+            StorageError: the source's path has no Parquet files, or they cannot be read.
             TableExistsError: the path holds a table or something else.
 
         Example:
@@ -1312,29 +1305,29 @@ class TrinityTable:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> Self:
-        """Make a table with history of an existing dimension of type 2 (H12): each row becomes a version.
+        """Create a table with history from an existing SCD type 2 dimension (H12): each row becomes a version.
 
-        The table has the columns of the source but for ``validTo``, which follows from the rows; its watermark is ``validFrom``.
-        Leave out columns that say whether a row is current. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table,
-        with the same names, is the source again. Intervals that end where they begin are left out, and a warning says how many.
+        The table has the columns of the source without ``validTo``, which follows from the rows. Its watermark is ``validFrom``.
+        Leave out columns that mark current rows. ``versions(validFrom=..., validTo=..., openEnd=...)`` of the table, with the
+        same names, returns the source. Empty intervals are left out, with a warning.
 
         Args:
             spark: the session.
-            path: of the new table, as for ``create``.
+            path: of the new table, as for :meth:`create`.
             source: the dimension; evaluated once.
-            primaryKey: what the rows are versions of, without the interval.
-            validFrom: the column that says from when a row holds; null is from the beginning.
-            validTo: likewise until when; null is until now.
-            openEnd: another value of ``validTo`` that means the same, such as ``"9999-12-31"``.
-            endInclusive: ``validTo`` is the last moment that belongs to the interval: the next whole number, last decimal place,
-                day or microsecond ends it.
-            fileFormat: as for ``create``.
-            properties: likewise.
-            comment: likewise.
+            primaryKey: the key of the versioned rows, without the interval.
+            validFrom: the column with the begin of each interval; null means the beginning of time.
+            validTo: the column with the exclusive end; null means "until now".
+            openEnd: another value of ``validTo`` that means "until now", such as ``"9999-12-31"``.
+            endInclusive: ``validTo`` is the last moment of the interval; it ends at the next whole number, last decimal place,
+                day or microsecond.
+            fileFormat: as for :meth:`create`.
+            properties: as for :meth:`create`.
+            comment: as for :meth:`create`.
 
         Raises:
-            InvalidMergeError: the source lacks a column; an interval ends before it begins; or ends are inclusive, and of a
-                type that has no next value.
+            InvalidMergeError: the source lacks a column, an interval ends before it begins, or an inclusive end has a type without
+                a next value.
             NullKeyError: a key has a null.
             DuplicateKeyError: intervals of a key overlap.
             TableExistsError: the path holds a table or something else.
@@ -1383,25 +1376,24 @@ class TrinityTable:
         tombstoneStringValue: str | None = None,
         spark: SparkSession | None = None,
     ) -> ExternalTable:
-        """Return a read-only table over rows that this library did not write (S15, S16): row versions, in any order.
+        """Return a read-only table over row versions that another program wrote, in any order (S15, S16).
 
-        It can be read, be the source of merges and of SQL statements, and become a managed table with :meth:`convert`. Nothing
-        is copied, and nothing is written.
+        It can be read, be the source of merges and SQL statements, and become a managed table with :meth:`convert`. Nothing is
+        copied or written.
 
         Args:
-            source: a DataFrame of row versions; or the name of a table or view in the session's catalog, which is looked up at
-                each call, so that rows are seen that have come since.
-            primaryKey: as for ``create``; so are the three that follow. Without a watermark key the rows of a key all tie, and
-                what they hold decides.
-            watermarkKey: likewise.
-            tombstoneKey: likewise; without one no row says that its key is deleted.
-            tombstoneStringValue: likewise.
-            spark: the session whose catalog knows the name; by default the active one. A DataFrame is read in its own.
+            source: a DataFrame of row versions; or the name of a table or view in the session's catalog. A name is looked up in
+                each call, so that new rows are seen.
+            primaryKey: as for :meth:`create`.
+            watermarkKey: as for :meth:`create`. Without it, the rows of a key are equally fresh, and their contents decide.
+            tombstoneKey: as for :meth:`create`. Without it, no row is a tombstone.
+            tombstoneStringValue: as for :meth:`create`.
+            spark: the session whose catalog has the name. Default: the active session. A DataFrame is read in its own session.
 
         Raises:
-            TableNotFoundError: the catalog does not know the name.
-            InvalidDefinitionError: keys and columns cannot work together, names of columns clash or begin with ``_tm_``, or the
-                rows are a stream.
+            TableNotFoundError: the catalog does not have the name.
+            InvalidDefinitionError: keys and columns do not fit together, column names clash or begin with ``_tm_``, or the rows
+                are a stream.
 
         Example:
             >>> spark.sql("SELECT * FROM VALUES (1, 1, 'I', 5), (1, 2, 'U', 7), (2, 3, 'I', 9), (2, 4, 'D', null) "
@@ -1419,7 +1411,7 @@ class TrinityTable:
 
     @property
     def path(self) -> str:
-        """Where the table is, with scheme."""
+        """The location of the table, with its scheme."""
         return self._backend.path
 
     def _snapshot(self) -> Snapshot:
@@ -1444,12 +1436,12 @@ class TrinityTable:
         return self._backend
 
     def _after_outbox(self, call: str) -> ManagedStore:
-        """Return the store, once what merges have left to be done is done (S27)."""
+        """Deliver pending rows (S27), and return the store."""
         store = self._require_managed(call)
         deliver_outbox.deliver_pending(store)
         return store
 
 
 def _opened(address: str, alias: str, spark: SparkSession) -> TrinityTable:
-    """Return a table in another session: by its address, which can be sent to another process where a session cannot."""
+    """Open a table in another session, by its address: unlike a session, text can be sent to another process."""
     return TrinityTable(open_store(spark, address), alias=alias)

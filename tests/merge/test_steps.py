@@ -218,7 +218,7 @@ def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
     ]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "concat(A.v, B.v)" in text
-    assert "-- probe: what the written keys hold" in text
+    assert "-- lookup: the rows that the written keys hold" in text
 
 
 @pytest.mark.parametrize("given", [str, F.expr])

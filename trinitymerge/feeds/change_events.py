@@ -85,7 +85,7 @@ def filled(
 
 
 def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
-    """By the table's column, the events' column of that name: those whose nulls mean that nothing changed, and lacking ones."""
+    """Return the events' columns whose nulls mean "unchanged", or that are missing, by the table's column."""
     exact = is_case_sensitive(rows.sparkSession)
     fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
     names = [n for n in own.names if n not in fixed]
@@ -189,7 +189,7 @@ class _Filling:
         return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
 
     def _parts(self, name: str) -> frozenset[Path] | None:
-        """The fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
+        """Return the fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
         ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
         if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
             return None

@@ -88,7 +88,7 @@ def order_of(given: Any) -> tuple[str | Column, ...]:
 
 
 def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
-    """By name the key and the watermark of the source's rows, as they are stored; empty if the source lacks a key column.
+    """Return key and watermark of the source's rows as they are stored, by name; empty if the source lacks a key column.
 
     A watermark that the source lacks is the same in all rows of a key (S10).
     """

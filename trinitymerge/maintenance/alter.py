@@ -69,7 +69,7 @@ from trinitymerge.stores.removed_files import naming_storage_errors
 _WORD = re.compile(
     r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
 )
-"""What Spark takes for a call where no column is called so."""
+"""Names that Spark takes for a call if no column has them."""
 
 _STAR = re.compile(r"[(,]\s*\*")
 
@@ -114,12 +114,12 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
 
 
 def _reads(spark: SparkSession, definition: TableDefinition, condition: str, column: str, where: str) -> bool:
-    """Return True if a condition is about a column: it means nothing without it."""
+    """Return True if a condition needs a column."""
     word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
     if re.search(word, condition, re.IGNORECASE) is None:
         return False
     if _WORD.fullmatch(column):
-        return True  # without the column it would mean something else, and no error tells
+        return True  # without the column it would mean something else, without an error
     others = [f for f in definition.fields if f.name != column]
     try:
         with analysis_errors(where):  # not filter(): that finds columns below the ones that are there
@@ -127,7 +127,7 @@ def _reads(spark: SparkSession, definition: TableDefinition, condition: str, col
     except InvalidMergeError:
         if re.search(word, condition) is None:
             raise InvalidDefinitionError(
-                f"{where} does not spell column '{column}' as the table does. Sessions may tell case apart: write {quote(column)}.",
+                f"{where} must spell column '{column}' as the table does: sessions may be case sensitive. Write {quote(column)}.",
                 column=column,
             ) from None
         return True
@@ -184,7 +184,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
 
 
 def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
-    """Return a default means the same whatever columns a merge has, and for all rows that it writes."""
+    """Raise if a default is not one constant for all rows that a merge writes."""
     if not is_deterministic(one, F.expr(as_sql(default))):
         raise InvalidDefinitionError(
             f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
@@ -195,9 +195,9 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
 
 
 def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text: str, where: str) -> None:
-    """Refuse what only this session knows, as variables and temporary functions are: others could not write any more.
+    """Raise if a text uses variables or temporary functions, which other sessions lack.
 
-    On Spark Connect a client has just the session that it is given, and this cannot be told.
+    On Spark Connect, a client has only its own session, so this cannot be checked.
     """
     if is_connect(spark):
         return
@@ -215,7 +215,7 @@ def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text:
 
 
 def _refuse_words(text: str, where: str, columns: Iterable[str]) -> None:
-    """Refuse words that are calls as long as no column is called so: a column may come, and sources have others."""
+    """Raise for words that Spark takes for calls only as long as no column has their name."""
     known = {name.casefold() for name in columns}
     for word in _WORD.findall(bare(text)):
         if word.casefold() not in known:
@@ -244,12 +244,12 @@ def _value(one: DataFrame, default: str, field: Field, way: CastPolicy, where: s
 
 
 def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
-    """Return True if rows that were allowed may not be any more."""
+    """Return True if the change can forbid existing rows."""
     return bool(_new_checks(before, after) or _no_longer_null(before, after))
 
 
 def require_fulfilled(backend: TableStore, batches: Batches, before: TableDefinition) -> None:
-    """Refuse what the live rows do not fulfil, in one job; a second one finds rows to name.
+    """Raise if live rows break the new rules. One job counts them, and a second one finds rows to name.
 
     Args:
         backend: where the table is.
@@ -295,13 +295,13 @@ def _new_checks(before: TableDefinition, after: TableDefinition) -> list[Check]:
 
 
 def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
-    """Return a check, and the columns it is about: those of today may have other names tomorrow, and others theirs."""
+    """Return a check with the columns that it names now, because columns can be renamed."""
     about = [definition.field(name) for name in check.columns]
     return check.condition, [(f.name, f.first_stored_as, repr(f.type)) for f in about]
 
 
 def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str, Sql]:
-    """Return the columns, and places inside of them, that may not hold nulls any more; with SQL that is true where they do."""
+    """Return the columns and fields that become NOT NULL, each with SQL that is true for a null."""
     was = {f.first_stored_as: forbidden_nulls(f) for f in before.fields}
     return {
         dotted(field, path): wrong
@@ -320,7 +320,7 @@ FAULT_POINTS = ("alter.prepared", "alter.committed")
 
 @attrs.frozen
 class AlterResult:
-    """What an alteration did.
+    """The result of an alteration.
 
     Attributes:
         version: the table's version afterwards.
@@ -338,7 +338,7 @@ class AlterResult:
 class TableAlteration:
     """Changes of a table's definition, made by ``TrinityTable.alter()``; nothing happens before :meth:`execute`.
 
-    No file is written anew: a column keeps its name in files, so that a renamed one keeps its values, and one that is dropped and
+    No file is rewritten: a column keeps its name in files, so that a renamed one keeps its values, and one that is dropped and
     added again starts empty. Past versions keep the columns they had. A merge that was built before an alteration is planned again
     if it still means the same, and refused otherwise.
 
@@ -355,7 +355,7 @@ class TableAlteration:
     # Columns --------------------------------------------------------------------------------------------------------
 
     def addColumn(self, name: str, type: str | DataType, comment: str | None = None) -> TableAlteration:
-        """Add a column at the end; rows that are there have null in it (S43).
+        """Add a column at the end; it is null in existing rows (S43).
 
         Merges that were written before it go on working: on update it keeps its value, on insert it is null (S22, S23).
 
@@ -401,7 +401,7 @@ class TableAlteration:
         return self._then(lambda own: without_column(own, name))
 
     def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
-        """Give a column a type that holds every value it can have now, and keeps them apart (S43).
+        """Widen a column to a type that holds all its values exactly (S43).
 
         ``TINYINT`` to ``SMALLINT``, ``INT``, ``BIGINT``; whole numbers to ``DECIMAL`` with as many digits, up to ``INT`` to
         ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; ``DECIMAL`` to more digits on either side; ``DATE`` to ``TIMESTAMP_NTZ``;
@@ -419,7 +419,7 @@ class TableAlteration:
         return self._then(lambda own: widened(own, name, kind))
 
     def setNullable(self, name: str) -> TableAlteration:
-        """Let a column hold nulls, or a value inside of it (S45).
+        """Allow nulls in a column or field (S45).
 
         Args:
             name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
@@ -430,13 +430,13 @@ class TableAlteration:
         return self._then(lambda own: drop_not_null(own, name))
 
     def setNotNull(self, name: str) -> TableAlteration:
-        """Let a column, or a value inside of it, hold no nulls any more: neither in live rows nor in those that are written (S45).
+        """Forbid nulls in a column or field, in live rows and in new ones (S45).
 
         Args:
             name: of the column, or of a place inside of it, as for :meth:`setNullable`.
 
         Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column, or null is how its rows are told from tombstones.
+            InvalidDefinitionError: from :meth:`execute`: there is no such column, or null in it marks rows as live.
             ConstraintError: from :meth:`execute`: live rows have nulls there; names some.
 
         Example:
@@ -446,17 +446,17 @@ class TableAlteration:
         return self._then(lambda own: set_not_null(own, name))
 
     def setDefault(self, name: str, default: str) -> TableAlteration:
-        """Set what inserts put into a column that they say nothing of, instead of null (S46).
+        """Set the default of a column, for inserts that do not assign it (S46).
 
         Rows that are there stay as they are, and so do those that are updated.
 
         Args:
-            name: of a column that is no key.
+            name: of a column that is not a key.
             default: SQL text without columns, such as ``"0"``, ``"'new'"`` or ``"current_date()"``, which is computed when a row
                 is inserted.
 
         Raises:
-            InvalidDefinitionError: the default is no text; :meth:`execute`: there is no such column, it is a key, or the default
+            InvalidDefinitionError: the default is not text; :meth:`execute`: there is no such column, it is a key, or the default
                 does not fit it, or is another one each time.
 
         Example:
@@ -475,7 +475,7 @@ class TableAlteration:
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
-        """Take the default of a column away: inserts that say nothing of it put null there (S46).
+        """Drop the default of a column: inserts that do not assign it write null (S46).
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column.
@@ -483,17 +483,17 @@ class TableAlteration:
         return self._then(lambda own: with_default(own, name, None))
 
     def addCheck(self, name: str, condition: str) -> TableAlteration:
-        """Add a condition that all rows fulfil: those that are live, and those that are written from now on (S45).
+        """Add a CHECK constraint, for live rows and for new ones (S45).
 
         A row for which it is false is refused, with the whole merge; null passes. Tombstones, past versions and versions of rows
-        are not judged. All live rows are looked at once, and again if others write meanwhile.
+        are not judged. All live rows are looked at once, and again if other writers commit concurrently.
 
         Args:
             name: of the constraint, for errors and :meth:`dropCheck`.
             condition: SQL text over the columns of one row.
 
         Raises:
-            InvalidDefinitionError: name or condition is no text; :meth:`execute`: there is such a constraint, or the condition is
+            InvalidDefinitionError: name or condition is not text; :meth:`execute`: there is such a constraint, or the condition is
                 not boolean, not deterministic, or about more than one row.
             ConstraintError: from :meth:`execute`: live rows break it; names some.
 
@@ -518,7 +518,7 @@ class TableAlteration:
         return self._then(lambda own: without_check(own, name))
 
     def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
-        """Set the comment of a column, or takes it away.
+        """Set or remove the comment of a column.
 
         Raises:
             InvalidDefinitionError: from :meth:`execute`: there is no such column.
@@ -537,23 +537,23 @@ class TableAlteration:
         return self._then(lambda own: attrs.evolve(own, properties={**own.properties, name: str(value)}))
 
     def unsetProperty(self, name: str) -> TableAlteration:
-        """Take a property away: what is the default holds again."""
+        """Remove a property, so that its default applies."""
         return self._then(
             lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
         )
 
     def setComment(self, comment: str | None) -> TableAlteration:
-        """Set the comment, or takes it away."""
+        """Set or remove the table's comment."""
         return self._then(lambda own: attrs.evolve(own, comment=comment))
 
     def _then(self, step: Step) -> TableAlteration:
         return attrs.evolve(self, steps=(*self._steps, step))
 
     def setHistory(self) -> TableAlteration:
-        """Keep versions from now on (H1). The latest rows become the first versions; nothing turns it off again.
+        """Keep row versions from now on (H1). The latest rows become the first versions. It cannot be turned off.
 
-        What is pending is compacted first, so that older rows in files are no versions. Without a declared watermark all begin
-        at the switch.
+        Pending batches are compacted first, so that older rows in files do not become versions. Without a declared
+        watermark, all versions begin at the switch.
         """
         return attrs.evolve(self, history=True)
 

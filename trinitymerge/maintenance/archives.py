@@ -1,4 +1,4 @@
-"""What compactions keep of a history table: archives of past row versions (H6, H7)."""
+"""Archives: the past row versions that compactions keep of a history table (H6, H7)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
 GROWTH = 2
-"""An archive is written anew with what is added to it if it has at most so many times the bytes of that."""
+"""An archive is rewritten together with its additions if it has at most so many times their bytes."""
 
 
 @attrs.frozen
 class Archived:
-    """What becomes part of a commit besides.
+    """The archives that a commit adds and removes.
 
     Attributes:
         added: archives.
@@ -51,7 +51,7 @@ NOTHING = Archived()
 def archive_for_minor(
     backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
-    """Return the rows that a fold has replaced, with those that earlier folds have, if these are not many more.
+    """Return the rows that a minor compaction replaces, together with earlier archives if these are not much larger.
 
     Args:
         backend: where the table is.
@@ -77,13 +77,13 @@ def archive_for_minor(
 
 
 def archive_expired(snapshot: Snapshot) -> bool:
-    """Return True if a table has versions that ended too long ago, as long as they are kept once more (H7)."""
+    """Return True if archives hold versions that have expired (H7)."""
     forget = TombstoneRetention.ended(snapshot.definition)
     return any(forget.pays(b, 1) for b in snapshot.archives(RESOLVED))
 
 
 def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
-    """Return the versions that a compaction finds ended, settled; and loose ones of keys that it leaves pending.
+    """Return the resolved archive of ended versions, and the unresolved archive of keys that stay pending.
 
     Args:
         backend: where the table is.
@@ -94,7 +94,7 @@ def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: Compaction
     if not snapshot.definition.history:
         return NOTHING
     settling = _Settling.of(backend, snapshot, work)
-    # The keys of loose archives are pending, or in a base that is no segment: whatever is written has them.
+    # The keys of unresolved archives are pending, or in a base without segments: so every rewrite has them.
     kept = settling.loose_ones(staged)
     settled = settling.settled(staged)
     return Archived((*settled.added, *kept), settled.replaced | {b.id for b in snapshot.archives(UNRESOLVED)})
@@ -107,7 +107,7 @@ class _Settling:
     Attributes:
         timeline: reads rows.
         snapshot: what is compacted.
-        rewritten: the segments that are written anew.
+        rewritten: the rewritten segments.
         within: true of keys that belong to them, as SQL.
         leaves: true of keys that stay pending, as SQL.
         forget: the versions that ended too long ago.
@@ -148,7 +148,7 @@ class _Settling:
         return _staged(timeline, closed, self._unsettled, UNRESOLVED, version, staged)
 
     def settled(self, staged: list[Staged]) -> Archived:
-        """Return the versions that have ended since, and the archives that change with them."""
+        """Return the versions that have ended, and the archives that change."""
         pending = self._unsettled
         timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
@@ -176,7 +176,7 @@ class _Settling:
         return Archived(added, frozenset(b.id for b in replaced))
 
     def _shortened(self, due: Sequence[Batch], staged: list[Staged]) -> Archived:
-        """Archives without the versions that ended too long ago."""
+        """Return the archives without expired versions."""
         if not due:
             return NOTHING
         rows = self.timeline.as_stored(self.timeline.scan(due)).filter(self._is_kept)
@@ -189,7 +189,7 @@ class _Settling:
         return TRUE if self.forget.before_ms is None else Sql(f"{ENDED} > {self.forget.before_ms}L")
 
     def _keys(self) -> DataFrame:
-        """Return the keys that are pending and to be settled; repeated."""
+        """Return the pending keys to resolve, with repetitions."""
         names = reader.keys_to_find(self.timeline.definition)
         return F.broadcast(self.timeline.scan(self._unsettled).filter(self.within).selectExpr(*names))
 
@@ -197,7 +197,7 @@ class _Settling:
         return reader.semi_join(rows, self.timeline.definition, self._keys())
 
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
-        """Return all rows of these keys; of those from a settled archive, :data:`SOURCE_ARCHIVE` says which."""
+        """Return all rows of these keys; :data:`SOURCE_ARCHIVE` names the resolved archive of a row."""
         scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {SOURCE_ARCHIVE}"
         rows = scan(self._unsettled).filter(self.within).selectExpr("*", own)
         for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {SOURCE_ARCHIVE}")):
@@ -207,7 +207,7 @@ class _Settling:
         return rows
 
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
-        """Return which settled archives hold a version that a pending row ends earlier, or takes the place of."""
+        """Return the resolved archives with a version that a pending row replaces or ends earlier."""
         if not archives or is_in_order(
             self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon
         ):
@@ -225,7 +225,7 @@ class _Settling:
 def _staged(
     timeline: Timeline, rows: DataFrame, parts: Sequence[Batch], kind: str, version: int, staged: list[Staged]
 ) -> tuple[Batch, ...]:
-    """Return an archive of some rows; none if there are none."""
+    """Stage some rows as an archive; return None without rows."""
     own, files = timeline.definition, wanted_files(parts)
     keys = [F.expr(quote(k)) for k in own.primaryKey]
     metrics = {

@@ -38,7 +38,7 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
 
 
 def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
-    """Return the result with hints: what was done after the merge, and what to do next."""
+    """Return the result with hints about automatic maintenance and the next step."""
     hints = filter(None, (*done, _advice(store, Batches.of(after))))
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 

@@ -79,7 +79,7 @@ def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
 
 
 def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
-    """Why it would not pay, in words; an empty string if it might."""
+    """Return why a compaction would not pay, or an empty string."""
     batches = Batches.of(snapshot)
     if not batches.are_resolved:
         return ""
@@ -136,7 +136,7 @@ PENDING_SHARE = 0.2
 
 @attrs.frozen
 class CompactionResult:
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes:
         version: the table's version afterwards; the unchanged one if nothing was committed.
@@ -182,7 +182,7 @@ class CompactionResult:
 
 
 def compaction_hint(spark: SparkSession, batches: Batches) -> str:
-    """Why a compaction pays, from the log's statistics alone; an empty string if it does not.
+    """Return why a compaction pays, from the log's statistics, or an empty string.
 
     A read gains by a compaction what it does for pending rows: it opens their files, sends their keys, and reads the rows that they
     replace. ``docs/scale.md`` has the model, and the measurements behind its numbers.
@@ -231,7 +231,7 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
 
     Args:
         backend: where the table is.
-        full: every segment is written anew.
+        full: rewrite every segment.
 
     Raises:
         CorruptTableError: a file is missing.
@@ -242,7 +242,7 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
     snapshot = backend.snapshot()
     for forget in (TombstoneRetention.of(snapshot.definition), KEEP_ALL):
         try:
-            doing = "a compaction writes batches anew"
+            doing = "a compaction rewrites batches"
             with (
                 reporting.if_slow(backend.path, doing),
                 naming_storage_errors(backend),
@@ -261,7 +261,7 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
             if snapshot.purged == before.purged and before.referenced_ids <= snapshot.referenced_ids:
                 raise
             break  # a purge has found its keys in what was to be committed, or others have replaced what was read, and removed it
-    why = "another compaction, a restore, a purge or an alteration was committed meanwhile"
+    why = "another compaction, a restore, a purge or an alteration was committed concurrently"
     return CompactionResult(version=snapshot.version, skipped=why)
 
 
@@ -297,7 +297,7 @@ def _compact(
 
 
 def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
-    """Return what is to be written; or why nothing is."""
+    """Return the tasks of a compaction, or why there are none."""
     layout = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
     if layout is None:
         if not snapshot.live_batches:
@@ -307,7 +307,7 @@ def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention,
     work, pending = plan_partial_compaction(backend, snapshot, layout, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
-    # What is pending is written again with the archives: a compaction replaces all that it has read.
+    # Pending rows are rewritten with the archives: a compaction replaces all that it has read.
     if archive_expired(snapshot):
         return attrs.evolve(work, pieces=(RewriteTask(pending, is_base=False),) if pending else ())
     rows = sum(b.rows for b in pending)
@@ -318,7 +318,7 @@ def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention,
 
 @attrs.frozen
 class _Written:
-    """What was written of one piece of work."""
+    """The batches written for one task."""
 
     batches: tuple[Batch, ...]
     observed: Mapping[str, Any]
@@ -327,7 +327,7 @@ class _Written:
 def _written(
     backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, forget: TombstoneRetention, staged: list[Staged]
 ) -> list[_Written]:
-    """Stage all that a compaction writes; what is staged is noted, to be discarded on failure."""
+    """Stage the batches of a compaction. They are added to the list of those to discard on failure."""
     found = []
     for piece in work.pieces:
         forgotten = forget if piece.is_base else KEEP_ALL
@@ -374,7 +374,7 @@ def _replacing(old: Iterable[Batch], new: Iterable[Batch], horizon: Watermark | 
 def horizon_after(
     definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]
 ) -> Watermark | None:
-    """Return the largest watermark forgotten so far, if tombstones were forgotten now; empty when that cannot be told."""
+    """Return the largest watermark forgotten so far, if this compaction forgets tombstones; empty if it is not known."""
     if not observed["forgotten"] or not definition.watermarkKey:
         return None
     found = watermark_of(observed, "max", definition, "horizon")
@@ -389,7 +389,7 @@ def horizon_after(
 
 
 def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
-    """Return the commit on top of what landed: rows that were appended stay, and so do folds of nothing else, and what is kept.
+    """Rebase a compaction: appended batches stay, and minor compactions of nothing else.
 
     If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has
     archived. It may hold a row that a tombstone outside of it hides, and that tombstone may be one that is now forgotten; and
@@ -410,7 +410,7 @@ def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
 
 
 def _new_rows(landed: ConcurrentCommits) -> dict[str, frozenset[str]]:
-    """Return the batches that may stay, archives of folds among them, and the appended batches whose rows these are."""
+    """Return the batches that may stay, also archives of minor compactions, and the appended batches that they hold."""
     appended = {b.id: frozenset([b.id]) for b in landed.appended_batches}
     of = dict(appended)
     for commit in landed.commits:
@@ -422,7 +422,7 @@ def _new_rows(landed: ConcurrentCommits) -> dict[str, frozenset[str]]:
 
 
 def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None:
-    """Why batches that landed may hold rows which only the forgotten tombstones keep from view; None if they hold none."""
+    """Return why concurrent batches may hold rows that only the dropped tombstones hid, or None."""
     definition = landed.now.definition
     if commit.horizon is None or all(
         is_above(definition, b.watermark_min, commit.horizon) for b in landed.appended_batches

@@ -33,8 +33,8 @@ class TableHealth:
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table.
         files: data files of this version.
         bytes: their size.
-        reclaimableBytes: size of the files that this version does not need: past versions and leftovers. What
-            ``vacuum()`` frees, once its retention has passed.
+        reclaimableBytes: size of the files that this version does not need: past versions and leftovers.
+            ``vacuum()`` frees them after its retention.
         action: what to do next: ``"compact()"``, ``"vacuum()"``, ``"any write"`` (of rows that other tables are still to get, S27)
             or ``"nothing"``.
         reason: why.
@@ -86,7 +86,7 @@ class TableHealth:
         return f"{segments}{self.pendingBatches:,} pending{folded}"
 
     def _saved(self) -> str:
-        """Return what each read has to do that it need not do after a compaction."""
+        """Return the work that a compaction saves each read."""
         replaced = self.storedRows - self.liveRows - self.tombstones
         gone = f", and reading {counted(replaced)} that newer ones replace" if replaced > 0 else ""
         return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}"
@@ -97,7 +97,7 @@ class TableHealth:
 
 @with_session_settings
 def health(backend: ManagedStore, snapshot: Snapshot) -> TableHealth:
-    """Count the live rows (one read of the table) and looks at the files (one listing)."""
+    """Return the health of a table: one read counts the live rows, and one listing finds reclaimable files."""
     to_read, batches = Batches.of(snapshot), snapshot.batches
     live = reader.live_rows(backend, to_read).count()
     stored = sum(b.rows for b in to_read.batches)
@@ -133,7 +133,7 @@ def _reclaimable(backend: ManagedStore, snapshot: Snapshot) -> int:
 
 
 def _debts(snapshot: Snapshot) -> tuple[str, str] | None:
-    """Return what merges have left to be done; whoever writes next does it."""
+    """Return what earlier merges left to do, which the next writer does."""
     if not snapshot.outbox:
         return None
     first, rows = snapshot.outbox[0], sum(r.rows for r in snapshot.outbox)

@@ -29,7 +29,7 @@ was appended since it was written before."""
 
 
 def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
-    """Return the batches that a merge which finds this snapshot should fold, in commit order; none if that does not pay yet.
+    """Return the batches for a minor compaction, in commit order; empty if it does not pay yet.
 
     They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
     from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
@@ -46,7 +46,7 @@ def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
 
 
 def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """Of consecutive batches the newest ones that are worth folding."""
+    """Return the newest of consecutive batches that are worth a minor compaction."""
     size, oldest = 0, len(run)
     for n, batch in reversed(tuple(enumerate(run))):
         if batch.bytes <= _GROWTH * size:
@@ -65,8 +65,8 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
         replaces: as :func:`batches_to_fold` says.
 
     Returns:
-        The snapshot with the fold; None if others have replaced batches or the definition meanwhile, or a vacuum has taken the
-        files: then nothing was changed, and the next merge tries again.
+        The snapshot with the new batch. None if another writer has replaced batches or the definition, or a vacuum has deleted
+        the files: then nothing was changed, and the next merge tries again.
     """
     start = time.perf_counter()
     try:
@@ -83,12 +83,12 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
 def _commit_of(
     backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
-    """Stage the fold, and what it keeps of a table with history; what is staged is noted, to be discarded on failure."""
+    """Stage the new batch and, with history, its archive. They are added to the list of those to discard on failure."""
     doing = f"a fold writes {len(replaces)} batches as one"
     with reporting.if_slow(backend.path, doing):
         rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
-    # Beside settled archives it is no base: a late row may end one of their versions (H6).
+    # Beside resolved archives it is not a base: a late row may end one of their versions (H6).
     everything = len(replaces) == len(snapshot.live_batches) and not snapshot.archives(RESOLVED)
     version = max(b.version for b in replaces if b.version is not None)
     archived = archive_for_minor(backend, snapshot, replaces, rewritten.observed["rows"], staged)

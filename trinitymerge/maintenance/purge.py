@@ -57,7 +57,7 @@ _MS_PER_HOUR = 3_600_000
 
 @attrs.frozen
 class PurgeResult:
-    """What a purge did.
+    """The result of a purge.
 
     Attributes:
         version: the table's version afterwards. Earlier versions that needed a removed file cannot be read any more.
@@ -102,7 +102,7 @@ class _Purge:
     """Directories with a key that the table does not need: of past versions, and of writers that are at work or dead."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """Return the batch directories that hold a key, found by scanning their key columns, under whatever name files have them."""
+        """Return the batch directories that hold a key, by a scan of their key columns."""
         readable = schema_for_all_files(self.backend, self.definition)
         fields = [readable.field(k) for k in self.definition.primaryKey]
         rows = self.backend.scan_directories(self.definition, fields, list(ids))
@@ -110,7 +110,7 @@ class _Purge:
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
-        """Return the same of directories that the table need not have: files may go meanwhile, and then hold no key."""
+        """Return the same for directories that the table does not need: their files may be deleted during the scan."""
         wanted = list(ids)
         return looked_into(lambda: data_files(self.backend, wanted), self.holding)
 
@@ -148,7 +148,7 @@ class _Purge:
         )
 
     def gone(self, snapshot: Snapshot) -> list[str]:
-        """Return what is about to be removed, and must not come back meanwhile: replaced batches, and past ones that hold a key."""
+        """Return the batches to delete, which must not be committed again: replaced ones, and past ones that hold a key."""
         here = self.backend.directories()
         known = snapshot.referenced_ids | {b.id for b in self.rewritten.values() if b is not None}
         self.elsewhere = self.holding_of_others(i for i in here if i not in known)
@@ -160,18 +160,18 @@ class _Purge:
             self.backend.remove(self.backend.batch_path(batch.id))
 
     def keep_to(self, definition: TableDefinition) -> None:
-        """Begin anew if the table has been altered: replacements without a new column's values would lose them."""
+        """Start again if the table has been altered: replacements without a new column's values would lose them."""
         if definition != self.definition:
             self.begin_anew()
             self.definition = definition
 
     def begin_anew(self) -> None:
-        """Forget what has been found, and removes what has been written."""
+        """Forget the search results, and discard the replacements."""
         self.discard_all()
         self.examined, self.rewritten = set(), {}
 
     def counts(self, before: Snapshot) -> dict[str, int]:
-        """Return what becomes of a version: rows that are gone, and files that held a key."""
+        """Return the numbers of rows removed from a version, and of its files with a key."""
         replaced = [(b, self.rewritten[b.id]) for b in before.batches if b.id in self.rewritten]
         return {
             "rowsRemoved": sum(b.rows - (0 if new is None else new.rows) for b, new in replaced),
@@ -179,7 +179,7 @@ class _Purge:
         }
 
     def drop_replaced(self, snapshot: Snapshot) -> None:
-        """Forget replacements of batches that others have removed from the table meanwhile."""
+        """Forget replacements of batches that other writers have removed from the table."""
         here = {b.id for b in snapshot.batches}
         for gone in [i for i in self.rewritten if i not in here]:
             batch = self.rewritten.pop(gone)
@@ -188,7 +188,7 @@ class _Purge:
 
 
 def schema_for_all_files(backend: ManagedStore, definition: TableDefinition) -> TableDefinition:
-    """Return a definition by which the files of any version can be read (S43); the log is read only where columns were rearranged."""
+    """Return a definition that reads the files of every version (S43); it reads the log only if columns were rearranged."""
     if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
         return definition
     return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
@@ -197,7 +197,7 @@ def schema_for_all_files(backend: ManagedStore, definition: TableDefinition) -> 
 def by_form(
     backend: ManagedStore, definition: TableDefinition, ids: Sequence[str]
 ) -> list[tuple[TableDefinition, list[str]]]:
-    """Batches with definitions to read them by: each value has a type that it was stored with, or a wider one (S43).
+    """Yield batches with a definition that reads each value in its stored type, or a wider one (S43).
 
     An uncommitted batch says by which definition it was written if it changes columns. One that reads all forms covers others.
     """
@@ -211,7 +211,7 @@ def by_form(
 
 
 def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
-    """By the batches that change columns and that the newest version does not have, the definitions they were written by."""
+    """Return the definitions of uncommitted batches that change columns, by batch."""
     needed = backend.snapshot().referenced_ids
     found = {i: backend.noted_definition(i) for i in ids if i not in needed}
     return {i: own for i, own in found.items() if own is not None}
@@ -221,7 +221,7 @@ def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, Tabl
 def purge(
     backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
-    """Remove every stored version of some keys, history included, and keeps them from coming back.
+    """Remove every stored row of some keys, including history, and keep the keys from coming back.
 
     Args:
         backend: where the table is.
@@ -287,7 +287,7 @@ def _evaluated(keys: DataFrame) -> DataFrame:
 
 
 def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
-    """Commit the replacements and the markers; looks only at what is new when others were faster."""
+    """Commit the replaced batches and the hashes of the keys; after a conflict, search only new batches."""
 
     def attempt(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
         if snapshot.outbox:
@@ -360,7 +360,7 @@ def is_abandoned(backend: ManagedStore, batch_id: str) -> bool:
 
 
 def _verify(work: _Purge) -> int:
-    """Scan every directory once more, and deletes what writers have staged that had begun before: none of it is committed.
+    """Scan every directory again, and delete batches staged by earlier writers, none of which can be committed.
 
     Returns:
         How many files were deleted.
@@ -371,7 +371,9 @@ def _verify(work: _Purge) -> int:
     backend, deleted = work.backend, 0
     here, left = list(backend.directories()), set[str]()
     seen: set[str] = set()
-    while new := [i for i in here if i not in seen]:  # a compaction beside may have moved files into others meanwhile
+    while new := [
+        i for i in here if i not in seen
+    ]:  # a concurrent compaction may have moved rows into other directories
         hit, needed = work.holding_of_others(new), backend.snapshot().referenced_ids
         deleted += sum(delete(backend, i) for i in sorted(hit - needed))
         left |= hit & needed
@@ -387,7 +389,7 @@ def _verify(work: _Purge) -> int:
 
 
 def unverified_files(backend: ManagedStore) -> tuple[str, ...]:
-    """Return the directories that could not be looked into, for a writer is at work there."""
+    """Return the directories that could not be searched because a writer is at work there."""
     return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))
 
 
@@ -432,7 +434,7 @@ def purge_where(
 def _repeat_until_clean(
     backend: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
-    """Search and erases; then what has landed since the search, or was staged by then, is searched, and so on."""
+    """Search and erase, and repeat for batches written since, until nothing is found."""
     done, deleted = list[PurgeResult](), 0
     while True:
         deleted += search.delete_superseded()
@@ -489,7 +491,7 @@ class _Search:
         return self._look(own, self._with_rows, found)
 
     def delete_superseded(self) -> int:
-        """Delete what writers have staged whose definition another one has taken the place of: nobody commits it (S35).
+        """Delete batches staged with a replaced definition, which cannot be committed (S35).
 
         Returns:
             How many files of rows.
@@ -499,7 +501,7 @@ class _Search:
         return sum(delete(self.backend, i) for i, theirs in noted.items() if disagree(own, theirs))
 
     def delete_without_keys(self) -> int:
-        """Delete what dead writers have left that cannot be looked into, and such rows without a key, which nobody commits.
+        """Delete unreadable leftovers of dead writers, and staged rows without a key, which cannot be committed.
 
         Returns:
             How many files of rows.
@@ -526,12 +528,12 @@ class _Search:
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
         """Return the keys of rows that fulfil the condition, with their directory."""
         rows = self.backend.scan_directories(readable, readable.fields, ids).alias(self.alias)
-        # Not the condition alone: it would reach the files, which tell -0.0 from 0.0, and ORC fails on IN (..., NULL).
+        # Not the condition alone: it would reach the files, where -0.0 differs from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
         return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
 
     def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
-        """Return what is found in the rows of some directories, some of which a vacuum or compaction may remove meanwhile.
+        """Search the rows of some directories, which a vacuum or compaction may delete during the search.
 
         Raises:
             InvalidMergeError: the condition cannot be evaluated for a row.

@@ -27,7 +27,7 @@ from trinitymerge.stores.base import Batches, Staged, TableStore
 from trinitymerge.stores.staging import batch_of, stage
 
 TARGET_FILE_BYTES = 64 << 20
-"""A new batch that stays whole has about one file for so many bytes of those it replaces; segments have files of their own."""
+"""A new batch that is not split into segments has about one file for so many bytes of those it replaces."""
 
 UNSHUFFLED_BYTES, UNSHUFFLED_BATCHES = 16 << 20, 64
 """Up to this size one task reads, resolves and writes all of it, and nothing is shuffled: that needs no second stage."""
@@ -36,7 +36,7 @@ _MS_PER_HOUR = 3_600_000
 
 
 def wanted_files(batches: Sequence[Batch]) -> int:
-    """Count how many files a batch that is made of some others, and stays whole, should have."""
+    """Return the number of files for a batch that replaces others and is not split."""
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
@@ -57,7 +57,7 @@ class TombstoneRetention:
 
     @classmethod
     def of(cls, definition: TableDefinition) -> TombstoneRetention:
-        """As the table's retention says; without a declared watermark no row can come too late (S38).
+        """Return the table's retention; without a watermark, tombstones need none (S38).
 
         Tombstones of a table with history stay as long as its versions do, too (H7).
         """
@@ -69,7 +69,7 @@ class TombstoneRetention:
 
     @classmethod
     def ended(cls, definition: TableDefinition) -> TombstoneRetention:
-        """Return the same for versions that have ended (H7)."""
+        """Return the retention of ended versions (H7)."""
         hours = history_retention_hours(definition.properties)
         return cls(None) if hours is None else cls.after(hours)
 
@@ -85,7 +85,7 @@ class TombstoneRetention:
         return self.before_ms is None and not self.everything
 
     def pays(self, batch: Batch, overdue: int) -> bool:
-        """Return True if a segment should be written anew for its tombstones.
+        """Return True if a segment should be rewritten for its tombstones.
 
         Args:
             batch: the segment.
@@ -110,14 +110,14 @@ KEEP_ALL = TombstoneRetention(None)
 
 
 def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
-    """Scan batches with the commit time of each tombstone, or of each row in a table with history (H6), as :data:`SINCE`.
+    """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
 
     Args:
         backend: where the batches are.
         batches: of one snapshot.
-        within: SQL over keys that is true of the rows to read, of batches that are no base.
+        within: SQL over keys that is true of the rows to read, of batches other than the base.
     """
     definition, base, others = batches.definition, batches.base, batches.pending
     extra = [Field(SINCE, "long")]
@@ -132,7 +132,7 @@ def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFram
 
 
 def _committed(backend: TableStore, batches: Batches) -> str:
-    """Return when a row's version was committed, milliseconds since the epoch, as SQL; asked only for versions whose rows need it."""
+    """Return SQL: the commit time of a row's version, in milliseconds since the epoch; null for versions that do not need it."""
     needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
     if not versions:
@@ -161,7 +161,7 @@ class Rewritten:
     observed: Mapping[str, Any]
 
     def batch(self, version: int, base: bool) -> Batch:
-        """As an entry of the log says it; no batch should be made of no rows.
+        """Return the batch for the log; it must have rows.
 
         Args:
             version: what its rows count as.
@@ -172,7 +172,7 @@ class Rewritten:
 
 
 def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
-    """Aggregates for all that the log and the range of a batch say of its rows, of those for which some SQL is true."""
+    """Return the aggregates for a batch's statistics and key range, over the rows for which SQL is true."""
     return {
         "rows": f"count_if({where})",
         "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
@@ -196,7 +196,7 @@ def rewrite(
     Args:
         backend: where they are.
         definition: of the table.
-        replaces: batches of one snapshot, in commit order; whatever lies between them has none of these keys.
+        replaces: batches of one snapshot, in commit order; batches between them have none of their keys.
         forget: the tombstones to leave out.
         within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
         files: about how many. None, for a fold and where a table is compacted as one batch: by :func:`wanted_files`.

@@ -38,13 +38,13 @@ from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of
 
 _PAYS = 0.01
-"""A segment is rewritten for at least so many changed rows per row of its own."""
+"""A segment is rewritten for at least so many changed rows per row."""
 
 LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
-"""Up to so many changed rows are left in a batch of their own: they are cheaply laid over the base, read for read."""
+"""Up to so many changed rows stay in a separate batch: readers merge them with the base cheaply."""
 
 _NEARLY_ALL = 0.75
-"""Of the segments: if more are to be written anew, all are, in one job."""
+"""Of the segments: if more are to be rewritten, all are, in one job."""
 
 _MANY_EACH = 8
 """With so many segments for each core it does not matter whether all cores have as many."""
@@ -61,7 +61,7 @@ _SMALL = 4
 
 @attrs.frozen
 class RewriteTask:
-    """What becomes of some rows: one batch, or as many segments as they are large.
+    """The rewrite of some rows: as one batch, or as segments by their size.
 
     Attributes:
         batches: whose rows they are.
@@ -81,7 +81,7 @@ class RewriteTask:
     def of_base(
         cls, batches: Sequence[Batch], within: Sql, size_bytes: int, wanted_bytes: int, cores: int = 1
     ) -> RewriteTask:
-        """Segments of about the size that is wanted, with files of about the size that suits one task.
+        """Return a task that makes segments of about the wanted size, with files that suit one task.
 
         Args:
             batches: whose rows they are.
@@ -98,7 +98,7 @@ class RewriteTask:
 
 @attrs.frozen
 class CompactionPlan:
-    """What a compaction does.
+    """The tasks of a compaction.
 
     Attributes:
         pieces: to be written.
@@ -115,7 +115,7 @@ class CompactionPlan:
 
 
 def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
-    """Rewriting all there is, as a base of a new name that so many cores will read."""
+    """Return the plan that rewrites everything as a new base, for so many cores."""
     batches, definition = snapshot.live_batches, snapshot.definition
     if not has_order(definition):
         return CompactionPlan((RewriteTask(batches, files=wanted_files(batches)),))
@@ -176,7 +176,7 @@ class SegmentLayout:
         return max(0, bisect_right(firsts, wanted) - 1)
 
     def number_of_row(self) -> Sql:
-        """Return the place of the segment that a row's key belongs to, as SQL; found by halving."""
+        """Return the place of the segment that a row's key belongs to, as SQL; found by bisection."""
         return self._number(0, len(self.segments) - 1)
 
     def _number(self, low: int, high: int) -> Sql:
@@ -199,7 +199,7 @@ class SegmentLayout:
         return [(name, Sql(from_json_sql(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
 
     def within(self, low: int, high: int) -> Sql:
-        """Return True if a row's key belongs to one of these neighbours; what can be said of the leading column reaches the files."""
+        """Return SQL that is true for keys of some neighbouring segments; its filter on the leading column reaches the files."""
         conditions = []
         for place, from_there in ((low, True), (high + 1, False)):
             if 0 < place < len(self.segments):
@@ -213,7 +213,7 @@ class SegmentLayout:
 def plan_partial_compaction(
     backend: ManagedStore, snapshot: Snapshot, layout: SegmentLayout, forget: TombstoneRetention
 ) -> CompactionPlan:
-    """Return the segments that are worth rewriting, with what was committed since; what is left of that becomes one batch.
+    """Return the plan that rewrites some segments with their changes; the other changes become one batch.
 
     A table whose base is one segment is rewritten for any change. Otherwise a segment with few changes stays as it is, unless too
     much would be left in all, tombstones are overdue, it is small beside one that is written or lies between two, or nearly all
@@ -255,7 +255,7 @@ def _changed(backend: ManagedStore, batches: Batches, layout: SegmentLayout) -> 
 
 
 def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
-    """Return the places of segments that are written anew for their own sake."""
+    """Return the places of segments that are worth rewriting."""
     alone = len(layout.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * layout.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
@@ -265,14 +265,14 @@ def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneR
 
 
 def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
-    """Return the places of neighbours that are rewritten together: with small ones beside them, and any single one between two of them.
+    """Return the places of neighbours to rewrite together, with small ones beside them and single ones between them.
 
     Each run is a job that reads all that was committed since.
     """
     count = len(layout.segments)
     small = [i for i, b in enumerate(layout.segments) if b.bytes * _SMALL < wanted_bytes]
     places = set(dirty)
-    if count > _MOST_SEGMENTS:  # of a table that has grown: small ones that nobody touches any more
+    if count > _MOST_SEGMENTS:  # of a table that has grown: small ones that do not change any more
         places |= {i for i in small if {i - 1, i + 1} & set(small)}
     for order, before in ((small, -1), (small[::-1], 1)):
         for i in order:
@@ -282,7 +282,7 @@ def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[lis
 
 
 def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
-    """Ascending places, in runs without a gap."""
+    """Return runs of consecutive places."""
     for _, run in groupby(enumerate(places), lambda place: place[1] - place[0]):
         yield [i for _, i in run]
 
@@ -298,7 +298,7 @@ def as_segments(
     together: int,
     staged: list[Staged],
 ) -> list[Batch]:
-    """Return what was written, as the batches of a base.
+    """Return the written files as the batches of a base.
 
     Args:
         backend: where they are.
@@ -332,7 +332,7 @@ def as_segments(
     if not are_disjoint(ends):
         raise TrinityMergeError(
             f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
-            "ranges of keys. What was written is thrown away, and nothing has changed. Turn off the extension or plug-in that "
+            "ranges of keys. The written files were discarded, and nothing has changed. Turn off the extension or plug-in that "
             f"arranges rows otherwise; or do without segments: set {TARGET_SEGMENT_BYTES} to more bytes than the table has, "
             "and run compact(full=True).",
             path=backend.path,

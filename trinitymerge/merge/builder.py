@@ -163,7 +163,7 @@ class MergeBuilder:
         return self._with(on_stale=policy)
 
     def at(self, *watermark: Any) -> MergeBuilder:
-        """Return the watermark of rows to which neither a map nor the source gives one: when the change took place (S10, H2a).
+        """Set the watermark of rows that get none from a map or the source: the time of the change (S10, H2a).
 
         Args:
             watermark: a value for each watermark column (SQL text, a Column, or a plain Python literal), or a tuple of them.
@@ -175,7 +175,7 @@ class MergeBuilder:
         return self._with(at=watermark_of("at", watermark, self._spec.options.call))
 
     def withSchemaEvolution(self) -> MergeBuilder:
-        """Make room in the table for what the source brings, in the merge's own commit (S44).
+        """Add the source's new columns to the table in the merge's commit (S44).
 
         Columns that ``updateAll`` and ``insertAll`` would leave out (S22a), and source columns that a map assigns, are added at the
         end, and fields at the end of structs. Types become wider where no value changes, except those of keys. Nothing is
@@ -207,7 +207,7 @@ class MergeBuilder:
         return self._with(max_delete_fraction=float(fraction))
 
     def withCounts(self) -> MergeBuilder:
-        """Has all counts of the result known (S30b): a merge that could be appended blindly looks up the keys it writes.
+        """Count everything in the result (S30b): a merge that could append blindly then looks up the keys it writes.
 
         Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
 
@@ -265,7 +265,7 @@ class MergeBuilder:
 
     @with_session_settings
     def build(self) -> MergePlan:
-        """Find out what the merge means and how it may read its target; nothing runs (S28-S30).
+        """Analyze the merge and plan how it reads its target; no job runs (S28-S30).
 
         Returns:
             The plan, with ``explain()``, ``preview()`` and ``execute()``.
@@ -500,7 +500,7 @@ class TargetActions(MergeBuilder):
 
 
 def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
-    """Update rows that exist and inserts the others."""
+    """Update rows that exist, and insert the others."""
     matched = WhenMatched(None, [Update(values, bool(onlyIfChanged))])
     not_matched = WhenNotMatched(None, [Insert(attrs.evolve(values, ignoreNulls=False))])
     return _with(merge, f"upsert({values.shown})", matched, not_matched)

@@ -305,7 +305,7 @@ def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) 
 def readings(
     definition: TableDefinition, others: Mapping[str, TableDefinition]
 ) -> list[tuple[TableDefinition, list[str]]]:
-    """Definitions that read files of other versions, each value with its stored type or a wider one.
+    """Yield definitions that read files of other versions, each value with its stored type or a wider one.
 
     Args:
         definition: has the columns to read.

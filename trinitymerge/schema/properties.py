@@ -83,12 +83,12 @@ def history_retention_hours(properties: Mapping[str, str]) -> float | None:
 
 
 def compact_after_batches(properties: Mapping[str, str]) -> int | None:
-    """Return a merge compacts the table if more merges than this are pending; None means never. A compaction's remains count as one."""
+    """Return how many pending merges start a compaction after a merge, or None. The rest of a compaction counts as one merge."""
     return cast("int | None", _value(properties, COMPACT_AFTER_BATCHES))
 
 
 def minor_compaction_after_batches(properties: Mapping[str, str]) -> int | None:
-    """Return a merge runs a minor compaction if more small batches than this are pending (S38a); None means never.
+    """Return how many small pending batches start a minor compaction after a merge (S38a), or None.
 
     Example:
         >>> minor_compaction_after_batches({}), minor_compaction_after_batches({MINOR_COMPACTION_AFTER_BATCHES: "none"})
@@ -98,7 +98,7 @@ def minor_compaction_after_batches(properties: Mapping[str, str]) -> int | None:
 
 
 def minor_compaction_max_bytes(properties: Mapping[str, str]) -> int:
-    """Batches of fewer bytes than this are small."""
+    """Return the size in bytes below which a batch is small."""
     return cast(int, _value(properties, MINOR_COMPACTION_MAX_BYTES))
 
 

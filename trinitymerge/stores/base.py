@@ -132,7 +132,7 @@ class Staged:
 
 
 class TableStore(Protocol):
-    """What every store must do. Every method may raise the storage's own ``OSError`` besides."""
+    """The methods of every store. Each may also raise the storage's ``OSError``."""
 
     spark: SparkSession
     path: str
@@ -162,7 +162,7 @@ class TableStore(Protocol):
         """
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        """As :meth:`scan`, but for the commit version, which is SQL over the rows: for who asks for that of few rows only.
+        """Scan batches, and return the commit version as SQL over the rows, for callers that need it for few rows.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -177,7 +177,7 @@ class TableStore(Protocol):
         """
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Write rows as a batch nobody can see, in one Spark job.
+        """Write rows as a batch that no reader can see yet, in one Spark job.
 
         Args:
             rows: with the table's columns.
@@ -185,7 +185,7 @@ class TableStore(Protocol):
         """
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
-        """Check, after a job has read batches, that all their files were there, as far as that can have changed meanwhile.
+        """Check, after a job has read batches, that all their files were there during the job.
 
         Raises:
             CorruptTableError: naming the first batch that has lost some.
@@ -202,13 +202,13 @@ class TableStore(Protocol):
         """Keep the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
-        """Return the range of a batch's keys, or of what surrounds them; None if it is not known."""
+        """Return a range that contains a batch's keys; None if unknown."""
 
     def discard(self, staged: Staged) -> None:
-        """Remove a staged batch; a batch already removed is no error."""
+        """Remove a staged batch; a batch that was removed before is ignored."""
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Make a commit on top of ``before`` visible, all at once, as ``commit.version`` (S33).
+        """Publish a commit on top of ``before``, atomically, as ``commit.version`` (S33).
 
         Raises:
             VersionConflict: that version exists already; nothing was changed.
@@ -243,7 +243,7 @@ class TableStore(Protocol):
         """
 
     def committed_at(self, version: int) -> int:
-        """Return when a version was committed, milliseconds since the epoch: one that there is, or that a row counts as."""
+        """Return when a version was committed, milliseconds since the epoch: of the table, or one that a row counts as."""
 
     def version_of(self, timestamp_ms: int) -> int | None:
         """Return the version that was committed at exactly that time, which may be one of the table that this is a copy of.
@@ -264,14 +264,14 @@ class CatalogStore(TableStore, Protocol):
         """Return the user's columns, as the table has them."""
 
     def keys_from_properties(self) -> dict[str, Any]:
-        """Return the keys that the table's properties tell, by role, in the order of ``create``; empty if they tell none."""
+        """Return the keys in the table's properties, by role, in the order of ``create``; empty without keys."""
 
     def adopt(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Make a table that there is one of ours. Its rows stay as they are.
+        """Register an existing table. Its rows stay as they are.
 
         Raises:
             NullKeyError: a row has a null in its key; nothing was changed.
-            ConcurrentCommitError: others have committed meanwhile.
+            ConcurrentCommitError: another writer committed concurrently.
         """
 
 
@@ -287,7 +287,7 @@ class ManagedStore(TableStore, Protocol):
         """
 
     def begin(self, commit: Commit) -> Snapshot:
-        """Create a table by its first commit, all at once, with batches that are here and that nobody could see.
+        """Create a table by its first commit, atomically, with batches that no reader could see before.
 
         Args:
             commit: of version 0; :attr:`~trinitymerge.log.model.Commit.initial_snapshot` holds what the table begins with.
@@ -299,10 +299,10 @@ class ManagedStore(TableStore, Protocol):
         """
 
     def cleanup_on_failure(self) -> AbstractContextManager[None]:
-        """While a table is made: if that fails, nothing is left of what was made for it but batches, which go before."""
+        """Remove the files of a new table if its creation fails; its batches are removed before."""
 
     def copy_batch_from(self, other: object, batch_id: str) -> str:
-        """Copy the files of a batch of another store, as a batch that nobody can see.
+        """Copy the files of a batch of another store, as a batch that no reader can see yet.
 
         Args:
             other: that store.
@@ -312,42 +312,42 @@ class ManagedStore(TableStore, Protocol):
             The id of the copy.
 
         Raises:
-            FileNotFoundError: a file has been removed meanwhile; nothing is left of the copy.
+            FileNotFoundError: a file was removed during the copy; nothing is left of it.
             UnsupportedStorageError: the other store keeps its rows in another way.
         """
 
     def split(self, staged: Staged, count: int) -> list[Staged]:
-        """Make of every ``count`` files of a staged batch, in the order they were written, a staged batch of their own.
+        """Split a staged batch into staged batches of ``count`` files each, in the order they were written.
 
-        That one is no more.
+        The original batch no longer exists.
 
         Raises:
             FilesVacuumedError: it is gone.
         """
 
     def batch_path(self, batch_id: str) -> str:
-        """Return where a batch's files are, for messages."""
+        """Return the directory of a batch."""
 
     def directories(self) -> Mapping[str, FileInfo]:
         """Return all batches on the storage by id: committed, staged and left over."""
 
     def noted_definition(self, batch_id: str) -> TableDefinition | None:
-        """Return the definition that a batch which changes columns was written by; None of another batch."""
+        """Return the definition of a batch that changes columns; None for other batches."""
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
         """Return the data files of a batch; none if it is gone."""
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
-        """Everything in a batch's directory, what unfinished tasks have written included; nothing if it is gone."""
+        """Return all files in a batch's directory, also those of unfinished tasks; empty if it is gone."""
 
     def unfinished_files(self, batch_id: str) -> list[FileInfo]:
-        """Files of a batch that no reader can look into, because its writer is at work or died."""
+        """Return the files of a batch that cannot be read, because its writer is at work or has died."""
 
     def helper_files(self) -> Iterable[tuple[int | None, FileInfo]]:
-        """Files of the log that it can do without: checkpoints with their version, temporary files with None."""
+        """Yield the dispensable files of the log: checkpoints with their version, temporary files with None."""
 
     def remove(self, path: str) -> None:
-        """Remove a batch or a helper file; one that is gone already is no error."""
+        """Remove a batch or a helper file; one that is already gone is ignored."""
 
     def verify_files(self, batches: Sequence[Batch]) -> None:
         """Check that all files of some batches are there.
@@ -357,19 +357,19 @@ class ManagedStore(TableStore, Protocol):
         """
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
-        """Some columns of batches, committed or not, and the batch's id as :data:`trinitymerge.spark.system_columns.BATCH`."""
+        """Scan columns of batches, committed or not, with the batch's id as :data:`~trinitymerge.spark.system_columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """Return a committed batch with the columns of the table, and what its files have of the library's.
+        """Return a committed batch with the columns of the table and the system columns in its files.
 
         Args:
             batch: to read.
             definition: of the table.
-            extra: types of more columns; of others the files tell.
+            extra: types of more columns; the files have those of others.
         """
 
     def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """As :meth:`TableStore.stage`, of rows for another table, under an id that begins with :data:`OUTBOX_PREFIX`.
+        """Stage rows for another table as a batch whose id begins with :data:`OUTBOX_PREFIX`.
 
         Args:
             rows: each beside the key of the row that it is about.

@@ -23,7 +23,7 @@ def parts_of(name: str) -> tuple[str, ...]:
     """Return the parts of a table's name, without quotes.
 
     Raises:
-        ValueError: it is no name.
+        ValueError: it is not a name.
 
     Example:
         >>> parts_of("lake.`my db`.orders")
@@ -32,14 +32,14 @@ def parts_of(name: str) -> tuple[str, ...]:
     found = _PART.findall(name)
     if not found or ".".join(found) != name.strip():
         raise ValueError(
-            f"{name!r} is no name of a table. Write it as in SQL: catalog.database.table, and parts with other characters in "
+            f"{name!r} is not a table name. Write it as in SQL: catalog.database.table, and parts with other characters in "
             "backquotes."
         )
     return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
 
 
 def literal(value: str) -> str:
-    """Return text in a statement that takes no expression there, such as a comment or a property."""
+    """Return text as a literal for statements without expressions, such as a comment or a property."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -66,7 +66,7 @@ class CatalogTable:
             return self.spark.sql(text)
 
     def format(self) -> str:
-        """Return what ``USING`` says of an existing table, in lower case; ``"view"`` for views."""
+        """Return the format of an existing table (``USING``), in lower case; ``"view"`` for views."""
         rows = self.sql(f"DESCRIBE TABLE EXTENDED {self.name}").filter("col_name IN ('Provider', 'Type')").collect()
         told = {r["col_name"]: r["data_type"].lower() for r in rows}
         return "view" if told.get("Type") == "view" else told.get("Provider", "unknown")
@@ -76,11 +76,11 @@ class CatalogTable:
         return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
 
     def refresh(self) -> None:
-        """Forget what the catalog has in memory: other processes may have committed."""
+        """Refresh the catalog's cache: other processes may have committed."""
         self.sql(f"REFRESH TABLE {self.name}")
 
     def schema(self) -> StructType:
-        """Its columns, as they are now."""
+        """Return its current columns."""
         return self.spark.table(self.name).schema
 
 

@@ -52,7 +52,7 @@ def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
 
 
 def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
-    """Return what the columns of a file are: those of the table by what they are stored as, and the library's."""
+    """Return the columns found in a file: those of the table by their stored names, and the library's."""
     known = {f.stored_as: f for f in declared}
     return [known.get(f.name, Field(f.name, f.dataType.jsonValue())) for f in schema.fields]
 
@@ -80,7 +80,7 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
 
 
 def _forms(field: Field, oldest: int) -> list[Field]:
-    """Return the columns that files may hold a column as, the newest first."""
+    """Return the stored forms of a column, the newest first."""
     forms = {field.stored_as: field.type}
     forms |= {e.name: e.type for e in reversed(field.previous) if e.until > oldest}
     return [Field(name, field.in_files(kind), metadata=field.metadata) for name, kind in forms.items()]

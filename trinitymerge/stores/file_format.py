@@ -71,7 +71,7 @@ _MISREAD = (
 
 
 def refused(rows: DataFrame, file_format: str) -> DataFrame:
-    """Return the same rows, whose evaluation fails at a value that files of this format would give back as another."""
+    """Return the rows with checks that fail for values that this file format would change."""
     if file_format != "orc":
         return rows
     columns = [_checked(field) for field in rows.schema.fields]
@@ -90,7 +90,7 @@ def _checked(field: StructField) -> str:
 
 
 def _holds(misread: _Misread, value: Sql, kind: DataType, depth: int) -> Sql:
-    """Return True if a value is or holds one that is misread, as SQL that is never null."""
+    """Return SQL that is true if a value is or contains one that would be misread; never null."""
     if isinstance(kind, misread.kind):
         return misread.is_one(value)
     if isinstance(kind, StructType):
@@ -118,7 +118,7 @@ _LARGEST_PRECISION = 38
 
 
 def check_storable(definition: TableDefinition) -> None:
-    """Refuse columns that could be declared, but not be written and read back as they were.
+    """Raise for columns that the file format cannot store exactly.
 
     Raises:
         InvalidDefinitionError: naming the column, its type and what to use instead.
@@ -129,7 +129,7 @@ def check_storable(definition: TableDefinition) -> None:
 
 
 def _problems(field: Field, file_format: str) -> Iterator[str]:
-    """Reasons why a column cannot be stored, as the rest of a sentence, with the remedy."""
+    """Yield why a column cannot be stored, as the rest of a sentence, with the remedy."""
     if file_format == "orc" and "`" in field.name:
         yield "holds a backtick in its name, which Spark's ORC files lose. Rename it or use parquet."
     if field.metadata.get("__COLLATIONS"):
@@ -148,7 +148,7 @@ def _problems_inside(kind: Any, role: str, file_format: str) -> Iterator[str]:
         yield "has a map whose key is a map or variant, which Spark cannot compare. Use an atomic key."
     if isinstance(kind, Mapping):
         for part, below in _parts(kind):
-            # What is a part of a key is compared as the key is.
+            # A part of a key is compared as the key is.
             yield from _problems_inside(part, role if role == "a map's key" else below, file_format)
 
 
@@ -235,7 +235,7 @@ _WRITING_HELD = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
 }
-"""What no option can say. Other calendars have no 10 October 1582: it would become the 15th, or an error."""
+"""Settings without an option. Other calendars have no 10 October 1582: it would become the 15th, or an error."""
 
 _TIMESTAMPS_ARE_AN_OPTION = (4, 3)
 
@@ -273,12 +273,12 @@ def reader_of(spark: SparkSession, file_format: str, schema: StructType | None =
 
 
 def is_missing(error: Exception) -> bool:
-    """Return True if Spark says by this error that a path it was told to read is not there."""
+    """Return True if Spark reports by this error that a path to read does not exist."""
     return "PATH_NOT_FOUND" in str(error)
 
 
 def spark_finds(spark: SparkSession, path: str) -> bool:
-    """Return True if a path is there for Spark, which may run elsewhere than this process. Nothing is read."""
+    """Return True if Spark finds a path; Spark may run on another machine. Nothing is read."""
     try:
         force_analysis(spark.read.format("binaryFile").options(**_READING).load(escape_glob(path)))
     except Exception as error:

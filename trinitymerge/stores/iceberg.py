@@ -64,13 +64,13 @@ BATCH_ID = "trinitymerge.batch"
 
 @attrs.frozen
 class _Written:
-    """A staged batch, as Iceberg has it: on a branch of its own.
+    """A staged batch in Iceberg: a snapshot on a separate branch.
 
     Attributes:
         branch: its name.
         since: the snapshot that it begins with; None if there was none.
         link: the snapshot with the rows.
-        sequence: what its rows say they were committed as, which nobody else's do.
+        sequence: the unique number that its rows carry as their commit.
     """
 
     branch: str
@@ -98,7 +98,7 @@ class IcebergBackend(IcebergVersions):
         """
         if definition.history:
             raise UnsupportedStorageError(
-                f"{self.path} cannot have history: a table of Iceberg's keeps its past in its own snapshots. Create a managed "
+                f"{self.path} cannot have history: an Iceberg table keeps its past in Iceberg snapshots. Create a managed "
                 "table for that, or merge changes() of this one into one that has.",
                 path=self.path,
             )
@@ -154,7 +154,7 @@ class IcebergBackend(IcebergVersions):
     # Staging --------------------------------------------------------------------------------------------------------
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Append rows to a branch of their own. One Spark job, and the few that ask Iceberg what has become of it."""
+        """Append rows to a new branch: one Spark job, and a few that ask Iceberg for the result."""
         before = self._newest or self.snapshot()
         written = self.stage_on_branch(int(before.checksum), rows, before.version + 1)
         batch_id = written.branch.partition("_")[2]
@@ -165,7 +165,7 @@ class IcebergBackend(IcebergVersions):
         return Staged(batch_id, files, size, rows.schema, definition)
 
     def stage_on_branch(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
-        """Make a branch on top of a snapshot, with some rows that say which version they are of, or without any."""
+        """Create a branch on top of a snapshot, with or without rows."""
         self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
@@ -191,7 +191,7 @@ class IcebergBackend(IcebergVersions):
 
     def _crowded(self) -> ConcurrentCommitError:
         return ConcurrentCommitError(
-            f"So many writers change {self.path} at once that a batch could not be appended to a branch of its own. Nothing was "
+            f"So many writers change {self.path} at once that a batch could not be appended to a new branch. Nothing was "
             "committed; run it again, or raise Iceberg's table property commit.retry.num-retries.",
             path=self.path,
         )
@@ -203,7 +203,7 @@ class IcebergBackend(IcebergVersions):
         return self._rows_of(written).selectExpr(*[quote(n) for n in staged.schema.names])
 
     def discard(self, staged: Staged) -> None:
-        """Remove a staged batch. Its files go when the snapshot expires that nothing names any more."""
+        """Remove a staged batch. Its files are deleted when its unnamed snapshot expires."""
         written = self._written.pop(staged.id, None)
         if written is not None:
             self._drop(written.branch)
@@ -251,7 +251,7 @@ class IcebergBackend(IcebergVersions):
         raise VersionConflict(commit.version, self.commit_of(winner))
 
     def _ready(self, commit: Commit, before: Snapshot, heads: Mapping[str, int]) -> str:
-        """Return a branch with the rows of a commit on top of what was before: the staged one, or one written again on top of it."""
+        """Return a branch with the rows of a commit on top of the snapshot before: the staged branch, or a new one."""
         since = int(before.checksum)
         if commit.added:
             (batch,) = commit.added  # no commit to such a table brings several
@@ -268,7 +268,7 @@ class IcebergBackend(IcebergVersions):
         return branch
 
     def _on_top_of(self, since: int, batch: Batch, sequence: int, heads: Mapping[str, int]) -> _Written:
-        """Return a staged batch on a branch that begins with a snapshot, and has nothing else on it."""
+        """Write a staged batch on a new branch that begins with a snapshot."""
         written = self._written.get(batch.id)
         if written is None or written.branch not in heads:
             raise self._vacuumed(batch.id)
@@ -283,7 +283,7 @@ class IcebergBackend(IcebergVersions):
         return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
 
     def _move_main(self, branch: str, *arguments: Any, **options: Any) -> int | None:
-        """As :meth:`publish_branch`, and leaves no branch if that fails, unless nobody knows whether it is committed."""
+        """Publish a branch (:meth:`publish_branch`), and drop it on failure, unless the state of the commit is unknown."""
         try:
             return self.publish_branch(branch, *arguments, **options)
         except CommitStateUnknown:
@@ -299,7 +299,7 @@ class IcebergBackend(IcebergVersions):
     def publish_branch(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
-        """Say in a snapshot what is committed, and moves ``main`` there.
+        """Write the commit into a snapshot, and move ``main`` there.
 
         Args:
             branch: with the rows of the commit, on top of ``since``.
@@ -327,13 +327,13 @@ class IcebergBackend(IcebergVersions):
         faults.fault("iceberg.told")
         self.table.refresh()
         heads = self.table.heads()
-        if heads.get(MAIN) != since:  # Iceberg would move on a table that was rolled back meanwhile
+        if heads.get(MAIN) != since:  # Iceberg would also move a table that was rolled back concurrently
             return None
         if branch not in heads:
             raise self._vacuumed(branch.partition("_")[2])
         try:
             landed = self.table.fast_forward(branch, since)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it may have landed
+        except Exception as error:  # noqa: BLE001 - after any error, the commit may have landed
             landed = self._settled(commit, error)
         if not landed:
             return None
@@ -342,11 +342,11 @@ class IcebergBackend(IcebergVersions):
         return heads[branch]
 
     def _settled(self, commit: Commit, error: Exception) -> bool:
-        """Find out what a failed move of ``main`` has done."""
+        """Find out whether a failed move of ``main`` took effect."""
         try:
             self.refreshed()
             found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
-        except Exception as second:  # noqa: BLE001 - then nobody knows
+        except Exception as second:  # noqa: BLE001 - then the state is unknown
             raise CommitStateUnknown(
                 f"{error}; whether {self.path} was committed to could not be found out ({second})"
             ) from error
@@ -355,7 +355,7 @@ class IcebergBackend(IcebergVersions):
         return True
 
     def _tidy(self, branch: str, commit: Commit, head: int) -> None:
-        """Give the newest snapshot after a commit the tag that keeps it; its branch is not needed any more."""
+        """Tag the newest snapshot after a commit, and drop its branch."""
         with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
             self.table.tag(KEPT, head)
             self.table.drop(branch)
@@ -406,7 +406,7 @@ def _add_columns_sql(name: str, definition: TableDefinition, columns: StructType
 
 
 def _declared(field: Field) -> str:
-    """Return a column as the catalog has it; nulls are kept from it by merges, which name the row: the format would just fail."""
+    """Return a column as nullable for the catalog: merges refuse nulls and name the row, where the format would only fail."""
     comment = f" COMMENT {literal(field.comment)}" if field.comment else ""
     return f"{quote(field.name)} {sql_type(physical_type(field))}{comment}"
 
@@ -428,7 +428,7 @@ def _pair(pair: tuple[str, str]) -> str:
 
 
 def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys that a table's properties tell; empty if they tell none."""
+    """Return the keys in a table's properties; empty without keys."""
     told = {role: properties.get(_PREFIX + role) for role in _ROLES}
     if told["primaryKey"] is None:
         return {}
@@ -437,7 +437,7 @@ def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefinition) -> tuple[Batch | None, int]:
-    """Return what is to be known of the rows that a table has before it becomes one of ours, in two jobs.
+    """Return the statistics of the existing rows of a table, in two jobs.
 
     Args:
         rows: of the table's newest snapshot.

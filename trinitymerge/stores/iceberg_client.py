@@ -24,7 +24,7 @@ _UNSEEN = ("Cannot use branch (does not exist)", "Ref does not exist")
 
 @attrs.frozen
 class IcebergSnapshot:
-    """One snapshot of Iceberg's, in the chain that leads to a table's newest.
+    """One Iceberg snapshot, in the chain that leads to a table's newest.
 
     Attributes:
         id: Iceberg's number of it.
@@ -41,17 +41,17 @@ class IcebergSnapshot:
     summary: Mapping[str, str]
 
     def count(self, name: str, unknown: int = 0) -> int:
-        """Return a number of its summary, or another one if it is not there: engines need not tell them."""
+        """Return a number of its summary, or a default: engines need not write them."""
         return int(self.summary.get(name, unknown))
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Return True if Iceberg says that another writer has changed the table since it was read, and that nothing was written."""
+    """Return True for Iceberg's error that another writer changed the table first and nothing was written."""
     return is_spark_error(error) and "CommitFailedException" in str(error)
 
 
 class IcebergTable(CatalogTable):
-    """A table in one of Iceberg's catalogs."""
+    """A table in an Iceberg catalog."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         super().__init__(spark, name)
@@ -59,18 +59,18 @@ class IcebergTable(CatalogTable):
         dotted = [p for p in self.parts if "." in p]
         if dotted:
             raise UnsupportedStorageError(
-                f"{self.name} has a dot within a part of its name ({', '.join(dotted)}). What Iceberg's catalogs keep in memory of "
-                "the snapshots of such a table does not follow its commits, so it cannot be merged into. Rename it.",
+                f"{self.name} has a dot within a part of its name ({', '.join(dotted)}). Iceberg catalogs do not refresh "
+                "the cached snapshots of such a table, so it cannot be merged into. Rename it.",
                 path=self.name,
             )
 
     def require_direct(self, *settings: str) -> None:
-        """Check that the session does not divert to elsewhere what is written to this table, or reads it from there.
+        """Raise if the session diverts reads or writes of this table to a branch.
 
         Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
 
         Args:
-            *settings: of the session, that matter; all of Iceberg's write-audit-publish if there are none.
+            *settings: of the session, that matter; by default all those of write-audit-publish.
 
         Raises:
             UnsupportedStorageError: it does.
@@ -93,11 +93,11 @@ class IcebergTable(CatalogTable):
         return {r["name"]: r["snapshot_id"] for r in rows}
 
     def links(self, where: str = "true", without: Iterable[str] = ()) -> list[IcebergSnapshot]:
-        """Snapshots that are still known.
+        """Return the snapshots that have not expired.
 
         Args:
             where: SQL over ``snapshot_id``, ``parent_id``, ``operation`` and ``summary``.
-            without: what to leave out of the summaries, for it may be large.
+            without: large entries to leave out of the summaries.
         """
         left_out = ", ".join(map(text_literal, without))
         summary = f"map_filter(summary, (k, v) -> k NOT IN ({left_out}))" if left_out else "summary"
@@ -111,18 +111,18 @@ class IcebergTable(CatalogTable):
         ]
 
     def read(self, link: int) -> DataFrame:
-        """Return the rows of a snapshot, whatever is committed later, by the columns that the table has now."""
+        """Return the rows of a snapshot, with the columns that the table has now."""
         return self.spark.read.option("snapshot-id", str(link)).table(self.name)
 
     # Branches -------------------------------------------------------------------------------------------------------
 
     def branch(self, name: str, at: int | None) -> None:
-        """Make a branch that begins with a snapshot; with an empty one if there is none."""
+        """Create a branch at a snapshot; without one, at an empty snapshot."""
         where = "" if at is None else f" AS OF VERSION {at}"
         self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
 
     def drop(self, name: str) -> None:
-        """Remove a branch; one that is gone is no error."""
+        """Remove a branch, if it exists."""
         self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
 
     def tag(self, name: str, at: int) -> None:
@@ -145,7 +145,7 @@ class IcebergTable(CatalogTable):
         self._once_seen(writer.append)
 
     def _distribution(self) -> str:
-        """Return how rows are distributed among writing tasks: as Iceberg would, but for ranges.
+        """Return the distribution of rows among write tasks: Iceberg's, except for ranges.
 
         To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
         """
@@ -161,7 +161,7 @@ class IcebergTable(CatalogTable):
         self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
 
     def fast_forward(self, branch: str, since: int | None) -> bool:
-        """Make the newest snapshot of a branch that of the table, unless the table has got another one meanwhile.
+        """Make the newest snapshot of a branch the table's, unless another writer committed concurrently.
 
         Args:
             branch: that began with the table's newest snapshot.
@@ -190,7 +190,7 @@ class IcebergTable(CatalogTable):
         return False
 
     def _once_seen(self, change: Callable[[], object]) -> None:
-        """Change a branch, and tries again where what the catalog has in memory is older than the branch: threads share it."""
+        """Change a branch, and retry if the catalog's cache, which threads share, is older than the branch."""
         for again in range(_TRIES):
             try:
                 change()

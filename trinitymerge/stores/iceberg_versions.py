@@ -38,7 +38,7 @@ from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTab
 # Columns --------------------------------------------------------------------------------------------------------------
 
 HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
-"""What an Iceberg table has in addition to the user's columns, and to the tombstone of tables that declare none."""
+"""The columns of an Iceberg table beside the user's, and beside the hidden tombstone."""
 
 
 def hidden_fields(definition: TableDefinition) -> list[Field]:
@@ -57,13 +57,13 @@ def _null(field: Field) -> str:
 
 
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
-    """Return the user's columns as a table has them; those that it had before keep what is known of them besides."""
+    """Return the user's columns as a table has them; those that it had before keep their other attributes."""
     known = {f.name: f for f in before}
     return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
 
 
 def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
-    """Return the same with the columns that the table has now: others may have altered them, and that is no commit."""
+    """Return the same with the columns that the table has now: other programs may have altered them without a commit."""
     before = snapshot.definition
     fields = fields_now(before.fields, columns)
     if fields == before.fields:
@@ -93,13 +93,13 @@ def user_fields(columns: StructType) -> list[Field]:
 # Snapshots of other programs ------------------------------------------------------------------------------------------
 
 OPERATIONS = {"append": "APPEND", "replace": "REWRITE", "delete": "DELETE"}
-"""What Iceberg calls an operation, and what a table's history does; all others may be anything."""
+"""Iceberg's names of operations, and their names in a table's history; others may mean anything."""
 
 
 def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
     """Return a snapshot that another program has committed, as a commit of this library.
 
-    Appended rows have no place in the commit order, and are a batch of their own that counts as older than every merge. Where
+    Appended rows have no place in the commit order. They are a separate batch that counts as older than every merge. Where
     rows were deleted, each batch is another one from then on, of which all that was known still holds. Where rows may have been
     replaced, nothing is known any more: all rows are one batch.
 
@@ -128,7 +128,7 @@ def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
 
 
 def _rows(link: IcebergSnapshot, rows: int, files: int, size: int, version: int) -> Batch:
-    """Return rows of others: any of them may be a tombstone, and keys may occur more than once."""
+    """Return rows of other programs: any may be a tombstone, and keys may repeat."""
     return Batch(
         id=f"others-{link.id}", rows=rows, tombstones=rows, files=files, bytes=size, version=version, foreign=True
     )
@@ -150,7 +150,7 @@ class TableVersion:
 
 
 class IcebergVersions:
-    """What can be read of a table of Iceberg's: its versions, and the rows of their batches."""
+    """The readable part of an Iceberg table: its versions, and the rows of their batches."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.table = spark, IcebergTable(spark, name)
@@ -175,7 +175,7 @@ class IcebergVersions:
         return self.newest(self.refreshed().get(MAIN))
 
     def refreshed(self) -> dict[str, int]:
-        """Return the newest snapshots of all branches, whoever has committed them.
+        """Return the newest snapshots of all branches, also those of other programs.
 
         Raises:
             TableNotFoundError: the catalog has no such table.
@@ -203,7 +203,7 @@ class IcebergVersions:
         return self._newest
 
     def _at(self, head: int | None) -> Snapshot:
-        """Return the table at a snapshot of Iceberg's."""
+        """Return the table at an Iceberg snapshot."""
         found = None if head is None else next(iter(self.table.links(f"snapshot_id = {head}")), None)
         others: list[IcebergSnapshot] = []
         while found is not None and STATE not in found.summary:
@@ -215,7 +215,7 @@ class IcebergVersions:
             found, others[-1] = self._across_a_gap(others[-1])
         if found is None:
             raise TableNotFoundError(
-                f"{self.path} is a table of Iceberg's, and none of trinitymerge's yet. Name its keys once: "
+                f"{self.path} is an Iceberg table that is not registered yet. Name its keys once: "
                 f"TrinityTable.forName(spark, '{self.path}', primaryKey=..., watermarkKey=..., tombstoneKey=...).",
                 path=self.path,
                 others=len(others),
@@ -228,7 +228,7 @@ class IcebergVersions:
         return snapshot
 
     def _note(self, snapshot: Snapshot, is_newest: bool = False) -> None:
-        """Notes from where batches are read: if it can be, from the newest snapshot, for others may expire.
+        """Record the snapshots to read batches from: the newest if possible, because others may expire.
 
         Rows of others do not say when they came, so they are read from a snapshot that has the last of them, and none after it.
         """
@@ -269,7 +269,7 @@ class IcebergVersions:
         return None if id is None else self._links.get(id)
 
     def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same with the columns that the table has now: others may have altered them, and that is no commit."""
+        """Return the same with the columns that the table has now: other programs may have altered them without a commit."""
         before, names = snapshot.definition, set(self.columns.names)
         gone = [f.name for f in hidden_fields(before) if f.name not in names]
         if gone:
@@ -278,8 +278,8 @@ class IcebergVersions:
 
     def _without(self, gone: Sequence[str], snapshot: Snapshot) -> CorruptTableError:
         return CorruptTableError(
-            f"{self.path} has no column {', '.join(gone)} any more, without which its rows cannot be resolved: somebody has "
-            "dropped or renamed it. Rename it back. If it was dropped, make a new table of what SELECT * FROM "
+            f"{self.path} has no column {', '.join(gone)} any more, without which its rows cannot be resolved: it was "
+            "dropped or renamed. Rename it back. If it was dropped, make a new table of what SELECT * FROM "
             f"{self.table.name} VERSION AS OF {snapshot.checksum} shows, where it is still there.",
             path=self.path,
         )
@@ -289,7 +289,7 @@ class IcebergVersions:
     def versions(self) -> Iterator[TableVersion]:
         """Return the versions that are still known, newest first.
 
-        What others have committed is known as long as one of our snapshots before it is; and up to the newest version, always.
+        Commits of other programs are known as long as one of our snapshots before them is; up to the newest version, always.
         """
         now = self.snapshot()
         self._links = {}  # some may have been expired

@@ -76,7 +76,7 @@ _DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
 
 class BatchDirectories:
-    """What lies below ``data/`` of a table.
+    """The batch directories below ``data/`` of a table.
 
     Attributes:
         files: the storage.
@@ -87,7 +87,7 @@ class BatchDirectories:
     path: str
 
     def refuse_foreign_files(self) -> None:
-        """Raise a TableExistsError if something else is at the path than what a table has there."""
+        """Raise a TableExistsError if the path holds anything but files of a table."""
         try:
             found = [f.name for f in self.files.list(self.path) if not f.name.startswith(".")]
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class BatchDirectories:
         require_no_link(self.files, self.path, "data")
 
     def link_in(self, batch_id: str) -> str | None:
-        """Return a symbolic link that a batch's directory is or holds, by its name, which Spark would follow; None if there is none."""
+        """Return the name of a symbolic link in, or in place of, a batch's directory, which Spark would follow; or None."""
         if self.files.link_below(self.path, f"data/{BATCH}={batch_id}"):
             return f"{BATCH}={batch_id}"
         return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
@@ -153,7 +153,7 @@ class BatchDirectories:
         try:
             self.files.mkdirs(self.batch_path(new))
             if other.link_in(batch_id) is not None:
-                raise FileNotFoundError(errno.ENOENT, "A symbolic link is no file of the table", old)
+                raise FileNotFoundError(errno.ENOENT, "A symbolic link is not a file of the table", old)
             for file in other.all_files(batch_id):
                 name = file.path.removeprefix(f"{old}/")
                 is_passing = name.startswith("_temporary/") or name.endswith(TEMPORARY_SUFFIX)
@@ -179,7 +179,7 @@ class BatchDirectories:
             raise
 
     def split_files(self, batch_id: str, count: int) -> list[str]:
-        """Move the data files of a batch that nobody can see into new directories, those of some neighbouring tasks into each.
+        """Move the data files of a staged batch into new directories, those of some neighbouring tasks into each.
 
         Args:
             batch_id: of the batch.
@@ -189,7 +189,7 @@ class BatchDirectories:
             The ids of the new batches, in the order of the tasks that wrote the files. The old directory is still there.
 
         Raises:
-            FileNotFoundError: a file has been removed meanwhile; nothing is left of the new batches.
+            FileNotFoundError: a file was removed concurrently; nothing is left of the new batches.
         """
         ids: list[str] = []
         try:
@@ -224,7 +224,7 @@ def _move_file(files: FileSystem, path: str, directory: str) -> None:
 
 
 def _order(file: FileInfo) -> tuple[list[int], str]:
-    """By the numbers in a file's name, the task's first: ``part-100000`` comes after ``part-99999``."""
+    """Return the numbers in a file's name, the task's first, so that ``part-100000`` comes after ``part-99999``."""
     return [int(digits) for digits in re.findall(r"\d+", file.name)[:1]], file.name
 
 
@@ -327,7 +327,7 @@ class ManagedBackend(BatchDirectories):
     # Batches --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """Return all batches as one relation: one scan however many there are. A row's directory tells its batch, and that its version.
+        """Return all batches as one relation, in one scan. A row's directory gives its batch, and the batch its version.
 
         Args:
             batches: what to read.
@@ -343,7 +343,7 @@ class ManagedBackend(BatchDirectories):
     def _scan(
         self, definition: TableDefinition, readable: Sequence[Batch], extra: Sequence[Field], more: str
     ) -> DataFrame:
-        """Some batches with rows, and one more column, as SQL over the batch's id."""
+        """Scan batches with rows, and add a column given as SQL over the batch's id."""
         fields = [*definition.stored_fields, *extra]
         if not readable:
             nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string")])
@@ -378,7 +378,7 @@ class ManagedBackend(BatchDirectories):
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:
-        """Spark's error for a missing directory becomes one that says what it means for the table."""
+        """Translate Spark's error for a missing directory."""
         try:
             yield
         except Exception as error:
@@ -388,7 +388,7 @@ class ManagedBackend(BatchDirectories):
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
     def _places(self, ids: Sequence[str]) -> list[str]:
-        """Return what Spark is told to read: the directories of batches, or their files where that makes a difference.
+        """Return the paths for Spark to read: the directories of batches, or their files where that makes a difference.
 
         Spark Connect lists a directory whenever a DataFrame is used, and would not miss a file that is gone by then. A
         file that is named must be there. More than Spark lists by itself would cost a job at every use.
@@ -510,7 +510,7 @@ class ManagedBackend(BatchDirectories):
 
     @contextmanager
     def _written_here(self, batch_id: str) -> Iterator[None]:
-        """Return what has just been written may be gone: a purge has found its keys in it. And a Connect server may write elsewhere."""
+        """Raise if the written files are gone: a purge has found its keys in them, or a Connect server writes elsewhere."""
         path = self.batch_path(batch_id)
         try:
             yield
@@ -567,7 +567,7 @@ class ManagedBackend(BatchDirectories):
         A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
         than the retention of a vacuum beside it, or one that a restore brings back.
         """
-        # A commit may be tried again and again, with many batches. What a vacuum announces may be gone at the next try.
+        # A commit may be tried again and again, with many batches. Batches that a vacuum announces may be gone at the next attempt.
         attempt = (commit.id, before.pending_deletes)
         looked_into = self._whole.get(attempt, frozenset())
         written: list[Batch | OutboxEntry] = [*commit.added, *(a.entry for a in commit.all(AddOutboxEntry))]

@@ -42,7 +42,7 @@ def open_store(spark: SparkSession, path: str, using: str | None = None) -> Tabl
 
 
 def store_uri(store: TableStore) -> str:
-    """Return what :func:`open_store` finds a store by in another session, or years later: text, which a session is not."""
+    """Return the address of a store, with which :func:`open_store` finds it in another session."""
     return f"{_NAMED}{store.path}" if isinstance(store, CatalogStore) else store.path
 
 
@@ -64,7 +64,7 @@ def open_catalog_store(spark: SparkSession, name: str) -> CatalogStore:
 
 
 def _store_of(file_format: str, table: str = "") -> Callable[[SparkSession, str], CatalogStore]:
-    """Return what makes the stores of a format.
+    """Return the function that creates the stores of a format.
 
     Raises:
         UnsupportedStorageError: naming the format, and the table if one was given.

@@ -21,7 +21,7 @@ Files: TypeAlias = Mapping[str, frozenset[str]]
 
 @contextmanager
 def naming_vacuums(backend: TableStore) -> Iterator[None]:
-    """Errors about files that no version needs any more become :class:`FilesVacuumedError`, whoever reads them and however.
+    """Turn errors about files that no version needs into :class:`FilesVacuumedError`.
 
     Raises:
         FilesVacuumedError: a vacuum or purge has removed files that are read or about to be committed.
@@ -37,7 +37,7 @@ def naming_vacuums(backend: TableStore) -> Iterator[None]:
 
 
 def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]) -> _Found:
-    """Return what is found in some directories, those that no version needs among them; again where files have gone meanwhile.
+    """Search some directories, also unneeded ones, and search again if files were deleted during the search.
 
     Args:
         where: the directories.
@@ -60,7 +60,7 @@ def data_files(backend: ManagedStore, ids: list[str]) -> Files:
 
 @contextmanager
 def naming_storage_errors(backend: TableStore) -> Iterator[None]:
-    """Errors of Spark about files that it cannot read or write become errors of the library.
+    """Turn Spark errors about files into errors of the library.
 
     Raises:
         FilesVacuumedError: as :func:`naming_vacuums`.
@@ -83,7 +83,7 @@ _GONE = re.compile(r"FileNotFound|NoSuchFile|No such file|does not exist|cannot 
 
 
 def _is_lost(error: Exception) -> bool:
-    """Return True if the library or Spark has not found a file. A full disk and a missing permission are not that."""
+    """Return True if a file was not found, as opposed to a full disk or a missing permission."""
     if isinstance(error, (PermissionError, NotADirectoryError)):
         return False
     is_ours = isinstance(error, (CorruptTableError, StorageError, FileNotFoundError))

@@ -21,7 +21,7 @@ from trinitymerge.stores.base import Staged, TableStore
 def stage(
     backend: TableStore, rows: DataFrame, definition: TableDefinition, gathering: Metrics, reads: Sequence[Batch] = ()
 ) -> tuple[Staged, Mapping[str, Any]]:
-    """Write rows as a batch nobody can see, in one Spark job.
+    """Write rows as a batch that no reader can see yet, in one Spark job.
 
     Args:
         backend: where the table is.
@@ -77,7 +77,7 @@ def batch_of(
 
 @contextmanager
 def discarded_on_failure(backend: TableStore) -> Iterator[list[Staged]]:
-    """Give a list for staged batches that are to be committed, and removes what is in it if that fails.
+    """Yield a list for staged batches, and discard the batches in it on failure.
 
     After a :class:`CommitStateUnknown` they may be part of the table, and stay. They also stay after Ctrl-C, which may come right
     after the commit; a vacuum removes them if they are not part of the table.

@@ -345,7 +345,7 @@ def _assigned(columns: Columns, name: str, sides: str) -> st.SearchStrategy[Any]
 
 
 def _literals(field: Field, domain: Mapping[str, tuple[Any, ...]]) -> st.SearchStrategy[Any]:
-    """Constants, as SQL text or as plain Python values where those exist."""
+    """Generate constants, as SQL text or plain Python values."""
     constants = st.sampled_from(domain[str(field.type)])
     as_sql = constants.map(lambda value: literal(value, str(field.type)))
     plain = constants.filter(lambda value: isinstance(value, (bool, int, Decimal, dt.date)))

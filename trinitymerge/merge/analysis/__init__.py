@@ -1,1 +1,1 @@
-"""What a merge means, found with Spark's analyzer before any job runs."""
+"""The meaning of a merge, found with Spark's analyzer before any job runs."""

@@ -176,7 +176,7 @@ def _field(struct: Sql, name: str) -> Sql:
 
 
 def primary_key_equality(target: Target, source: Source, call: str | None = None) -> Sql:
-    """Return the condition of a merge that was given none (S30).
+    """Return the condition of a merge without one: equality of primary keys (S30).
 
     Args:
         target: the target side.
@@ -301,7 +301,7 @@ class ByName:
         return given
 
     def _held(self, field: Field) -> str:
-        """Why a column that follows the source does not become wider, as a sentence; empty if nothing holds it (S44, S45)."""
+        """Return why a column that follows the source is not widened, as a sentence, or an empty string (S44, S45)."""
         check = about(self.definition.checks, field.name) if self.follows_source else None
         return "" if check is None else f" It keeps its type, for the constraint '{check.name}' is about it."
 
@@ -368,7 +368,7 @@ def analyse(
         source: the source side; None for merges without one (``updateWhere``, ``deleteWhere``).
         condition: SQL text, a Column, or None for equality on the primary key by name.
         clauses: already checked for order (S28).
-        at: the watermark of rows to which nobody else gives one, column by column; none if S10.3 decides.
+        at: the watermark of rows that get none from their clause, column by column; empty if S10.3 decides.
         follows_source: the source may lack any column (S44).
 
     Returns:
@@ -476,7 +476,7 @@ class _Resolver:
         self.one_by_one = self.one_by_one or not self.inspector.keeps_its_meaning(value, sees)
 
     def _where(self, position: int, action: Update | Insert, between: str = ", ") -> str:
-        """Return a clause and its action as errors name them; a shorthand has no action of its own."""
+        """Return a clause and its action as errors name them; a shorthand has no separate action."""
         clause = describe(self.clauses, position)
         return clause if self.clauses[position].call else f"{clause}{between}{action.method}"
 
@@ -522,7 +522,7 @@ class _Resolver:
         return FromTarget() if action.keeps_the_rest else Null()
 
     def _default(self, position: int, field: Field) -> Expression:
-        """Return what a new row has in a column that nobody assigns (S46)."""
+        """Return the default of a column, for new rows whose clause does not assign it (S46)."""
         return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
             field.name
         ]
@@ -604,7 +604,7 @@ class _Resolver:
         return self._given(position, self._where(position, action), whole)
 
     def _or_default(self, name: str, value: str | Column, sees: Sees) -> str | Column:
-        """Return the word ``DEFAULT`` is the column's default, unless a column is called so (S46)."""
+        """Replace the word ``DEFAULT`` by the column's default, unless a column has that name (S46)."""
         if not is_default(value):
             return value
         if find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
@@ -718,7 +718,7 @@ class _Resolver:
         return found, parts[1:]
 
     def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
-        """Return a new row needs its key and every column that cannot be null (S23)."""
+        """Raise unless a new row has its key and every NOT NULL column (S23)."""
         lacking = [
             n
             for n, v in missing.items()

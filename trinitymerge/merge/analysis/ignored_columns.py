@@ -50,13 +50,13 @@ def ignored_columns(
 
 
 def mentions(text: str, name: str) -> bool:
-    """Return True if a text could be about a column: the name stands in it, as a word."""
+    """Return True if a text contains a column's name as a word."""
     quoted = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def warn(path: str, columns: Sequence[str]) -> None:
-    """Say so in the log, once in a process for a table and a set of columns."""
+    """Log a warning, once per process, table and set of columns."""
     seen = (path, frozenset(columns))
     if not columns or seen in _warned:
         return

@@ -1,4 +1,4 @@
-"""What Spark's analyzer says of expressions, and hints for its errors (S20, S30)."""
+"""Spark's analyzer on expressions, and hints for its errors (S20, S30)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
 
 
 def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
-    """Return what is true of a refused name where Spark's words are not, or nothing: it is the other side's, or no alias (S30).
+    """Return a better reason than Spark's for a refused name: it belongs to the other side, or is not an alias (S30).
 
     Args:
         error: Spark's.
@@ -61,7 +61,7 @@ def unseen(error: BaseException, target: Target, source: Source | None, sees: Se
     if ambiguous and len(name_parts(ambiguous[1])) > 1:
         name = name_parts(ambiguous[1])[0]
         return (
-            f"'{name}' is a column of both sides, and no alias. Give the source an alias that is no column, as in "
+            f"'{name}' is a column of both sides, not an alias. Give the source an alias that is not a column, as in "
             f"df.alias('B'), and name its columns by it."
             if name.lower() in {n.lower() for n in _names(source)} & {n.lower() for n in _names(target)}
             else ""
@@ -150,7 +150,7 @@ class Inspector:
         self._learn(Sees.SOURCE, of_source, resolves)
         if resolves:
             reads = dict.fromkeys(likely, False)
-        # What names the target's columns reads it; for the analyzer to refuse them on the source one by one takes long.
+        # A text that names the target's columns reads it. It would take long to let the analyzer refuse each on the source.
         return reads | {t: True for t in known if t not in reads and mentions_alias(t, self._target.alias)}
 
     def _learn(self, sees: Sees, texts: Sequence[str], resolves: bool = False) -> None:
@@ -163,7 +163,7 @@ class Inspector:
 
     @contextmanager
     def errors(self, where: str, value: Expression | None = None, sees: Sees = Sees.BOTH) -> Iterator[None]:
-        """Spark's analysis errors as ours, with what may have been meant (see :mod:`trinitymerge.merge.analysis.inspector`).
+        """Translate Spark's analysis errors, with hints (see :mod:`trinitymerge.merge.analysis.inspector`).
 
         Args:
             where: how the message begins.
@@ -218,7 +218,7 @@ class Inspector:
         return found
 
     def keeps_its_meaning(self, value: Expression, sees: Sees) -> bool:
-        """Return True if an expression means the same where both sides are there as it does where only the one is that it sees."""
+        """Return True if an expression means the same beside the other side as alone."""
         if sees is Sees.BOTH or self._source is None:
             return True
         if self._may_mean_a_field(value, sees):
@@ -270,7 +270,7 @@ class Inspector:
                 )
 
     def _is_deterministic(self, expressions: Sequence[Expression], sees: Sees) -> bool:
-        """Return the conditions of joins, unlike those of filters, must be: the analyzer says so, without naming functions here."""
+        """Return True if an expression is deterministic: Spark's analyzer takes it as a join condition."""
         expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
         if not expressions:
             return True
@@ -282,7 +282,7 @@ class Inspector:
             with suppress_error_logs():
                 self._frames[sees].join(nothing, F.array(*all_texts, *columns)[0]).schema  # noqa: B018
         except AnalysisException as error:
-            # What a join's condition cannot be for another reason (a subquery, say) has been accepted where it will stand.
+            # Another reason against a join condition, such as a subquery, was accepted where the condition will stand.
             return "NON_DETERMINISTIC" not in str(error).upper()
         return True
 
@@ -334,8 +334,8 @@ class Inspector:
 
 
 def _may_call(text: str) -> bool:
-    """Return False of a text without parentheses, and so without functions, but for those that are constants: no filter could refuse it.
+    """Return False for a text without parentheses: it calls no function but constants, so every filter takes it.
 
-    That spares asking Spark's analyzer about the simplest merges, which are the smallest.
+    So the simplest merges, which are the smallest, need no analysis for it.
     """
     return "(" in text

@@ -52,7 +52,7 @@ class Equalities:
     over_keys: Sql | None = None
 
     def match(self, definition: TableDefinition) -> KeyMatch | None:
-        """Equality on the whole primary key, if that is what they are."""
+        """Return the equality on the whole primary key, or None."""
         if set(self.keys) != set(definition.primaryKey):
             return None
         return KeyMatch(tuple(self.keys[k] for k in definition.primaryKey), self.are_all)
@@ -93,7 +93,7 @@ class _Conjunct:
 
 
 def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
-    """Return the parts of the condition, read from text and verified; the whole as one part if it does not read like that."""
+    """Return the AND parts of the condition, verified by the analyzer; the whole as one part if that fails."""
     condition = analysis.condition
     assert condition is not None
     found: list[_Conjunct] = []
@@ -110,7 +110,7 @@ def _guess(analysis: Analysis, source: Source) -> list[_Conjunct]:
 def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> bool:
     """Return True if a condition is the conjunction of these texts.
 
-    They may bind otherwise, or be a Column's, which does not tell ``F.lit("B.id")`` from a name.
+    They may bind otherwise, or be a Column's, whose text is the same for ``F.lit("B.id")`` and a name.
     """
     with suppress(AnalysisException, ParseException), suppress_error_logs():
         read = analysis.joined.filter(" AND ".join(as_sql(p) for p in parts))
@@ -119,7 +119,7 @@ def _reads_as(analysis: Analysis, condition: str | Column, parts: list[str]) -> 
 
 
 def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | None:
-    """``(key column, source side)`` when a conjunct equates a primary-key column with something of the source alone."""
+    """Return ``(key column, source side)`` if a conjunct equates a primary-key column with the source alone."""
     pair = sides(part)
     if pair is None:
         return None
@@ -151,7 +151,7 @@ def _key_column(target: Target, text: str) -> str | None:
 def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Expression | None:
     """Return the source's side as a key value, or None where equality on it is not equality on the key.
 
-    Spark compares two types in a common one. That is equality on the key only if the cast of the *target's* column is
+    Spark compares two types in a common one. This is equality on the key only if the cast of the *target's* column is
     one to one; the cast of the source's side does not matter.
     """
     field = analysis.definition.field(key)

@@ -48,7 +48,7 @@ class OutboxTarget:
 
 @attrs.frozen(eq=False)
 class Scope:
-    """What names mean in the maps.
+    """The meaning of names in the maps.
 
     Attributes:
         target: the target side, whose columns need no alias.
@@ -60,7 +60,7 @@ class Scope:
 
     @property
     def sides(self) -> Sql:
-        """What is kept of a row of the joined sides, as SQL over them: a struct of structs."""
+        """The joined sides that are kept beside a row, as SQL over them: a struct of structs."""
         own = _struct((self.target.column(n), n) for n in self.target.definition.names)
         places = [(own, _TARGET)]
         for place, (alias, columns) in zip(self._places, self.aliases.items(), strict=True):
@@ -112,7 +112,7 @@ class OutboxRow:
 
 @attrs.frozen(eq=False)
 class OutboxPlan:
-    """What a merge writes into other tables.
+    """The rows that a merge writes into other tables.
 
     Attributes:
         scope: of the maps.
@@ -286,7 +286,7 @@ def _assigned(
 
 
 def _check_complete(where: str, given: Mapping[str, str | Column], destination: OutboxTarget) -> None:
-    """Return a row needs its key, its watermark, and every column that cannot be null."""
+    """Raise unless a row has its key, its watermark, and every NOT NULL column."""
     own = destination.definition
     roles = dict.fromkeys(own.watermarkKey, "watermark") | dict.fromkeys(own.primaryKey, "primary key")
     needed = [f.name for f in destination.fields if f.name in roles or (not f.nullable and f.name != own.tombstoneKey)]

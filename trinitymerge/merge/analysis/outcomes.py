@@ -1,4 +1,4 @@
-"""What is known of source rows before the target is read (S31)."""
+"""The outcomes of source rows that are known before the target is read (S31)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ and whose key is not live, or None where nothing is."""
 
 @attrs.frozen(eq=False)
 class Outcomes:
-    """What source rows lead to, whatever the target holds.
+    """The outcomes of source rows that do not depend on the target.
 
     It depends on the first whenMatched and the first whenNotMatched clause whose condition is true: nothing where there is
     neither, else one of these.
@@ -41,7 +41,7 @@ class Outcomes:
     classes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     def allow(self, matched: Sequence[int | None], not_matched: Sequence[int | None]) -> bool:
-        """Return True if every pair of clauses that can both be the first true ones has such an outcome. None stands for no clause."""
+        """Return True if every pair of clauses that can apply together has such an outcome. None means no clause."""
         deletes = {m for m, _ in self.tombstones}
         class_of = {m: i for i, (ms, _) in enumerate(self.classes) for m in ms}
         class_of_insert = {n: i for i, (_, ns) in enumerate(self.classes) for n in ns}
@@ -53,7 +53,7 @@ class Outcomes:
 
 
 def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
-    """Return the clauses that write the same whichever of their kinds applies (or nothing)."""
+    """Return the outcomes of clauses that write the same row, or none, for each kind."""
     tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_clause(WhenMatched)]
     updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_clause(WhenMatched) if _only_updates(p)])
     not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], InsertedRow)]
@@ -106,15 +106,15 @@ class _Columns:
 
 
 _Row: TypeAlias = tuple[tuple[Any, ...], Any]
-"""What a clause writes for a source row: for each column how it comes by its value, and the values given."""
+"""The row that a clause writes: for each column the source of its value, and the given values."""
 
 _ByRow: TypeAlias = dict[_Row, tuple[int, ...]]
 
 
 def _identified(analysis: Analysis, updates: _ByRow, inserts: _ByRow) -> tuple[_ByRow, _ByRow]:
-    """Return rows that mean the same made equal.
+    """Return the rows with equal objects for those with equal meaning.
 
-    Each is asked about once, so that many clauses need not be compared pair by pair; none is where texts tell already.
+    Each is asked about once, so that many clauses need not be compared pair by pair; none is where texts decide already.
     """
     source = analysis.source
     if source is None or not updates or not inserts or set(updates) == set(inserts):

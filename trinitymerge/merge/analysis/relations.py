@@ -78,7 +78,7 @@ class Target:
     alias: str
 
     def column(self, name: str) -> Sql:
-        """Return a target column as SQL, whatever else is called like it."""
+        """Return a target column as SQL, also if another column has its name."""
         is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
         return quote(name) if is_hidden else Sql(f"{quote(self.alias)}.{quote(name)}")
 
@@ -107,7 +107,7 @@ class Target:
         return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
     def frame(self, rows: DataFrame, live: Sql) -> DataFrame:
-        """Latest rows as the side a merge joins.
+        """Return the latest rows as the target side of a join.
 
         Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
         keys and watermarks stay visible to the compiler (S26).
@@ -122,7 +122,7 @@ class Target:
             shown = {n: opaque(case([(live, n)])) for n in stored}
             rows = rows.selectExpr(*[f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
             internal = {n: n for n in internal}
-        # What is called anew, be it as before, is under no alias.
+        # A column that is named here is under no alias, even if its name is the same.
         return rows.alias(self.alias).selectExpr(
             *[self.column(f.name) for f in self.definition.fields],
             *[f"{value} AS {n}" for n, value in internal.items()],
@@ -131,13 +131,13 @@ class Target:
 
 @lru_cache(maxsize=32)
 def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
-    """Kept, as :func:`_empty_side` is."""
+    """Return a cached empty frame, see :func:`_empty_side`."""
     return empty_frame(spark, TableDefinition.from_json(json.loads(definition)).fields).alias(alias)
 
 
 @lru_cache(maxsize=32)
 def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
-    """Kept, because making it takes a good part of a small merge, and one table is merged into again and again."""
+    """Return an empty frame of a side, cached because making it takes much of a small merge."""
     target = Target(spark, TableDefinition.from_json(json.loads(definition)), alias)
     return target.frame(empty_frame(spark, target.definition.stored_fields), TRUE)
 
@@ -150,7 +150,7 @@ class Source:
         frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
         schema: of the user's columns.
         case_sensitive: how names compare.
-        df: the user's columns; over rows that were evaluated, those of the evaluation besides.
+        df: the user's columns; over rows that were evaluated, also those of the evaluation.
         copies: names the compiler may ask for.
     """
 
@@ -197,13 +197,13 @@ class Source:
             return attrs.evolve(self, frame=frame, df=df)
 
     def index(self, name: str) -> int | None:
-        """Position of the column that ``name`` means, or None when the source has none (S30)."""
+        """Return the position of the column that ``name`` means, or None (S30)."""
         found = find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
 
     @property
     def star(self) -> Sql:
-        """All columns as SQL, whatever stands beside them (S30).
+        """All columns as SQL, also beside other columns (S30).
 
         Raises:
             InvalidMergeError: they go by several aliases, or some by none.
@@ -218,7 +218,7 @@ class Source:
         return star
 
     def has_fields(self, name: str) -> bool:
-        """Return True if ``name.x`` could be read as a part of one of the columns: of a struct, a map, or whatever is no single value."""
+        """Return True if ``name.x`` could mean a part of a column: of a struct, a map, or another nested type."""
         return any(
             find_name(name, [field.name], self.case_sensitive) is not None
             and not isinstance(field.dataType, AtomicType)
@@ -264,7 +264,7 @@ class Source:
         return self._same[question]
 
     def identity(self, expressions: Sequence[str | Column]) -> Hashable:
-        """Something that is equal for expressions over the source alone that mean the same, position by position (:meth:`same`)."""
+        """Return a value that is equal for expressions with equal meaning, position by position (:meth:`same`)."""
         known = self._identities
         text = tuple(expressions) if all(isinstance(e, str) for e in expressions) else None
         if text is not None and text in self._identity_of:
@@ -298,7 +298,7 @@ def _mentions_default_alias(texts: Sequence[str]) -> bool:
 
 
 def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:
-    """Expressions over a DataFrame as columns whose names none of them can mean."""
+    """Evaluate expressions into columns with names that none of them can mean."""
     names = [ASKED_FOR(i) for i in range(len(expressions))]
     if all(isinstance(e, str) for e in expressions):
         return frame.selectExpr(*[f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])

@@ -91,7 +91,7 @@ EFFECTS = (
 """All of them."""
 
 COUNTS = ("inserted", "updated", "deleted")
-"""What is counted: attributes of :class:`Effect`."""
+"""The attributes of :class:`Effect` that are counted."""
 
 
 @attrs.frozen(eq=False)
@@ -162,11 +162,11 @@ _OVER_DELETED = all_of([ARRIVES, FREED_BY_DELETE, not_(FREED_BY_MOVE)])
 
 @attrs.frozen
 class Case:
-    """What a row means if a condition holds and none before it does.
+    """The effect of a row if a condition holds and none before it does.
 
     Attributes:
         condition: of the row.
-        live: the effect of a row that is no tombstone.
+        live: the effect of a row that is not a tombstone.
         dead: that of a tombstone.
     """
 
@@ -182,7 +182,7 @@ class Case:
 
 @attrs.frozen(eq=False)
 class WrittenRow:
-    """What all kinds have in common.
+    """The common part of all kinds.
 
     Attributes:
         clause: position of the clause, from 0.
@@ -190,7 +190,7 @@ class WrittenRow:
     """
 
     shown: ClassVar[str]
-    """What a preview calls it."""
+    """Its name in a preview."""
 
     changes_pre_image: ClassVar[bool] = False
     """It replaces or ends the target row that its source row was paired with, if not both."""
@@ -199,7 +199,7 @@ class WrittenRow:
     """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
 
     is_tombstone: ClassVar[bool] = False
-    """It is one whatever the data are: it holds its key and its watermark (S9)."""
+    """It is always one, with its key and its watermark (S9)."""
 
     is_recorded: ClassVar[bool] = False
     """It is of a key that is not live, and ends no row: so it is never stale, and what it replaces may have no watermark (S18)."""
@@ -228,7 +228,7 @@ class WrittenRow:
         return cls.shown
 
     def can_be_late(self, definition: TableDefinition) -> bool:
-        """Return True for a change of a target row whose watermark somebody assigns (S10.3, S11, S21a)."""
+        """Return True for a change of a target row whose watermark the clause assigns (S10.3, S11, S21a)."""
         return self.changes_pre_image and any(
             not isinstance(self.values[w], FromReplacedRow) for w in definition.watermarkKey
         )
@@ -256,11 +256,11 @@ class WrittenRow:
         return True
 
     def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
-        """Return the rows it leaves under the key that it comes from; asked of rows that may arrive (S24)."""
+        """Return the rows it leaves under the key that it comes from; for rows that may hit a live key (S24)."""
         return ()
 
     def targets_live_key(self) -> Sql:
-        """Return the row comes to its key rather than being there, as SQL; asked of rows that may arrive."""
+        """Return SQL that is true if the row moves to its key or is inserted there; for rows that may hit a live key."""
         return FALSE
 
     def brings_tombstone(self, definition: TableDefinition) -> bool:
@@ -268,7 +268,7 @@ class WrittenRow:
         return isinstance(self.values[definition.tombstone_column], Expression)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return the live row at the row's key is deleted by it, as SQL (S25).
+        """Return SQL that is true if the row deletes the live row at its key (S25).
 
         Args:
             is_dead: the row is a tombstone.
@@ -277,15 +277,15 @@ class WrittenRow:
         return FALSE
 
     def vacates_by_move(self) -> Sql:
-        """Return the live row at the row's key has moved on, as SQL (S24)."""
+        """Return SQL that is true if the live row at the row's key has moved away (S24)."""
         return FALSE
 
     def effects(self) -> tuple[Case, ...]:
-        """Return what the row means to readers; the first that holds (S30a)."""
+        """Return the cases of the row's effect; the first that holds applies (S30a)."""
         raise NotImplementedError
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return when the row is not written after all, as SQL; any of them (S21a, S24, S25).
+        """Return SQL conditions under which the row is not written (S21a, S24, S25).
 
         Args:
             is_dead: the row is a tombstone.
@@ -322,7 +322,7 @@ class UpdatedRow(WrittenRow):
         return self.only_if_changed or any(v.reads_target for v in self.values.values())
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
-        """In an update, a part of the key that is not assigned stays."""
+        """Return the assigned parts of the key; other parts stay."""
         key = {k: self.values[k] for k in definition.primaryKey} if self.moves else {}
         return {k: v for k, v in key.items() if isinstance(v, Expression)}
 
@@ -339,11 +339,11 @@ class UpdatedRow(WrittenRow):
         return (OldKeyTombstone.from_key(self, definition),)
 
     def targets_live_key(self) -> Sql:
-        """It moves there; a stale move is not written, so it arrives nowhere."""
+        """Return SQL that is true for a move that is not stale."""
         return all_of([CHANGED, not_(IS_STALE)])
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """By an update that writes a tombstone in place."""
+        """Return SQL that is true if the update writes a tombstone in place."""
         return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
 
     def effects(self) -> tuple[Case, ...]:
@@ -394,19 +394,19 @@ class OldKeyTombstone(WrittenRow):
         return cls(row.clause, values, row)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return what moves as a tombstone is deleted: it lives nowhere any more."""
+        """Return SQL that is true if the row moves as a tombstone, which deletes it."""
         return all_of([CHANGED, BECOMES_TOMBSTONE])
 
     def vacates_by_move(self) -> Sql:
-        """By the move that it is the trace of."""
+        """Return SQL that is true if the move happens."""
         return all_of([CHANGED, not_(BECOMES_TOMBSTONE)])
 
     def effects(self) -> tuple[Case, ...]:
-        """Nothing: the row that moved counts, unless it is gone."""
+        """Return no effect, because the moved row counts; a delete if it is gone."""
         return (Case.same(BECOMES_TOMBSTONE, DELETED), Case.same(TRUE, NO_EFFECT))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return where the key stays the same after all, another row takes it, or the move is stale."""
+        """Return SQL: the key stays the same, another row takes it, or the move is stale."""
         return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
 
 
@@ -419,7 +419,7 @@ class Tombstone(WrittenRow):
     is_tombstone: ClassVar[bool] = True
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Always."""
+        """Return TRUE."""
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
@@ -427,7 +427,7 @@ class Tombstone(WrittenRow):
         return (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return where another row takes the key."""
+        """Return SQL: another row takes the key."""
         return (KEY_TAKEN,)
 
 
@@ -440,7 +440,7 @@ class BlindDelete(WrittenRow):
     is_recorded: ClassVar[bool] = True
 
     def effects(self) -> tuple[Case, ...]:
-        """Nothing."""
+        """Return no effect."""
         return (Case.same(TRUE, NO_EFFECT),)
 
 
@@ -453,7 +453,7 @@ class InsertedRow(WrittenRow):
 
     @classmethod
     def called(cls, knows_target: bool) -> str:
-        """Without a look at the target it is not known whether the key is there."""
+        """Return the name in a preview; without the target, it is unknown whether the key exists."""
         return cls.shown if knows_target else "upsert"
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
@@ -465,11 +465,11 @@ class InsertedRow(WrittenRow):
         return not (is_unpaired and keeps_key)
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
-        """Only without a pair: beside one, its key may be any."""
+        """Return True only without a pair: with one, its key may be any."""
         return is_found
 
     def targets_live_key(self) -> Sql:
-        """Always."""
+        """Return TRUE."""
         return TRUE
 
     def effects(self) -> tuple[Case, ...]:
@@ -483,7 +483,7 @@ class InsertedRow(WrittenRow):
         )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return where the change beside it comes late (S21a)."""
+        """Return SQL: the change beside it is stale (S21a)."""
         return (all_of([IS_WITHHELD, storable]),)
 
 

@@ -69,7 +69,7 @@ def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
 
 
 def _absent(program: MergeProgram) -> Sql | Column:
-    """Return the code of what a source row sets off that no clause for rows without a pair applies to (S18)."""
+    """Return the code for a source row to which no not-matched clause applies (S18)."""
     analysis, match = program.analysis, program.match
     if match is None or not program.recorded:
         return _NOTHING
@@ -79,7 +79,7 @@ def _absent(program: MergeProgram) -> Sql | Column:
 
 
 def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
-    """Mark each joined row as :func:`_fire_beside` does, and computes what clauses give.
+    """Mark each joined row as :func:`_fire_beside` does, and compute the clauses' values.
 
     Clauses over both sides come first. Then the target's columns are put away, and after the clauses over the source its columns
     are left out, and the target's are back.
@@ -112,7 +112,7 @@ def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
 
 
 def _codes(program: MergeProgram, kind: type) -> list[int]:
-    """Return the codes of what clauses of a kind set off; deletes of absent keys go with the clauses for rows without a pair (S18)."""
+    """Return the codes of clauses of a kind. Deletes of absent keys belong to the not-matched clauses (S18)."""
     clauses = {i for i, _ in program.analysis.of_clause(kind)}
     is_of_source = kind is WhenNotMatched
     return [

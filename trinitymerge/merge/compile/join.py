@@ -77,7 +77,7 @@ class MaterializedSource:
 
     Attributes:
         source: over the rows that are kept. They have :data:`SOURCE_ROW`, and :data:`KEY_TO_FIND` for the key columns that the
-            condition implies equality on: what is looked up later is what was evaluated here, whatever the time is by then.
+            condition implies equality on. Later lookups use these values, even if the expressions depend on the time.
         once: these rows, and what was observed of them.
     """
 
@@ -134,7 +134,7 @@ class MaterializedSource:
 
 
 def fit_one_task(evaluated: MaterializedSource, batches: Batches) -> bool:
-    """Return True if source rows with the latest row of each key are known to be few, and small as far as the table's rows are alike."""
+    """Return True if the source rows, each with the latest row of its key, are known to be few, and probably small."""
     rows, size = sum(b.rows for b in batches.batches), sum(b.bytes for b in batches.batches)
     is_small = evaluated.once.rows * size <= ONE_TASK_BYTES * max(1, rows)
     return evaluated.fits_broadcast and is_small and fits_one_task(evaluated.once.frame)
@@ -145,7 +145,7 @@ def _prefix(n: int) -> str:
 
 
 def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
-    """By the key columns that the condition implies equality on: where the source's side is found, and its type."""
+    """Return the source's side and its type, by key column with implied equality."""
     places = ((k, KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
     return {k: (name, equalities.keys[k].type) for k, name in places if k in equalities.keys}
 
@@ -270,8 +270,8 @@ def all_rows(analysis: Analysis, backend: TableStore, batches: Batches) -> DataF
 class FullJoin:
     """The live rows of the target beside the source rows that the condition pairs them with (S17, S18).
 
-    Few source rows are sent to where the target is read, so that it is read where it lies, whatever the condition is. Spark
-    cannot send the rows of that side which is to be shown whole: source rows without a pair are told by those with one.
+    Few source rows are sent to where the target is read, so that it is read where it lies, with every condition. Spark
+    cannot send the rows of that side which is to be shown whole: source rows without a pair are found by those with one.
 
     Attributes:
         analysis: the merge.

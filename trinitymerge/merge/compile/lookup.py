@@ -19,7 +19,7 @@ Lookup = Callable[[DataFrame], DataFrame]
 def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
     """Add what the written keys hold.
 
-    For a move that is the key it goes to, for its tombstone likewise: both must come to the same choice.
+    For a move and its tombstone, this is the key that the row moves to: both must come to the same choice.
     """
     definition, names = program.definition, [KEY_TO_FIND(i) for i in range(len(program.definition.primaryKey))]
     asking = rows.selectExpr("*", *_asking(program))
@@ -69,6 +69,6 @@ def probe_text(source: str, program: MergeProgram) -> str:
     asked = ", ".join(f"{key} AS {KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
     same_key = all_of(equals(KEY_TO_FIND(i), LOOKUP_KEY(i)) for i in range(len(program.definition.primaryKey)))
     return (
-        f"-- probe: what the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
+        f"-- lookup: the rows that the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
         f"SELECT *, {asked} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"
     )

@@ -57,7 +57,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
 
 
 def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
-    """Return the rows for one other table, each with the clause it comes from, the key of the row it is about, and what does not fit.
+    """Return the rows for one other table, each with its clause, the key of the merged row, and the columns that do not fit.
 
     Args:
         rows: what :func:`with_outbox_columns` gives, evaluated.

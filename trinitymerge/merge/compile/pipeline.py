@@ -46,7 +46,7 @@ SALTED = case([(KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
 
 @attrs.frozen(eq=False)
 class LeftOut:
-    """What is left out of the rows of all programs.
+    """The rows to leave out of those of all programs.
 
     Attributes:
         definition: of the table.
@@ -137,7 +137,7 @@ def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], 
     Args:
         fired: what :func:`fire` gives.
         program: the merge.
-        ask: adds what the written keys hold; asked only where the join does not tell.
+        ask: adds what the written keys hold; called only if the join does not show it.
     """
     rows, present = steps.run(WRITING, fired, program, (*on_entry(program), *FIRE.adds(program)))
     if program.unknown:

@@ -31,7 +31,7 @@ class OutputRow:
 
     Attributes:
         row: what it is.
-        known: the joined row tells what the written key holds; otherwise it must be probed.
+        known: the joined row shows what the written key holds; otherwise it must be looked up.
         may_hit_live_key: the row may come to a key that is live (S24, S25).
         beside: of an insert: the slot of its clause's update or delete, if that may be stale (S21a).
     """
@@ -44,7 +44,7 @@ class OutputRow:
 
 @attrs.frozen
 class ClauseFiring:
-    """What a row of the joined sides may set off.
+    """The rows that one clause writes for a row of the joined sides.
 
     Attributes:
         clause: position of the clause, from 0.
@@ -70,10 +70,10 @@ class MergeProgram:
         match: of the merge condition.
         is_pair: the row of the joined sides is a pair, as SQL or a Column; never null.
         recorded: the deletes that are recorded for absent keys.
-        outcomes: what source rows lead to whatever the target holds.
+        outcomes: of source rows, independent of the target.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
             :data:`NEEDS_TARGET`, and no row has a known effect,
-        holds: unless the source has a column of this name, which tells it: a struct of ``live`` (see
+        holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
     """
 
@@ -163,14 +163,14 @@ class MergeProgram:
 
     @cached_property
     def unknown(self) -> tuple[int, ...]:
-        """The slots whose rows must be told what their key holds."""
+        """The slots of rows whose key must be looked up."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
 
     @cached_property
     def known_keys(self) -> tuple[Mapping[str, tuple[Sql, DataType]], ...]:
-        """The keys that must be told what they hold, where all are columns of the source: by column, SQL over it and its type.
+        """The keys to look up, if all are columns of the source: by column, SQL over it and its type.
 
-        Nothing where one is not, or where keys move: such rows must be known before it can be told what their keys hold.
+        Empty if one is not, or if keys move: then the rows must be known before their keys can be looked up.
         """
         source, own = self.analysis.source, self.definition.primaryKey
         if source is None or self.moves:
@@ -191,7 +191,7 @@ class MergeProgram:
 
     @cached_property
     def used_twice(self) -> frozenset[str]:
-        """The columns whose values decide something besides being stored."""
+        """The columns whose values are stored and also decide something."""
         own, twice = self.definition, set[str]()
         if self.moves:  # the new key and tombstone are asked for by the row and by the tombstone it leaves behind
             twice |= {*own.primaryKey, own.tombstone_column}

@@ -94,7 +94,7 @@ def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Se
     if program.moves:
         values |= {PRE_IMAGE(i): mine for i, mine in enumerate(before)}
     for i, mine in enumerate(before):
-        # What a move replaces is both the row it leaves and what its new key holds: the fresher of the two.
+        # A move replaces the row it leaves and the row at its new key: the fresher of the two.
         fresher = case([(all_of([moving, not_(is_older(before, found))]), mine)], found[i])
         values[mine] = case([(unknown, fresher if program.moves else found[i])], mine)
     return (Select.setting(present, values),)
@@ -104,7 +104,7 @@ def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 
 
 def _date_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Fill watermarks nobody assigned from the replaced row, and finds stale rows (S10, S11)."""
+    """Take watermarks that no clause assigns from the replaced row, and find stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
     before = before_watermarks(program.definition)
@@ -140,7 +140,7 @@ def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str,
 
 
 def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
-    """Return the watermark of each row, with what nobody assigned taken from the row it replaces (S10.3)."""
+    """Return the watermark of each row; columns that no clause assigns come from the replaced row (S10.3)."""
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
         slots = _unassigned(program, name)
@@ -235,7 +235,7 @@ def _effects(program: MergeProgram) -> Sql:
 
 
 def _told_effect(program: MergeProgram) -> Sql:
-    """Return the effect of each row of a program that does not look at its target, as the source tells what its key holds."""
+    """Return the effect of each row of a program that does not read its target, if the source shows what its key holds."""
     is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
     mine = [quote(w) for w in program.definition.watermarkKey]
     is_recorded = all_of([in_slots(program.recording), not_(is_live)])
@@ -351,42 +351,42 @@ def _concluded_from(program: MergeProgram) -> Iterable[str]:
 
 
 RESOLVE_KEYS = Step(
-    "meet",
-    "whether each row moves, and what its written key holds, be it from the join or from the probe",
+    "resolve_keys",
+    "whether each row moves, and what its written key holds, from the join or from the lookup",
     _met_by,
     lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
     _only_beside_target(_meet_written_key),
 )
 ASSIGN_WATERMARKS = Step(
-    "date",
-    "watermarks nobody assigned come from the replaced row; which rows are stale (S10, S11)",
+    "assign_watermarks",
+    "watermarks that no clause assigns come from the replaced row; which rows are stale (S10, S11)",
     _dated_from,
     _adds_beside_target(IS_STALE),
     _only_beside_target(_date_rows),
 )
 SUPPRESS_INSERTS = Step(
-    "withhold",
+    "suppress_inserts",
     "inserts beside a stale update or delete are not written either (S21a)",
     _withheld_by,
     _adds_beside_target(IS_WITHHELD),
     _only_beside_target(_withhold),
 )
 FIND_CONFLICTING_MOVES = Step(
-    "tear",
+    "find_conflicting_moves",
     "rows that would live on in two places, or move twice to the same (S24)",
     _torn_by,
     _adds_beside_target(IS_TORN, IS_REPEATED),
     _only_beside_target(_find_torn_rows),
 )
 FIND_KEY_COLLISIONS = Step(
-    "arrive",
+    "find_key_collisions",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _arriving_by,
     _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN),
     _only_beside_target(_find_arrivals),
 )
 COMPUTE_EFFECTS = Step(
-    "conclude",
+    "compute_effects",
     "what each row means to readers, and whether it is written (S30a)",
     _concluded_from,
     lambda program: (EFFECT, KEEP),

@@ -147,7 +147,7 @@ def _spread(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]
 
 
 EXPLODE = Step(
-    "spread",
+    "explode",
     "one row for each row to be written",
     lambda program: (FIRED,),
     lambda program: (SLOT, FIRING) if program.beside_moves else (SLOT,),
@@ -246,7 +246,7 @@ def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
 
 
 def _late(program: MergeProgram) -> Sql:
-    """Return SQL that is true if the update or delete beside an insert is stale, as far as the joined row tells (S11, S21a)."""
+    """Return SQL that is true if the update or delete beside an insert is stale, as far as the joined row shows (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
     for insert, change in _beside_changes_in_place(program).items():
@@ -278,7 +278,7 @@ def _unchanged(program: MergeProgram) -> Sql:
 
 
 def _fits(program: MergeProgram, slot: int) -> Sql:
-    """Return all values fit their columns: what does not is null there, and no value to compare."""
+    """Return SQL that is true if all values fit their columns; others are null there and cannot be compared."""
     misfits = _misfits_of(program, slot)
     return is_null(_first_of(misfits)) if misfits else TRUE
 
@@ -288,7 +288,7 @@ def _beside_changes_in_place(program: MergeProgram) -> dict[int, int]:
 
 
 def _keys_of_moves(program: MergeProgram) -> dict[str, Sql]:
-    """Of each row of a moving update: the key it has left, the key it goes to, and whether it is a tombstone there."""
+    """Return, for each row of a moving update, its old key, its new key, and whether it is a tombstone."""
     keys: dict[str, Sql] = {}
     for k, key in enumerate(program.definition.primaryKey):
         keys[NEW_KEY(k)] = _moved_value(program, program.definition.field(key))
@@ -310,7 +310,7 @@ def _read(program: MergeProgram) -> Iterable[str]:
 
 
 PROJECT = Step(
-    "shape", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
+    "project", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
 )
 
 # bare -----------------------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def _bare(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
 
 
 STRIP_TOMBSTONES = Step(
-    "bare",
+    "strip_tombstones",
     "rows that have turned out to be tombstones hold key, watermark and tombstone only (S9)",
     lambda program: (),
     lambda program: (),

@@ -60,7 +60,7 @@ class Select:
 
     @classmethod
     def setting(cls, present: Sequence[str], values: Mapping[str, Sql | Column]) -> Select:
-        """Return the columns that are present, some of them set anew; each new value is computed from the old ones.
+        """Return the columns that are present, some with new values, which are computed from the old ones.
 
         All are named only where some are: each name is a call to the JVM.
         """
@@ -71,7 +71,7 @@ class Select:
 
     @classmethod
     def only(cls, values: Mapping[str, Sql | Column]) -> Select:
-        """Nothing but these columns."""
+        """Return a SELECT of only these columns."""
         return cls(tuple((value, name) for name, value in values.items()), keeps_all=False)
 
     @property
@@ -80,7 +80,7 @@ class Select:
         return tuple(name for _, name in self.items)
 
     def and_then(self, other: Select) -> Select | None:
-        """This SELECT and one over it as one; None where it reads what this one computes, or one of them filters."""
+        """Merge this SELECT and one over it; return None if that one reads computed columns, or one of them filters."""
         mine = {name: value for value, name in self.items}
         computed = [name for value, name in self.items if not _is_passed_on(value, name)]
         theirs = [value for value, name in other.items if not _is_passed_on(value, name)]
@@ -138,7 +138,7 @@ def _reads(value: str | Column, name: str) -> bool:
 
 
 P = TypeVar("P")
-"""What a step is for: a program, or what is left out of the rows of all programs."""
+"""The subject of a step: a program, or the rows to leave out of all programs."""
 
 Columns: TypeAlias = Callable[[P], Iterable[str]]
 """The library's columns that a step needs, or adds."""
@@ -157,8 +157,8 @@ class Step(Generic[P]):
         needs: the library's columns it computes something from, given a program; what it merely passes on is not among them.
         adds: those that come out and have not gone in.
         selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
-            program has no use for it. Before the ``shape`` step the user's columns are present besides, and may be
-            called anything; copies of the source's (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
+            program has no use for it. Before the ``project`` step the user's columns are also present, and may have
+            any name; copies of the source's (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
     """
 
     name: str
@@ -178,11 +178,11 @@ def run(
         rows: what they begin with.
         program: the merge.
         present: the columns of the rows that are known by name.
-        fused: SELECTs that do not read what the one before computes become one with it: Spark analyses the plan anew for
+        fused: SELECTs that do not read what the one before computes become one with it: Spark analyzes the plan again for
             each. Not for steps that multiply rows or number them by where they are.
 
     Returns:
-        What comes out, and which of the library's and the stored columns that has.
+        The rows, and which of the library's and the stored columns they have.
     """
     selects, present = selects_of(steps, program, present)
     for select in fewer(selects) if fused else selects:

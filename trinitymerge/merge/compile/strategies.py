@@ -50,7 +50,7 @@ def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
 
 
 def why_undecided(analysis: Analysis, outcomes: Outcomes) -> str | None:
-    """Why every row that one clause fires on depends on the target; None if there is no such clause.
+    """Return why every row of some clause depends on the target; None if there is no such clause.
 
     An append without a look at the target would be thrown away as soon as the clause fires, which is what it is there for.
     """
@@ -84,12 +84,12 @@ def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
 
 @attrs.frozen(eq=False)
 class StrategyChoice:
-    """What is known about a merge that decides which paths are sound.
+    """The facts that decide which strategies are sound for a merge.
 
     Attributes:
         equalities: on key columns, that the condition implies.
         key_match: None when the condition is not known to imply key equality.
-        outcomes: what source rows lead to whatever the target holds.
+        outcomes: of source rows, independent of the target.
         certain: no source row can have another outcome.
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
@@ -109,7 +109,7 @@ class StrategyChoice:
 
 @attrs.frozen(eq=False)
 class Reads:
-    """What of the target a merge has looked at (S35).
+    """The part of the target that a merge has read (S35).
 
     Attributes:
         keys: those of the source, if they were looked up (:data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`). Keys that a
@@ -122,7 +122,7 @@ class Reads:
 
     @property
     def nothing(self) -> bool:
-        """True if the merge is the same whatever the target holds."""
+        """True if the merge does not depend on the target's rows."""
         return self.keys is None and not self.everything
 
 
@@ -167,7 +167,7 @@ class Compiled:
 
     @classmethod
     def of(cls, *parts: Part, reads: Reads, **facts: Any) -> Compiled:
-        """Parts written together; ``facts`` are the other attributes."""
+        """Unite parts that are written together; ``facts`` are the other attributes."""
         rows = reduce(DataFrame.unionByName, [part.rows for part in parts])
         return cls(parts, rows, reads, **facts)
 
@@ -212,13 +212,13 @@ class Merge:
         return self.analysis.definition
 
     def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
-        """Return the source, evaluated now and never again (S32), with what it tells of the keys that a program will ask for."""
+        """Return the source, evaluated now and never again (S32), with the ranges of the keys that a program will look up."""
         assert self.analysis.source is not None
         known_keys = program.known_keys if program is not None else ()
         return MaterializedSource.of(self.analysis.source, self.choice.equalities, self.definition, known_keys)
 
     def paired_program(self, by_key: bool, tombstones_possible: bool) -> MergeProgram:
-        """For source rows that stand beside target rows: see :func:`trinitymerge.merge.compile.program.paired_program`."""
+        """Return the program over pairs, see :func:`trinitymerge.merge.compile.program.paired_program`."""
         choice = self.choice
         return paired_program(
             self.analysis, choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible
@@ -253,13 +253,13 @@ class MergeStrategy(ABC):
 
     name: ClassVar[str]
     reads_for_source: ClassVar[str] = ""
-    """What is read where a source is computed from the table in this way, in words that follow "reads"."""
+    """The words after "reads" if a source is computed from the table in this way."""
     is_choice: ClassVar[bool] = True
     """It may be chosen when a merge is built; otherwise another strategy may become it."""
 
     @abstractmethod
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Why the strategy would not be sound, in words that follow "because"; None if it is.
+        """Return why the strategy is not sound, in words that follow "because"; None if it is.
 
         Args:
             analysis: of the merge.
@@ -267,7 +267,7 @@ class MergeStrategy(ABC):
         """
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Why the strategy, though sound, would be given up when the merge runs, in the same words; None if that is not known.
+        """Return why the sound strategy would be given up when the merge runs; None if unknown.
 
         Args:
             analysis: of the merge.
@@ -277,7 +277,7 @@ class MergeStrategy(ABC):
 
     @abstractmethod
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return what is to be done, each program with the rows it begins with, in SQL's words.
+        """Return the programs, each with the rows it begins with, in SQL's words.
 
         Args:
             merge: what to compile.
@@ -293,11 +293,11 @@ class MergeStrategy(ABC):
         """Return how a target of some batches is read, in words that follow "reads"."""
 
     def looks_up(self, merge: Merge) -> bool:
-        """Return True if, until a probe asks for more, no row is read but those that equal the source in key columns."""
+        """Return True if only target rows are read that equal the source in key columns."""
         return False
 
     def uncertainty(self, choice: StrategyChoice) -> str:
-        """Return what only the run will tell, in words that follow the strategy's name; empty if nothing."""
+        """Return the doubt that only the run resolves, in words that follow the strategy's name; or an empty string."""
         return ""
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
@@ -315,15 +315,15 @@ class AppendOnly(MergeStrategy):
     name: ClassVar[str] = "blind append"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Something depends on what the target holds."""
+        """Return what depends on the target."""
         return why_not_unread(analysis, choice)
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return a clause is there for rows that depend on the target."""
+        """Return which clause always depends on the target."""
         return why_undecided(analysis, choice.outcomes)
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """One, over the source alone."""
+        """Return one program, over the source alone."""
         return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, merge.holds)),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -343,17 +343,17 @@ class AppendOnly(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Nothing, unless rows turn out to need it."""
+        """Return "nothing", unless rows turn out to need the target."""
         return (
             "nothing of the target" if merge.choice.certain else "nothing of the target, or the keys of such rows alone"
         )
 
     def uncertainty(self, choice: StrategyChoice) -> str:
-        """There may be rows that have to be looked up."""
+        """Return that some rows may need a lookup."""
         return "" if choice.certain else " where no row depends on whether its key exists"
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
-        """Return a preview does not wait to be told that the target must be read."""
+        """Return the key lookup if rows may turn out to need the target."""
         return self if choice.certain else KEYED
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
@@ -371,7 +371,7 @@ class KeyLookup(MergeStrategy):
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return the clauses or the condition need more of the target than the source's keys."""
+        """Return why the keys of the source are not enough."""
         match = choice.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
@@ -383,18 +383,18 @@ class KeyLookup(MergeStrategy):
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """One, over the source's rows beside the latest rows of their keys."""
+        """Return one program, over source rows beside the latest rows of their keys."""
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """By key."""
+        """Return the reads by key."""
         return (
             f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.choice.equalities, batches)}"
         )
 
     def looks_up(self, merge: Merge) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -429,11 +429,11 @@ class FullScan(MergeStrategy):
     reads_for_source: ClassVar[str] = "every live row"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Nothing is against it but its cost."""
+        """Return None: it is always sound."""
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """One, over all pairs, and the rows without one that a clause may fire on."""
+        """Return one program, over all pairs and the unpaired rows that a clause may apply to."""
         kind = _join_of(merge).replace("_", " ").upper()
         condition = merge.analysis.condition
         on = as_sql(condition) if isinstance(condition, str) else "the_merge_condition"
@@ -442,7 +442,7 @@ class FullScan(MergeStrategy):
         return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Once; twice where all rows of both sides count."""
+        """Return one read of the target, or two if all rows of both sides count."""
         if merge.analysis.source is None:
             return "every live row, in one scan"
         equalities = merge.choice.equalities
@@ -456,7 +456,7 @@ class FullScan(MergeStrategy):
         return f"{rows}; a source of more than {join.BROADCAST_ROWS:,} rows is sorted together with every live row"
 
     def looks_up(self, merge: Merge) -> bool:
-        """Return where target rows without a pair do not count, and pairs are equal in a key column."""
+        """Return True if unpaired target rows do not count, and pairs are equal in a key column."""
         is_paired = merge.analysis.source is not None and _join_of(merge) in ("inner", "right_outer")
         return is_paired and bool(merge.choice.equalities.keys)
 
@@ -490,7 +490,7 @@ class PartialLookup(MergeStrategy):
     is_choice: ClassVar[bool] = False
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return the rows that are looked up, and those that are not, may have to do with each other."""
+        """Return why rows that are looked up and rows that are not could affect each other."""
         why = why_not_unread(analysis, choice)
         if why is not None:
             return why
@@ -499,7 +499,7 @@ class PartialLookup(MergeStrategy):
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Two: one over the source rows whose outcome is known, one over the others beside the latest rows of their keys."""
+        """Return two programs: over source rows with a known outcome, and over the others beside the latest rows of their keys."""
         paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return (
@@ -508,12 +508,12 @@ class PartialLookup(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """By key, as many rows as need it."""
+        """Return the reads by key, of the rows that need it."""
         passed_over = join.pruning_summary(merge.choice.equalities, batches)
         return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Append blindly what can be, and looks up the keys of the other source rows."""
+        """Append the rows with a known outcome, and look up the keys of the others."""
         evaluated = merge.evaluated()
         source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
@@ -553,7 +553,7 @@ assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would cou
 
 
 def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
-    """Decide which paths are sound, and which of these would be tried in vain.
+    """Decide which strategies are sound, and which of these would certainly be given up.
 
     Args:
         analysis: the merge.
@@ -574,17 +574,17 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
 
 
 def choose(choice: StrategyChoice) -> MergeStrategy:
-    """Return the cheapest sound strategy that is a choice of its own, and not bound to be given up."""
+    """Return the cheapest sound strategy that can be chosen and will not certainly be given up."""
     return next(p for p in STRATEGIES if p.is_choice and p not in choice.rejected and p not in choice.futile)
 
 
 def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
-    """Return the paths that would have been chosen before one, had there been nothing against them."""
+    """Return the strategies that are preferred to one."""
     return tuple(p for p in STRATEGIES[: STRATEGIES.index(strategy)] if p.is_choice)
 
 
 def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:
-    """Return the one of two paths that reads more; None is none."""
+    """Return the strategy that reads more."""
     return strategy if other is None else max(strategy, other, key=STRATEGIES.index)
 
 

@@ -93,7 +93,7 @@ class ReadSet:
     staged: Staged
 
     def conflict(self, landed: ConcurrentCommits) -> str | None:
-        """Why the merge might have come out otherwise against what is there now; None if it would not."""
+        """Return why the merge might have another result on the newest version; None if it has the same."""
         definition = landed.now.definition
         for commit in landed.commits:
             if commit.removed and not self._is_harmless_removal(definition, commit):

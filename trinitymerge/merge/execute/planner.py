@@ -103,7 +103,7 @@ def _require_watermarks(analysis: Analysis) -> None:
 
 
 def _needs_counts(options: Options, has_watermark: bool, outbox_plan: OutboxPlan | None) -> str | None:
-    """Why the merge must find out what its rows replace, or None."""
+    """Return why the merge must read the replaced rows, or None."""
     if options.holds:
         return None
     if outbox_plan is not None:

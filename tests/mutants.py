@@ -426,7 +426,7 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "a fold forgets tombstones (S38a)",
+        "a minor compaction forgets tombstones (S38a)",
         "maintenance/rewrite.py",
         "KEEP_ALL = TombstoneRetention(None)",
         "KEEP_ALL = TombstoneRetention(None, everything=True)",
@@ -435,14 +435,14 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "a fold counts as its own commit, and so as newer than what landed meanwhile (S38a)",
+        "a minor compaction counts as its own commit, and so as newer than concurrent batches (S38a)",
         "maintenance/minor_compaction.py",
         "rewritten.batch(version, base=everything)",
         "rewritten.batch(snapshot.version + 1, base=everything)",
         ["maintenance/test_minor_compaction.py::test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile"],
     ),
     Mutant(
-        "a fold of some batches is taken for a base (S38a)",
+        "a minor compaction of some batches is taken for a base (S38a)",
         "maintenance/minor_compaction.py",
         "everything = len(replaces) == len(snapshot.live_batches)",
         "everything = bool(replaces)",
@@ -451,14 +451,14 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "batches are folded that are no neighbours (S38a)",
+        "batches are compacted that are no neighbours (S38a)",
         "maintenance/minor_compaction.py",
         "groupby(batches, lambda b: b.bytes < size)",
         "[(True, [b for b in batches if b.bytes < size])]",
         ["maintenance/test_minor_compaction.py::test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them"],
     ),
     Mutant(
-        "a compaction keeps a fold of rows whose tombstone it forgets (S38a)",
+        "a compaction keeps a minor compaction of rows whose tombstone it forgets (S38a)",
         "maintenance/compaction.py",
         "    stay = here & {*of, *(b.id for b in kept)}\n"
         "    held = {*stay, *(i for batch in stay & of.keys() for i in of[batch])}\n",
@@ -476,7 +476,7 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "a merge that reads the target is evaluated again for every fold (S38a)",
+        "a merge that reads the target is evaluated again for every minor compaction (S38a)",
         "merge/execute/conflicts.py",
         "if commit.changes_data:\n            return False",
         "if commit.changes_data or commit.is_minor_compaction:\n            return False",
@@ -603,7 +603,7 @@ MUTANTS = (
         ["history/test_explain.py::test_S42_every_stored_row_of_a_key_with_the_reason_it_won_or_lost"],
     ),
     Mutant(
-        "a fold forgets the rows that it replaces (H6)",
+        "a minor compaction forgets the rows that it replaces (H6)",
         "maintenance/archives.py",
         "    limit = GROWTH * sum(b.bytes for b in replaces)\n",
         "    if replaces:\n        return NOTHING\n    limit = GROWTH * sum(b.bytes for b in replaces)\n",
@@ -631,7 +631,7 @@ MUTANTS = (
         [f"{_RACES}::test_H4_H6_what_is_later_than_all_that_is_settled_ends_it_at_one_look"],
     ),
     Mutant(
-        "rows that a fold has replaced are taken for later than the rows that replaced them (H6)",
+        "rows that a minor compaction has replaced are taken for later than the rows that replaced them (H6)",
         "history/versions.py",
         "return all(b.archive is None for b in pending)",
         "return True",

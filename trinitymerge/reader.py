@@ -266,8 +266,8 @@ _ROWS_OF_A_SMALL_FILE = 20_000
 
 
 _OVERLAYS = 2
-"""A large fold is to the small batches after it what the base is to the fold: they are laid over it, and both over the base. Each
-overlay reads what lies over it twice."""
+"""Overlays can nest once: small batches over one large minor compaction, and both over the base. Each overlay scans its deltas
+twice."""
 
 
 @attrs.frozen

@@ -456,7 +456,7 @@ def test_S36_no_increment_goes_across_a_restore_or_purge(spark, tmp_path, operat
     bring_up_to_date(table, copy)
     fill(table, spark, [(1, 20, "c")])
     table.restore(1) if operation == "restore" else table.purge([1])
-    with pytest.raises(InvalidMergeError, match=rf"is a {operation}.*withTransaction\(\"feed\", {table.version}\)"):
+    with pytest.raises(InvalidMergeError, match=rf"is a {operation}.*withTransaction\(\"feed\", {table.version}, \""):
         table.changesSince(copy, "feed")
 
 

@@ -82,7 +82,7 @@ def test_s36_a_stream_killed_before_and_after_its_commit_counts_each_batch_once(
 def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_path, feed):
     """Killed before its fold is committed and after it: the replay finds its marker, though its own batch is gone."""
     table = new_table(spark, tmp_path, "id INT, n INT", properties={MINOR_COMPACTION_AFTER_BATCHES: "2"})
-    for fault, version in (("fold.staged", 4), ("fold.committed", 6)):
+    for fault, version in (("minor_compaction.staged", 4), ("minor_compaction.committed", 6)):
         assert was_killed(start(table.path, ELSEWHERE, None, tmp_path, fault=fault))
         assert table.version == version
     exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})

@@ -27,7 +27,7 @@ from trinitymerge.log.actions import (
 from trinitymerge.log.commit import AppendOnlySince, VersionConflict, publish
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
+from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.reader import ReadPlan
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -95,7 +95,7 @@ def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
 )
 def test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
     where = folded if isinstance(folded, slice) else slice(len(snapshot.batches) - folded, None)
-    assert batches_to_fold(snapshot) == snapshot.batches[where]
+    assert mergeable_batches(snapshot) == snapshot.batches[where]
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_S38a_what_is_written_again_is_little_beside_what_was_appended(seed, lar
         sizes.append(40 << 20 if is_large else chance.randint(1, most))
         appended += 0 if is_large else sizes[-1]
         snapshot = pending(*sizes, base=10**9)
-        run = batches_to_fold(snapshot)
+        run = mergeable_batches(snapshot)
         if run:
             at = int(run[0].id[1:]) - 2
             sizes[at : at + len(run)] = [sum(b.bytes for b in run)]
@@ -156,7 +156,7 @@ def test_S38a_a_merge_that_finds_too_many_small_batches_folds_them(spark, tmp_pa
     assert operations(table) == ["UPSERT"] * 3
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 5, 1)
-    assert result.seconds["fold"] > 0
+    assert result.seconds["minorCompaction"] > 0
     assert result.hint == "compacted 4 batches into one in version 5"
     assert operations(table) == [*["UPSERT"] * 4, "MINOR COMPACT"]
     assert live_rows(table) == LIVE
@@ -240,7 +240,9 @@ def folded_or_not(table: TrinityTable) -> list[str]:
 
 def test_S38a_a_fold_goes_on_top_of_merges_that_land_meanwhile(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
-    at_point("fold.staged", lambda: fill(table, spark, [(3, 10, "newest tie", False), (1, 29, "late", False)]))
+    at_point(
+        "minor_compaction.staged", lambda: fill(table, spark, [(3, 10, "newest tie", False), (1, 29, "late", False)])
+    )
     assert fold_last(table, 3).version == 6
     assert [b.version for b in table._snapshot().batches] == [1, 4, 5]
     assert live_rows(table) == [(1, 30, "b", False), (3, 10, "newest tie", False)]
@@ -256,7 +258,7 @@ def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, 
         "restore": lambda: table.restore(1),
         "purge": lambda: table.purge([9]),  # it finds the key in the fold, too, and removes it
     }
-    at_point("fold.staged", others[other])
+    at_point("minor_compaction.staged", others[other])
     assert fold_last(table, 3) is None
     assert folded_or_not(table) == ["MINOR COMPACT" if other == "fold" else other.upper()]
     assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
@@ -270,7 +272,7 @@ def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tm
 
     def hook(name: str) -> None:
         visits.append(name)
-        if visits.count("validate.done") == 1 and "fold.staged" not in visits and name == "validate.done":
+        if visits.count("validate.done") == 1 and "minor_compaction.staged" not in visits and name == "validate.done":
             fold_last(table, 3)
 
     monkeypatch.setattr(faults, "fault", hook)
@@ -438,7 +440,7 @@ def test_S38a_a_fold_that_fails_is_tried_again_and_its_merge_stands(spark, tmp_p
     def fail() -> None:
         raise OSError("disk full")
 
-    at_point("fold.staged", fail)
+    at_point("minor_compaction.staged", fail)
     result = table.upsert(frame(spark, ROWS, *ALL_KINDS[3])).execute()
     assert (result.version, table.version, result.batches) == (4, 4, 4)
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
@@ -455,7 +457,7 @@ def test_S38a_who_interrupts_a_fold_is_told_that_the_merge_is_committed(spark, t
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    at_point("fold.staged", interrupt)
+    at_point("minor_compaction.staged", interrupt)
     with pytest.raises(KeyboardInterrupt):
         table.upsert(frame(spark, ROWS, (8, 1, "new", False))).execute()
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
@@ -465,7 +467,7 @@ def test_S38a_who_interrupts_a_fold_is_told_that_the_merge_is_committed(spark, t
     assert "compacted" in result.hint
 
 
-@pytest.mark.parametrize("point", ["stage.written", "stage.synced", "fold.staged"])
+@pytest.mark.parametrize("point", ["stage.written", "stage.synced", "minor_compaction.staged"])
 def test_S39_a_fold_whose_files_a_vacuum_takes_is_forgotten(spark, tmp_path, at_point, point):
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
     at_point(point, lambda: table.vacuum(retentionHours=0))

@@ -20,7 +20,7 @@ from trinitymerge.log.actions import MAJOR, AddBatch, Batch, remove_all
 from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
+from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.maintenance.segments import SegmentLayout
 from trinitymerge.reader import ReadPlan
 from trinitymerge.schema.properties import (
@@ -367,7 +367,7 @@ def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(sp
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
     fill(table, spark, [row(2, 5)], [row(1, 6)])
-    run = batches_to_fold(table._backend.snapshot())
+    run = mergeable_batches(table._backend.snapshot())
     assert len(run) == 3
     assert {b.id for b in run}.isdisjoint(b.id for b in base_of(table))
     expected = live_rows(table)

@@ -12,7 +12,7 @@ from trinitymerge import TrinityTable
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
-from trinitymerge.merge.compile.pipeline import FILTERING, SETTLING, WRITING, LeftOut, on_entry
+from trinitymerge.merge.compile.pipeline import FILTERING, RESOLVING, WRITING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
 from trinitymerge.merge.model.names import column_text
@@ -71,7 +71,7 @@ def reviving(table, source):
     )
 
 
-ALL = (FIRE, *WRITING, *SETTLING)
+ALL = (FIRE, *WRITING, *RESOLVING)
 MERGES = [upsert, reading, moving, beside, reviving]
 
 
@@ -109,7 +109,7 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
         present = on_entry(program)
         for step in ALL:
             where = f"{step.name} as {path.name}"
-            if step is SETTLING[0] and program.unknown:
+            if step is RESOLVING[0] and program.unknown:
                 rows, present = probe(rows, program, nothing_found(program)), (*present, *columns_of_probe(program))
             assert set(step.needs(program)) <= set(present), f"{where} reads columns that are not there"
             for select in step.selects(program, present):
@@ -141,7 +141,7 @@ def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, uno
             present = on_entry(program)
             for step in ALL:
                 where = f"{step.name} as {path.name}, {'with' if ordered is table else 'without'} a watermark"
-                if step is SETTLING[0] and program.unknown:
+                if step is RESOLVING[0] and program.unknown:
                     present = (*present, *columns_of_probe(program))
                 read, made = read_and_made(step, program, present)
                 assert set(step.needs(program)) == read, f"{where} reads"
@@ -184,7 +184,7 @@ def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
         frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (1, 2, "x", False)), onlyIfChanged=True
     )
     text = plan.build().sql()
-    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*FILTERING[::-1], SETTLING[-1], FIRE)]
+    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*FILTERING[::-1], RESOLVING[-1], FIRE)]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "LEFT JOIN purged_keys ON sha2(" in text
 
@@ -214,7 +214,7 @@ def names_in(text):
 def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
     text = reading(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build().sql()
     positions = [
-        text.index(f"-- {step.name}: {step.does}") for step in (SETTLING[-1], SETTLING[0], *WRITING[:0:-1], FIRE)
+        text.index(f"-- {step.name}: {step.does}") for step in (RESOLVING[-1], RESOLVING[0], *WRITING[:0:-1], FIRE)
     ]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "concat(A.v, B.v)" in text
@@ -256,5 +256,5 @@ def test_settling_takes_few_SELECTs_where_nothing_moves(table, spark):
     for _, program, _ in programs(table, spark, reading):
         present = (*on_entry(program), *FIRE.adds(program))
         present = selects_of(WRITING, program, present)[1] + (columns_of_probe(program) if program.unknown else ())
-        selects = selects_of(SETTLING, program, present)[0]
+        selects = selects_of(RESOLVING, program, present)[0]
         assert len(fewer(selects)) <= 5 < len(selects), [s.names for s in fewer(selects)]

@@ -182,7 +182,7 @@ class HadoopFileSystem(FileSystem):
         try:
             self._write(self._fs.create(self._path(temporary), False), data)
             faults.fault("create.written")
-            with self._settling(path, data, temporary):
+            with self._resolving_doubt(path, data, temporary):
                 self._rename(temporary, path, [])
             faults.fault("create.published")
         finally:
@@ -205,17 +205,17 @@ class HadoopFileSystem(FileSystem):
         faults.fault("create.published")
 
     def _create_if_absent(self, path: str, data: bytes) -> None:
-        with self._settling(path, data):
+        with self._resolving_doubt(path, data):
             builder = self._fs.createFile(self._path(path)).must(CONDITIONAL_CREATE, "true")
             self._write(builder.recursive().build(), data)
 
     def _create_by_precondition(self, path: str, data: bytes) -> None:
-        with self._settling(path, data):
+        with self._resolving_doubt(path, data):
             self._write(self._fs.create(self._path(path), False), data)
         faults.fault("create.published")
 
     @contextlib.contextmanager
-    def _settling(self, path: str, data: bytes, temporary: str | None = None) -> Iterator[None]:
+    def _resolving_doubt(self, path: str, data: bytes, temporary: str | None = None) -> Iterator[None]:
         """Find out which writer succeeded after the storage reported an error.
 
         Connectors report a lost race in different ways, and retry requests whose reply was lost, so that a writer may get an error

@@ -329,12 +329,12 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
     few = fits_broadcast(timeline.backend.spark, sum(b.rows for b in pending))
     if not few or not (base or archives):
         return timeline.in_order(timeline.scan(snapshot.batches))
-    settled, landed = timeline.scan((*base, *archives)), timeline.scan(pending)
+    resolved, landed = timeline.scan((*base, *archives)), timeline.scan(pending)
     if is_in_order(own, pending, base, snapshot.horizon):
-        return timeline.before(settled, landed).unionByName(timeline.in_order(landed))
+        return timeline.before(resolved, landed).unionByName(timeline.in_order(landed))
     keys = F.broadcast(landed.selectExpr(*reader.keys_to_find(own)))
-    anew = timeline.in_order(reader.semi_join(settled, own, keys).unionByName(landed))
-    return timeline.as_stored(reader.anti_join(settled, own, keys)).unionByName(anew)
+    found = timeline.in_order(reader.semi_join(resolved, own, keys).unionByName(landed))
+    return timeline.as_stored(reader.anti_join(resolved, own, keys)).unionByName(found)
 
 
 # Times ----------------------------------------------------------------------------------------------------------------

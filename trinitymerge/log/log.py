@@ -265,7 +265,7 @@ class CommitLog:
         except FileExistsError:
             self._require_own(commit)
         except OSError as error:
-            self._settle(commit, error)
+            self._resolve_doubt(commit, error)
         faults.fault("commit.done")
         after = attrs.evolve(after, checksum=checksum)
         self._write_helpers(after)
@@ -277,7 +277,7 @@ class CommitLog:
         if winner.id != commit.id:
             raise VersionConflict(commit.version, winner)
 
-    def _settle(self, commit: Commit, error: OSError) -> None:
+    def _resolve_doubt(self, commit: Commit, error: OSError) -> None:
         """Find out whether a failed create has created the entry."""
         try:
             self._require_own(commit)

@@ -56,7 +56,7 @@ def archive_for_minor(
     Args:
         backend: where the table is.
         snapshot: with the batches.
-        replaces: the batches that are folded.
+        replaces: the batches of the minor compaction.
         rows: what is left of them.
         staged: what is discarded on failure; an archive is added.
     """
@@ -93,15 +93,15 @@ def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: Compaction
     """
     if not snapshot.definition.history:
         return NOTHING
-    settling = _Settling.of(backend, snapshot, work)
+    resolving = _Resolving.of(backend, snapshot, work)
     # The keys of unresolved archives are pending, or in a base without segments: so every rewrite has them.
-    kept = settling.loose_ones(staged)
-    settled = settling.settled(staged)
-    return Archived((*settled.added, *kept), settled.replaced | {b.id for b in snapshot.archives(UNRESOLVED)})
+    kept = resolving.unresolved(staged)
+    resolved = resolving.resolved(staged)
+    return Archived((*resolved.added, *kept), resolved.replaced | {b.id for b in snapshot.archives(UNRESOLVED)})
 
 
 @attrs.frozen(eq=False)
-class _Settling:
+class _Resolving:
     """Settling the versions of keys that are pending.
 
     Attributes:
@@ -121,7 +121,7 @@ class _Settling:
     forget: TombstoneRetention
 
     @classmethod
-    def of(cls, backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan) -> _Settling:
+    def of(cls, backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan) -> _Resolving:
         pieces = [p for p in work.pieces if p.is_base]
         base = {b.id: b for b in Batches.of(snapshot).base}
         rewritten = {b.id: b for p in pieces for b in p.batches if b.id in base}
@@ -135,21 +135,21 @@ class _Settling:
         )
 
     @property
-    def _unsettled(self) -> tuple[Batch, ...]:
+    def _unresolved(self) -> tuple[Batch, ...]:
         base = {b.id for b in Batches.of(self.snapshot).base}
         return (*(b for b in self.snapshot.live_batches if b.id not in base), *self.snapshot.archives(UNRESOLVED))
 
-    def loose_ones(self, staged: list[Staged]) -> tuple[Batch, ...]:
+    def unresolved(self, staged: list[Staged]) -> tuple[Batch, ...]:
         """Return the replaced versions of keys that stay pending."""
         if self.leaves == FALSE:
             return ()
-        timeline, version = self.timeline, max((b.version or 0 for b in self._unsettled), default=0)
-        closed = timeline.replaced(timeline.scan(self._unsettled).filter(self.leaves))
-        return _staged(timeline, closed, self._unsettled, UNRESOLVED, version, staged)
+        timeline, version = self.timeline, max((b.version or 0 for b in self._unresolved), default=0)
+        closed = timeline.replaced(timeline.scan(self._unresolved).filter(self.leaves))
+        return _staged(timeline, closed, self._unresolved, UNRESOLVED, version, staged)
 
-    def settled(self, staged: list[Staged]) -> Archived:
+    def resolved(self, staged: list[Staged]) -> Archived:
         """Return the versions that have ended, and the archives that change."""
-        pending = self._unsettled
+        pending = self._unresolved
         timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
         if not pending or self.within == FALSE:
@@ -191,7 +191,7 @@ class _Settling:
     def _keys(self) -> DataFrame:
         """Return the pending keys to resolve, with repetitions."""
         names = reader.keys_to_find(self.timeline.definition)
-        return F.broadcast(self.timeline.scan(self._unsettled).filter(self.within).selectExpr(*names))
+        return F.broadcast(self.timeline.scan(self._unresolved).filter(self.within).selectExpr(*names))
 
     def _about_pending(self, rows: DataFrame) -> DataFrame:
         return reader.semi_join(rows, self.timeline.definition, self._keys())
@@ -199,7 +199,7 @@ class _Settling:
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
         """Return all rows of these keys; :data:`SOURCE_ARCHIVE` names the resolved archive of a row."""
         scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {SOURCE_ARCHIVE}"
-        rows = scan(self._unsettled).filter(self.within).selectExpr("*", own)
+        rows = scan(self._unresolved).filter(self.within).selectExpr("*", own)
         for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {SOURCE_ARCHIVE}")):
             if batches:
                 more = scan(batches).selectExpr("*", origin)
@@ -209,7 +209,7 @@ class _Settling:
     def _changed(self, archives: Sequence[Batch]) -> set[int | None]:
         """Return the resolved archives with a version that a pending row replaces or ends earlier."""
         if not archives or is_in_order(
-            self.timeline.definition, self._unsettled, self.rewritten, self.snapshot.horizon
+            self.timeline.definition, self._unresolved, self.rewritten, self.snapshot.horizon
         ):
             return set()
         timeline = self.timeline

@@ -11,7 +11,7 @@ from trinitymerge.errors import counted
 from trinitymerge.log import reporting
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import compact, compaction_hint
-from trinitymerge.maintenance.minor_compaction import batches_to_fold, minor_compact
+from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.properties import compact_after_batches
 from trinitymerge.stores.base import Batches, ManagedStore, TableStore
@@ -34,7 +34,11 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
         return _with_compaction(store, result, after)
-    return _with_fold(store, result, after) if isinstance(store, ManagedStore) else _hinted(store, result, after)
+    return (
+        _with_minor_compaction(store, result, after)
+        if isinstance(store, ManagedStore)
+        else _hinted(store, result, after)
+    )
 
 
 def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
@@ -67,21 +71,21 @@ def _with_compaction(store: TableStore, result: MergeResult, after: Snapshot) ->
     return attrs.evolve(result, hint=f"compacted into version {done.version}", batches=batches)
 
 
-def _with_fold(store: ManagedStore, result: MergeResult, after: Snapshot) -> MergeResult:
-    start, small = time.perf_counter(), batches_to_fold(after)
+def _with_minor_compaction(store: ManagedStore, result: MergeResult, after: Snapshot) -> MergeResult:
+    start, small = time.perf_counter(), mergeable_batches(after)
     if not small:
         return _hinted(store, result, after)
     try:
-        folded = minor_compact(store, after, small)
+        compacted = minor_compact(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
         _logger.warning("%s: the minor compaction after version %d failed: %s", store.path, result.version, error)
         return _hinted(store, result, after)
-    result = attrs.evolve(result, seconds={**result.seconds, "fold": time.perf_counter() - start})
-    if folded is None:
+    result = attrs.evolve(result, seconds={**result.seconds, "minorCompaction": time.perf_counter() - start})
+    if compacted is None:
         return _hinted(store, result, after)
     return _hinted(
         store,
         result,
-        folded,
-        f"compacted {counted(len(small), 'batch', 'batches')} into one in version {folded.version}",
+        compacted,
+        f"compacted {counted(len(small), 'batch', 'batches')} into one in version {compacted.version}",
     )

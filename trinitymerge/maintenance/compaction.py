@@ -235,8 +235,8 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
 
     Raises:
         CorruptTableError: a file is missing.
-        FilesVacuumedError: a vacuum with too short a retention has removed the new base, or what landed beside it and was folded;
-            nothing was changed.
+        FilesVacuumedError: a vacuum with too short a retention has deleted the new base, or a batch that a concurrent minor
+            compaction replaced; nothing was changed.
     """
     start = time.perf_counter()
     snapshot = backend.snapshot()
@@ -391,9 +391,9 @@ def horizon_after(
 def rebased(commit: Commit, landed: ConcurrentCommits) -> Commit:
     """Rebase a compaction: appended batches stay, and minor compactions of nothing else.
 
-    If a fold had rows or archives that were read, all that was appended comes back as it was, and no fold stays, nor what it has
-    archived. It may hold a row that a tombstone outside of it hides, and that tombstone may be one that is now forgotten; and
-    an archive of rows that come back as they were would hold them a second time, as one that is missing would lose them.
+    If a minor compaction included rows or archives that this compaction has read, the appended batches come back as they were, and
+    the results of that minor compaction go, with their archives. They may hold a row that only a tombstone outside of them hides,
+    and this compaction may have dropped that tombstone. Their archives would hold the rows of the restored batches twice.
     """
     now, of = landed.now, _new_rows(landed)
     kept = [b for b in landed.since.batches if b.id not in commit.removed]

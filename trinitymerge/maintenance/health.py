@@ -27,7 +27,7 @@ class TableHealth:
         batches: batches of this version.
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.
-        pendingMerges: the merges whose rows are in the pending batches: more than batches, where small ones were folded (S38a).
+        pendingMerges: the merges in the pending batches: more than the batches after a minor compaction (S38a).
         pendingRows: rows in the pending batches. Each read compares their keys with those of the base; ``compact()`` saves it that.
         pendingBytes: size of the pending batches.
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table.

@@ -20,15 +20,15 @@ from trinitymerge.stores.base import Batches, ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
-FAULT_POINTS = ("fold.staged", "fold.committed")
+FAULT_POINTS = ("minor_compaction.staged", "minor_compaction.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
 _GROWTH = 2
-"""A batch is folded with newer ones if it has at most so many times their bytes: what is written again is at most twice what
-was appended since it was written before."""
+"""A batch is compacted with newer ones if it has at most so many times their bytes. So a row is rewritten only after at least half
+as many bytes were appended."""
 
 
-def batches_to_fold(snapshot: Snapshot) -> tuple[Batch, ...]:
+def mergeable_batches(snapshot: Snapshot) -> tuple[Batch, ...]:
     """Return the batches for a minor compaction, in commit order; empty if it does not pay yet.
 
     They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
@@ -62,7 +62,7 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
     Args:
         backend: where the table is.
         snapshot: with these batches.
-        replaces: as :func:`batches_to_fold` says.
+        replaces: as :func:`mergeable_batches` says.
 
     Returns:
         The snapshot with the new batch. None if another writer has replaced batches or the definition, or a vacuum has deleted
@@ -72,11 +72,11 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
     try:
         with naming_vacuums(backend), discarded_on_failure(backend) as staged:
             commit = _commit_of(backend, snapshot, replaces, staged, start)
-            faults.fault("fold.staged")
+            faults.fault("minor_compaction.staged")
             done = publish(backend, commit, snapshot, (AppendOnlySince(),))
     except (ConcurrentCommitError, FilesVacuumedError):
         return None
-    faults.fault("fold.committed")
+    faults.fault("minor_compaction.committed")
     return done
 
 
@@ -84,7 +84,7 @@ def _commit_of(
     backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
     """Stage the new batch and, with history, its archive. They are added to the list of those to discard on failure."""
-    doing = f"a fold writes {len(replaces)} batches as one"
+    doing = f"a minor compaction writes {len(replaces)} batches as one"
     with reporting.if_slow(backend.path, doing):
         rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)

@@ -199,7 +199,7 @@ def rewrite(
         replaces: batches of one snapshot, in commit order; batches between them have none of their keys.
         forget: the tombstones to leave out.
         within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
-        files: about how many. None, for a fold and where a table is compacted as one batch: by :func:`wanted_files`.
+        files: about how many. None, for a result of one batch: by :func:`wanted_files`.
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]

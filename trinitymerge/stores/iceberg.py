@@ -334,14 +334,14 @@ class IcebergBackend(IcebergVersions):
         try:
             landed = self.table.fast_forward(branch, since)
         except Exception as error:  # noqa: BLE001 - after any error, the commit may have landed
-            landed = self._settled(commit, error)
+            landed = self._landed_after(commit, error)
         if not landed:
             return None
         faults.fault("iceberg.committed")
         self._tidy(branch, commit, heads[branch])
         return heads[branch]
 
-    def _settled(self, commit: Commit, error: Exception) -> bool:
+    def _landed_after(self, commit: Commit, error: Exception) -> bool:
         """Find out whether a failed move of ``main`` took effect."""
         try:
             self.refreshed()

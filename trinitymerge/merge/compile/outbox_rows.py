@@ -46,7 +46,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
     """Settled rows, and in :data:`OUTBOX_VALUE` what each of them has for other tables.
 
     Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.settled` gives.
+        rows: what :func:`trinitymerge.merge.compile.pipeline.finish` gives.
         outbox_plan: what is asked for.
     """
     apart = rows.selectExpr(f"struct(*) AS {WRITTEN}", *outbox_plan.scope.over(JOINED_ROWS))

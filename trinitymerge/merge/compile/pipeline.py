@@ -110,7 +110,7 @@ FILTERING: tuple[Step[LeftOut], ...] = (SKIP_UNCHANGED, SKIP_PURGED)
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
 """From fired clauses to rows with the stored columns."""
 
-SETTLING: tuple[Step[MergeProgram], ...] = (
+RESOLVING: tuple[Step[MergeProgram], ...] = (
     RESOLVE_KEYS,
     ASSIGN_WATERMARKS,
     SUPPRESS_INSERTS,
@@ -131,7 +131,7 @@ def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:
     return steps.run((FIRE,), rows, program, on_entry(program))[0]
 
 
-def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return the rows that a program writes.
 
     Args:
@@ -142,7 +142,7 @@ def settled(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], 
     rows, present = steps.run(WRITING, fired, program, (*on_entry(program), *FIRE.adds(program)))
     if program.unknown:
         rows, present = ask(rows), (*present, *columns_of_probe(program))
-    return steps.run(SETTLING, rows, program, present, fused=True)[0]
+    return steps.run(RESOLVING, rows, program, present, fused=True)[0]
 
 
 def filtered(rows: DataFrame, left_out: LeftOut) -> DataFrame:
@@ -166,4 +166,4 @@ def _part_as_text(source: str, program: MergeProgram) -> tuple[str, tuple[str, .
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *columns_of_probe(program))
-    return steps.text(SETTLING, query, program, present)
+    return steps.text(RESOLVING, query, program, present)

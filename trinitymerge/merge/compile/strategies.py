@@ -245,7 +245,7 @@ class Merge:
             once = join.materialise(rows, key_ranges.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: join.lookup(self.backend, batches, keys, once))
 
-        return Part(program, pipeline.settled(fired, program, ask))
+        return Part(program, pipeline.finish(fired, program, ask))
 
 
 class MergeStrategy(ABC):

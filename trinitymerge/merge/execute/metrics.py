@@ -23,7 +23,7 @@ StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
 
 HAS_STALE_EFFECT = f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
-"""SQL that is true if a settled or staged row is older than what it would replace; null where that is not known."""
+"""SQL that is true if a compiled or staged row is older than what it would replace; null where that is not known."""
 
 # Observed in the write job --------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class MergeResult:
     """The result of a merge (S30a). Counts that need a read of the target are None if the strategy does not read it (S31).
 
     Attributes:
-        version: the version that the merge has made; the unchanged one if it has made none. A fold or compaction after it
+        version: the version of the merge; the newest one if it committed nothing. Automatic maintenance after it
             makes another.
         rowsInserted: keys that became live.
         rowsUpdated: live keys whose row was replaced; a moved key is one update.

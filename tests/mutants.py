@@ -805,13 +805,6 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "an older library may write a table with checks (S45)",
-        "schema/definition.py",
-        "return bool(self.checks) or any(f.default is not None for f in self.fields)",
-        "return any(f.default is not None for f in self.fields)",
-        ["schema/test_constraints.py::test_S45_an_older_library_is_kept_off"],
-    ),
-    Mutant(
         "an event without a column gives a key that was there the default (S46)",
         "feeds/change_events.py",
         'return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))',
@@ -823,8 +816,8 @@ MUTANTS = (
     Mutant(
         "a clone of a past version forgets which keys were purged since (S40a)",
         "maintenance/clone.py",
-        "attrs.evolve(snapshot, batches=batches, purged=newest.purged, outbox=(), pending_deletes=())",
-        "attrs.evolve(snapshot, batches=batches, outbox=(), pending_deletes=())",
+        "    purged = [newest.purged] if newest.purged else []",
+        "    purged = [snapshot.purged] if snapshot.purged else []",
         ["maintenance/test_clone.py::test_S40a_a_clone_of_a_past_version_is_that_version_and_can_be_written"],
     ),
     Mutant(
@@ -852,7 +845,7 @@ MUTANTS = (
         "rows of a clone count as committed with its first version (S40a)",
         "log/log.py",
         "return begins.commit_times[version]",
-        "return begins.snapshot.timestamp_ms",
+        "return begins.timestamp_ms",
         ["maintenance/test_clone.py::test_S38_a_clone_forgets_tombstones_when_its_original_does"],
     ),
     Mutant(

@@ -273,7 +273,7 @@ def test_S45_checks_come_and_go_with_the_definition(stock, spark, tmp_path):
     assert "n &gt;= 0" in clone.definition._repr_html_()
 
 
-def test_S45_an_older_library_is_kept_off():
+def test_S45_S46_rules_survive_json():
     plain = TableDefinition.of([Field("id", "long")], primaryKey="id")
     default = TableDefinition.of([Field("id", "long"), Field("n", "long", default="1")], primaryKey="id")
     for definition in (default, with_check(plain, Check("x", "id > 0", ["id"]))):

@@ -165,7 +165,7 @@ def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batch
     if snapshot.version == 0:  # the table has no other commits
         return commit
     # The source table delivers its pending rows itself (S27).
-    whole = attrs.evolve(snapshot, batches=batches, purged=newest.purged, outbox=(), pending_deletes=())
+    whole = attrs.evolve(snapshot, batches=batches, purged=None, outbox=(), pending_deletes=())
     return attrs.evolve(commit, actions=[*commit.actions, whole.as_initial(_times(source, snapshot))])
 
 

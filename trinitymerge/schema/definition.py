@@ -276,11 +276,6 @@ class TableDefinition:
         """True if files store a column under another name or type than its own; readers must support that (S43)."""
         return bool(self.retired_names) or any(f.physical_name is not None or f.previous for f in self.fields)
 
-    @property
-    def has_rules(self) -> bool:
-        """True if the table has checks or defaults; writers must support them (S45, S46)."""
-        return bool(self.checks) or any(f.default is not None for f in self.fields)
-
     def field(self, name: str) -> Field:
         """Return the stored field called ``name``, spelled as in the definition."""
         return next(f for f in self.stored_fields if f.name == name)

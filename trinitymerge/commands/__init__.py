@@ -1,0 +1,20 @@
+"""The command ``trinitymerge``: tables from a shell. Its modules need the extra ``cli``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and exit with its code."""
+    try:
+        from trinitymerge.commands.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        print(
+            f"error: the command needs the package '{error.name}'. Run: pip install 'trinitymerge[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""The group of commands: options for all, errors as one sentence, exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from trinitymerge._package import __version__
+from trinitymerge.commands import log_only
+from trinitymerge.commands.output import Output
+from trinitymerge.errors import TrinityMergeError
+
+DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+"""The exit codes: a result; an error of the table, the storage or Spark; wrong arguments; a check that answers no; Ctrl-C; nobody reads."""
+
+_FOR_ALL = ("--json", "--no-color", "--verbose", "-v")
+
+
+class _Group(click.Group):
+    """Commands whose common options may stand anywhere: before the command, and after it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        common = [a for a in args[:end] if a in _FOR_ALL]
+        return super().parse_args(ctx, [*common, *(a for a in args[:end] if a not in _FOR_ALL), *args[end:]])
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TRINITYMERGE"},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, "--version", message="trinitymerge %(version)s")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON: one document, or one line per record.")
+@click.option("--no-color", is_flag=True, help="Do not use colors. NO_COLOR in the environment does the same.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, as_json: bool, no_color: bool, verbose: bool) -> None:
+    """Look at trinitymerge tables, and keep them small.
+
+    TABLE is the path of a table. Results go to stdout, everything else to stderr.
+
+    Exit codes: 0 done; 1 an error of the table or of Spark; 2 wrong usage; 3 a check answered no; 130 interrupted.
+    """
+    ctx.obj = Output(as_json, not no_color and not os.environ.get("NO_COLOR"), verbose)
+
+
+for command in log_only.COMMANDS:
+    cli.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code. Errors are written as one sentence."""
+    output = Output(as_json="--json" in arguments, is_verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
+    try:
+        code = _call(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except click.UsageError as error:
+        error.show()
+        return WRONG_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (TrinityMergeError, OSError) as error:
+        if output.is_verbose:
+            traceback.print_exc()
+        output.error(error, _sentence(error))
+        return FAILED
+
+
+def _call(arguments: Sequence[str]) -> int:
+    result: Any = cli.main(list(arguments), prog_name="trinitymerge", standalone_mode=False)
+    return result if isinstance(result, int) else DONE
+
+
+def _sentence(error: TrinityMergeError | OSError) -> str:
+    if isinstance(error, TrinityMergeError) or error.strerror is None:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror

@@ -1,0 +1,249 @@
+"""Commands that read the log of a table and nothing else: they start no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import click
+
+from trinitymerge.commands import output
+from trinitymerge.commands.output import Column, Output
+from trinitymerge.errors import counted, sized
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+
+_AT = click.option("--at", metavar="VERSION|TIMESTAMP", help="A past version, by number or by time (ISO 8601, UTC).")
+
+_HISTORY = (
+    Column("version", "version", str, True),
+    Column("timestamp", "when (UTC)", output.moment),
+    Column("operation", "operation"),
+    Column("rowsSource", "rows in", output.count, True),
+    Column("rowsAppended", "appended", output.count, True),
+    Column("rowsInserted", "inserted", output.count, True),
+    Column("rowsUpdated", "updated", output.count, True),
+    Column("rowsDeleted", "deleted", output.count, True),
+    Column("strategy", "strategy", lambda text: text or ""),
+    Column("durationMs", "took", output.seconds, True),
+)
+_COUNTS = ("rowsSource", "rowsAppended", "rowsInserted", "rowsUpdated", "rowsDeleted")
+
+
+@click.command()
+@click.argument("table")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show so many commits.")
+@click.option("--all", "everything", is_flag=True, help="Show all commits.")
+@click.option("--operation", metavar="NAME", help="Show only commits of one operation, such as MERGE.")
+@click.option("--since", metavar="TIMESTAMP", help="Show only commits at or after a time (ISO 8601, UTC).")
+@click.pass_obj
+def history(out: Output, table: str, limit: int, everything: bool, operation: str | None, since: str | None) -> None:
+    """Show the commits of TABLE, newest first."""
+    log = CommitLog.open(table)
+    newest = log.newest()
+    found = log.commits(last=newest.version)
+    start = None if since is None else _timestamp(since)
+    chosen = (c for c in _since(found, start) if operation is None or c.operation.upper() == operation.upper())
+    commits = list(chosen if everything else islice(chosen, limit))
+    if out.as_json:
+        out.records(map(_commit_document, commits), ())
+        return
+    records = [{**_commit_document(c), **{n: c.metrics.get(n, "") for n in (*_COUNTS, "strategy")}} for c in commits]
+    out.records(records, _HISTORY)
+    versions = counted(newest.version - newest.first_version + 1, "version")
+    uncounted = any(c.metrics.get(n, 0) is None for c in commits for n in _COUNTS)
+    hint = f" {output.UNKNOWN}: not counted; withCounts() counts." if uncounted else ""
+    out.note(f"{versions}, the newest is {newest.version}.{hint}")
+
+
+def _since(commits: Iterator[Commit], start_ms: int | None) -> Iterator[Commit]:
+    for commit in commits:
+        if start_ms is not None and commit.timestamp_ms < start_ms:
+            return
+        yield commit
+
+
+def _commit_document(commit: Commit) -> dict[str, Any]:
+    return {
+        "version": commit.version,
+        "timestamp": output.utc(commit.timestamp_ms),
+        "operation": commit.operation,
+        "parameters": dict(commit.parameters),
+        "metrics": dict(commit.metrics),
+        "user": commit.user,
+        "durationMs": commit.duration_ms,
+    }
+
+
+def _timestamp(text: str) -> int:
+    """Return an ISO 8601 time in milliseconds since the epoch; without an offset it is UTC."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise click.BadParameter(f"expected a time such as 2026-11-24 or 2026-11-24T20:25:57, got '{text}'.") from None
+    found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return int(found.timestamp() * 1000)
+
+
+def _snapshot(table: str, at: str | None) -> Snapshot:
+    log = CommitLog.open(table)
+    if at is None:
+        return log.newest()
+    return log.at(int(at) if at.isdecimal() else log.version_at(_timestamp(at)))
+
+
+@click.command()
+@click.argument("table")
+@_AT
+@click.option("--columns", "only_columns", is_flag=True, help="Show only the columns.")
+@click.option("--properties", "only_properties", is_flag=True, help="Show only the properties that are set.")
+@click.pass_obj
+def show(out: Output, table: str, at: str | None, only_columns: bool, only_properties: bool) -> None:
+    """Show what TABLE is: its columns, keys, size, streams and properties."""
+    snapshot = _snapshot(table, at)
+    definition = snapshot.definition
+    columns = list(map(partial(_column_document, definition), definition.fields))
+    if only_columns:
+        out.records(columns, _COLUMNS)
+    elif only_properties:
+        out.records([{"name": n, "value": v} for n, v in sorted(definition.properties.items())], _PROPERTIES)
+    else:
+        document = {"path": table, **_definition_document(definition), "columns": columns, **_size_document(snapshot)}
+        out.document(document, _facts(table, snapshot))
+        if not out.as_json:
+            print()
+            out.records(columns, _COLUMNS)
+
+
+_COLUMNS = (
+    Column("name", "column"),
+    Column("type", "type"),
+    Column("nullable", "nullable", lambda nullable: "yes" if nullable else "no"),
+    Column("role", "role"),
+    Column("default", "default", lambda text: text or ""),
+    Column("comment", "comment", lambda text: text or ""),
+)
+_PROPERTIES = (Column("name", "property"), Column("value", "value"))
+
+
+def _column_document(definition: TableDefinition, field: Field) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": field.text,
+        "nullable": field.nullable,
+        "role": next((role for role, names in definition.roles.items() if field.name in names), ""),
+        "default": field.default,
+        "comment": field.comment,
+    }
+
+
+def _definition_document(definition: TableDefinition) -> dict[str, Any]:
+    return {
+        "primaryKey": definition.primaryKey,
+        "watermarkKey": definition.watermarkKey,
+        "tombstoneKey": definition.tombstoneKey,
+        "tombstoneStringValue": definition.tombstoneStringValue,
+        "history": definition.history,
+        "fileFormat": definition.fileFormat,
+        "comment": definition.comment,
+        "checks": [{"name": c.name, "condition": c.condition} for c in definition.checks],
+        "properties": dict(sorted(definition.properties.items())),
+    }
+
+
+def _size_document(snapshot: Snapshot) -> dict[str, Any]:
+    live, all_batches = snapshot.live_batches, snapshot.batches
+    return {
+        "version": snapshot.version,
+        "timestamp": output.utc(snapshot.timestamp_ms),
+        "firstVersion": snapshot.first_version,
+        "storedRows": sum(b.rows for b in live),
+        "tombstones": sum(b.tombstones for b in live),
+        "archivedRows": sum(b.rows for b in all_batches if b.archive),
+        "batches": len(all_batches),
+        "files": sum(b.files for b in all_batches),
+        "bytes": sum(b.bytes for b in all_batches),
+        "transactions": dict(sorted(snapshot.transactions.items())),
+        "streams": dict(sorted(snapshot.streams.items())),
+        "extracts": len(snapshot.extracts),
+        "purgedKeys": len(snapshot.purged.hashes) if snapshot.purged else 0,
+        "pendingRows": [{"path": entry.path, "rows": entry.rows} for entry in snapshot.outbox],
+    }
+
+
+def _facts(table: str, snapshot: Snapshot) -> list[tuple[str, str]]:
+    found = _size_document(snapshot)
+    archived = f", and {found['archivedRows']:,} in archives" if found["archivedRows"] else ""
+    return [
+        ("table", table),
+        ("version", f"{snapshot.version}, of {output.moment(found['timestamp'])} UTC"),
+        *snapshot.definition.facts(),
+        ("rows", f"{found['storedRows']:,} stored ({counted(found['tombstones'], 'tombstone')}){archived}"),
+        (
+            "size",
+            f"{sized(found['bytes'])} in {counted(found['files'], 'file')} of {counted(found['batches'], 'batch', 'batches')}",
+        ),
+        *((f"transaction {name}", f"{number}") for name, number in found["transactions"].items()),
+        *((f"stream {name}", query) for name, query in found["streams"].items()),
+        *([("extracts", f"{found['extracts']:,}")] if found["extracts"] else []),
+        *([("purged keys", f"{found['purgedKeys']:,}")] if found["purgedKeys"] else []),
+        *(("pending", f"{counted(entry['rows'])} for {entry['path']}") for entry in found["pendingRows"]),
+    ]
+
+
+@click.command()
+@click.argument("table")
+@_AT
+@click.pass_obj
+def batches(out: Output, table: str, at: str | None) -> None:
+    """Show the batches that TABLE consists of, oldest first."""
+    snapshot = _snapshot(table, at)
+    out.records([_batch_document(b) for b in snapshot.batches], _BATCHES)
+
+
+_BATCHES = (
+    Column("version", "version", output.count, True),
+    Column("kind", "kind"),
+    Column("rows", "rows", output.count, True),
+    Column("tombstones", "tombstones", output.count, True),
+    Column("files", "files", output.count, True),
+    Column("bytes", "size", output.size, True),
+    Column("merges", "merges", output.count, True),
+    Column("watermarkMin", "watermark from", output.values),
+    Column("watermarkMax", "to", output.values),
+    Column("id", "id"),
+)
+
+
+def _batch_document(batch: Batch) -> dict[str, Any]:
+    return {
+        "version": batch.version,
+        "kind": _kind(batch),
+        "rows": batch.rows,
+        "tombstones": batch.tombstones,
+        "files": batch.files,
+        "bytes": batch.bytes,
+        "merges": batch.merges,
+        "watermarkMin": batch.watermark_min,
+        "watermarkMax": batch.watermark_max,
+        "id": batch.id,
+    }
+
+
+def _kind(batch: Batch) -> str:
+    if batch.archive:
+        return "archive"
+    if batch.tiling:
+        return "segment"
+    if batch.base:
+        return "base"
+    return "minor compaction" if batch.merges > 1 else "batch"
+
+
+COMMANDS = (history, show, batches)

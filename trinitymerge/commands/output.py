@@ -1,0 +1,181 @@
+"""Write results to stdout: as tables for people, as tab-separated text for pipes, as JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import IO, Any
+
+import attrs
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trinitymerge.errors import TrinityMergeError, sized
+
+UNKNOWN = "?"
+"""What a table shows for a count that was not taken."""
+
+
+@attrs.frozen
+class Column:
+    """One column of a table of results.
+
+    Attributes:
+        key: the key of the value in a record, and in JSON.
+        head: the heading for people.
+        show: turns a value into text for people; the text of pipes is plain.
+        is_number: align to the right.
+    """
+
+    key: str
+    head: str
+    show: Any = str
+    is_number: bool = False
+
+
+@attrs.frozen
+class Output:
+    """Where and how a command writes.
+
+    Attributes:
+        as_json: write JSON instead of text.
+        with_color: use colors if stdout is a terminal.
+        is_verbose: show tracebacks and details.
+    """
+
+    as_json: bool = False
+    with_color: bool = True
+    is_verbose: bool = False
+
+    @property
+    def _console(self) -> Console:
+        return Console(file=sys.stdout, no_color=not self.with_color, highlight=False, soft_wrap=not _is_terminal())
+
+    def records(self, records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+        """Write records: one JSON line each, or a table. A pipe gets all digits and no padding."""
+        if self.as_json:
+            for record in records:
+                print(to_json(record))
+        elif _is_terminal():
+            self._console.print(_table(records, columns))
+        else:
+            print("\t".join(c.key for c in columns))
+            for record in records:
+                print("\t".join(_plain(record.get(c.key)) for c in columns))
+
+    def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
+        """Write one result: a JSON document, or names and values in lines."""
+        if self.as_json:
+            print(to_json(document))
+            return
+        lines = list(facts)
+        width = max(len(name) for name, _ in lines)
+        for name, text in lines:
+            print(f"{name:{width}}  {text}")
+
+    def note(self, text: str) -> None:
+        """Write a hint for people to stderr."""
+        if not self.as_json:
+            print(text, file=sys.stderr)
+
+    def error(self, error: BaseException, text: str) -> None:
+        """Write an error: a line on stderr, and with JSON a document on stdout."""
+        if self.as_json:
+            facts = error.facts if isinstance(error, TrinityMergeError) else {}
+            print(to_json({"error": {"type": type(error).__name__, "message": text, **facts}}))
+        print(f"error: {text}", file=sys.stderr)
+
+
+def to_json(value: Any) -> str:
+    """Return a value as one line of JSON.
+
+    Timestamps are ISO 8601 in UTC, decimals are text, bytes are base64.
+
+    Example:
+        >>> to_json({"at": datetime(2026, 1, 2, tzinfo=timezone.utc), "amount": Decimal("1.50"), "raw": b"a"})
+        '{"at": "2026-01-02T00:00:00Z", "amount": "1.50", "raw": "YQ=="}'
+    """
+    return json.dumps(value, default=_json_value, ensure_ascii=False)
+
+
+def utc(timestamp_ms: int) -> datetime:
+    """Return a log's timestamp, milliseconds since the epoch, as a time in UTC."""
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
+
+
+def seconds(duration_ms: int | None) -> str:
+    """Return a duration for people.
+
+    Example:
+        >>> seconds(7599), seconds(None)
+        ('7.6 s', '')
+    """
+    return "" if duration_ms is None else f"{duration_ms / 1000:,.1f} s"
+
+
+def count(value: int | str | None) -> str:
+    """Return a count for people; ``?`` if it was not taken. A value that is not a count stays as it is."""
+    return UNKNOWN if value is None else f"{value:,}" if isinstance(value, int) else value
+
+
+def moment(value: datetime) -> str:
+    """Return a time in UTC for people, to the second."""
+    return f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def values(found: Sequence[object] | None) -> str:
+    """Return a watermark for people."""
+    return "" if found is None else ", ".join(map(str, found))
+
+
+def size(size_bytes: int) -> str:
+    """Return a size for people."""
+    return sized(size_bytes)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return repr(value)
+    text = to_json(value)
+    return text[1:-1] if text.startswith('"') else text
+
+
+def _table(records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(Text(column.head), justify="right" if column.is_number else "left", overflow="ellipsis")
+    for record in records:
+        table.add_row(*[Text(column.show(record.get(column.key))) for column in columns])
+    return table
+
+
+def _is_terminal(stream: IO[str] | None = None) -> bool:
+    return (stream or sys.stdout).isatty()

@@ -16,7 +16,7 @@ from trinitymerge.commands.output import Output
 from trinitymerge.errors import TrinityMergeError
 
 DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
-"""The exit codes: a result; an error of the table, the storage or Spark; wrong arguments; a check that answers no; Ctrl-C; nobody reads."""
+"""The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
 
 _FOR_ALL = ("--json", "--no-color", "--verbose", "-v")
 
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except click.UsageError as error:
-        error.show()
+        output.error(error, error.format_message())
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)

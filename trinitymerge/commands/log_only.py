@@ -25,13 +25,13 @@ _HISTORY = (
     Column("version", "version", str, True),
     Column("timestamp", "when (UTC)", output.moment),
     Column("operation", "operation"),
-    Column("rowsSource", "rows in", output.count, True),
+    Column("rowsSource", "rows in", output.count, True, 4),
     Column("rowsAppended", "appended", output.count, True),
-    Column("rowsInserted", "inserted", output.count, True),
-    Column("rowsUpdated", "updated", output.count, True),
-    Column("rowsDeleted", "deleted", output.count, True),
-    Column("strategy", "strategy", lambda text: text or ""),
-    Column("durationMs", "took", output.seconds, True),
+    Column("rowsInserted", "inserted", output.count, True, 3),
+    Column("rowsUpdated", "updated", output.count, True, 3),
+    Column("rowsDeleted", "deleted", output.count, True, 3),
+    Column("strategy", "strategy", output.text, rank=2),
+    Column("durationMs", "took", output.seconds, True, 1),
 )
 _COUNTS = ("rowsSource", "rowsAppended", "rowsInserted", "rowsUpdated", "rowsDeleted")
 
@@ -126,8 +126,8 @@ _COLUMNS = (
     Column("type", "type"),
     Column("nullable", "nullable", lambda nullable: "yes" if nullable else "no"),
     Column("role", "role"),
-    Column("default", "default", lambda text: text or ""),
-    Column("comment", "comment", lambda text: text or ""),
+    Column("default", "default", output.text, rank=1),
+    Column("comment", "comment", output.text, rank=2),
 )
 _PROPERTIES = (Column("name", "property"), Column("value", "value"))
 
@@ -211,13 +211,13 @@ _BATCHES = (
     Column("version", "version", output.count, True),
     Column("kind", "kind"),
     Column("rows", "rows", output.count, True),
-    Column("tombstones", "tombstones", output.count, True),
-    Column("files", "files", output.count, True),
+    Column("tombstones", "tombstones", output.count, True, 2),
+    Column("files", "files", output.count, True, 3),
     Column("bytes", "size", output.size, True),
-    Column("merges", "merges", output.count, True),
-    Column("watermarkMin", "watermark from", output.values),
-    Column("watermarkMax", "to", output.values),
-    Column("id", "id"),
+    Column("merges", "merges", output.count, True, 4),
+    Column("watermarkMin", "watermark from", output.values, rank=1),
+    Column("watermarkMax", "to", output.values, rank=1),
+    Column("id", "id", rank=5),
 )
 
 

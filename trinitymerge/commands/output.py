@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import IO, Any
+from typing import Any
 
 import attrs
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -31,12 +32,14 @@ class Column:
         head: the heading for people.
         show: turns a value into text for people; the text of pipes is plain.
         is_number: align to the right.
+        rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 never.
     """
 
     key: str
     head: str
-    show: Any = str
+    show: Callable[[Any], str] = str
     is_number: bool = False
+    rank: int = 0
 
 
 @attrs.frozen
@@ -53,17 +56,14 @@ class Output:
     with_color: bool = True
     is_verbose: bool = False
 
-    @property
-    def _console(self) -> Console:
-        return Console(file=sys.stdout, no_color=not self.with_color, highlight=False, soft_wrap=not _is_terminal())
-
     def records(self, records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         """Write records: one JSON line each, or a table. A pipe gets all digits and no padding."""
         if self.as_json:
             for record in records:
                 print(to_json(record))
-        elif _is_terminal():
-            self._console.print(_table(records, columns))
+        elif sys.stdout.isatty():
+            console = Console(no_color=not self.with_color, highlight=False)
+            console.print(_table(list(records), columns, console.width))
         else:
             print("\t".join(c.key for c in columns))
             for record in records:
@@ -129,6 +129,11 @@ def moment(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}"
 
 
+def text(value: str | None) -> str:
+    """Return a text for people; nothing for None."""
+    return value or ""
+
+
 def values(found: Sequence[object] | None) -> str:
     """Return a watermark for people."""
     return "" if found is None else ", ".join(map(str, found))
@@ -168,14 +173,21 @@ def _plain(value: Any) -> str:
     return text[1:-1] if text.startswith('"') else text
 
 
-def _table(records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> Table:
+def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int) -> Table:
+    texts = {c.key: [c.head, *(c.show(record.get(c.key)) for record in records)] for c in columns}
+    shown = _fitting(columns, {key: max(map(cell_len, cells)) for key, cells in texts.items()}, width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(Text(column.head), justify="right" if column.is_number else "left", overflow="ellipsis")
-    for record in records:
-        table.add_row(*[Text(column.show(record.get(column.key))) for column in columns])
+    for column in shown:
+        justify: JustifyMethod = "right" if column.is_number else "left"
+        table.add_column(Text(column.head), justify=justify, overflow="ellipsis", no_wrap=True)
+    for row in range(1, len(records) + 1):
+        table.add_row(*[Text(texts[column.key][row]) for column in shown])
     return table
 
 
-def _is_terminal(stream: IO[str] | None = None) -> bool:
-    return (stream or sys.stdout).isatty()
+def _fitting(columns: Sequence[Column], widths: Mapping[str, int], width: int) -> list[Column]:
+    """Return the columns that fit side by side, three characters apart."""
+    shown = list(columns)
+    while sum(widths[c.key] + 3 for c in shown) - 3 > width and any(c.rank for c in shown):
+        shown.remove(max(shown, key=lambda c: c.rank))
+    return shown

@@ -1,0 +1,261 @@
+"""The report of a table: what happened to it, and what a read of it has to do. Reads the log, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from typing import Any
+
+import attrs
+
+from trinitymerge.errors import counted, sized
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.reporting import charts
+from trinitymerge.reporting.charts import Bar, Point
+from trinitymerge.reporting.page import Html, facts, folded, joined, page, section, table, tag
+
+MOST_POINTS = 250
+"""A chart of more commits shows one point for a span of time, so that a page stays small."""
+
+_SLOWEST = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@attrs.frozen
+class _Size:
+    """The rows that a version stores, by what they are to a reader."""
+
+    version: int
+    base: int
+    pending: int
+    archived: int
+
+
+def table_report(log: CommitLog, version: int | None = None, keys: bool = False) -> Html:
+    """Return a page about a table that needs no other file.
+
+    Args:
+        log: of the table.
+        version: a past version; None is the newest.
+        keys: also show the smallest and largest watermark of each batch, which are values of rows.
+
+    Raises:
+        TableNotFoundError: the table or the version does not exist.
+        CorruptTableError: a file of the log is damaged.
+    """
+    snapshot = log.newest() if version is None else log.at(version)
+    commits = list(log.commits(last=snapshot.version, newest_first=False))
+    path = log.files.table_path
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    when = _moment(snapshot.timestamp_ms)
+    body = [
+        tag("p", f"{path}, version {snapshot.version} of {when} UTC", class_="soft"),
+        section("What a read does", *_reads(snapshot)),
+        section("What happened", *_happened(commits)),
+        section("Where time went", *_time(commits)),
+        *([section("When rows were late", *late)] if keys and (late := _late(commits, snapshot)) else []),
+        section("Definition", _definition(snapshot)),
+        section("Streams and transactions", _applications(snapshot)),
+    ]
+    return page(f"Table {name}", body)
+
+
+def _reads(snapshot: Snapshot) -> list[Html]:
+    parts = _parts(snapshot)
+    rows = {kind: sum(b.rows for b in found) for kind, found in parts.items()}
+    sizes = {kind: sum(b.bytes for b in found) for kind, found in parts.items()}
+    lines = [
+        (kind, f"{len(found):,}", f"{rows[kind]:,}", f"{sum(b.tombstones for b in found):,}", sized(sizes[kind]))
+        for kind, found in parts.items()
+    ]
+    if not parts:
+        return [tag("p", "The table is empty.")]
+    bars = [
+        ("rows", [Bar(kind, n, f"{kind}: {counted(n)}") for kind, n in rows.items()]),
+    ]
+    size_bars = [("bytes", [Bar(kind, n, f"{kind}: {sized(n)}") for kind, n in sizes.items()])]
+    return [
+        charts.bars("Stored rows of this version", bars),
+        charts.bars("Stored bytes of this version", size_bars, "bytes"),
+        table(("part", "batches", "rows", "tombstones", "size"), lines, range(1, 5)),
+    ]
+
+
+def _parts(snapshot: Snapshot) -> dict[str, list[Batch]]:
+    """Return the batches of a version by what they are to a reader, without empty parts."""
+    found: dict[str, list[Batch]] = {"base": [], "minor compactions": [], "pending batches": [], "archives": []}
+    for batch in snapshot.batches:
+        found[_part(batch)].append(batch)
+    return {kind: batches for kind, batches in found.items() if batches}
+
+
+def _part(batch: Batch) -> str:
+    if batch.archive:
+        return "archives"
+    if batch.base:
+        return "base"
+    return "minor compactions" if batch.merges > 1 else "pending batches"
+
+
+def _happened(commits: Sequence[Commit]) -> list[Html]:
+    points = [
+        Point(
+            c.timestamp_ms,
+            sum(b.rows for b in c.added),
+            c.operation,
+            f"version {c.version}, {c.operation}, {_moment(c.timestamp_ms)}: {counted(sum(b.rows for b in c.added))} added",
+        )
+        for c in commits
+    ]
+    sizes = _thinned(_sizes(commits))
+    stored = charts.areas(
+        "Rows stored by version",
+        [s.version for s in sizes],
+        [
+            ("base", [s.base for s in sizes]),
+            ("pending", [s.pending for s in sizes]),
+            *([("archived", [s.archived for s in sizes])] if any(s.archived for s in sizes) else []),
+        ],
+    )
+    counts = Counter(c.operation for c in commits)
+    done = ", ".join(f"{counted(n, operation, operation)}" for operation, n in counts.most_common())
+    return [
+        tag("p", f"{counted(len(commits), 'commit')} since {_moment(commits[0].timestamp_ms)} UTC: {done}."),
+        charts.timeline("Rows added by each commit", _binned(points)),
+        stored,
+    ]
+
+
+def _sizes(commits: Iterable[Commit]) -> list[_Size]:
+    """Return what each version stores, by one pass over the log."""
+    present: dict[str, Batch] = {}
+    totals: Counter[str] = Counter()
+    found = []
+    for commit in commits:
+        for gone in commit.removed:
+            batch = present.pop(gone, None)
+            if batch is not None:
+                totals[_part(batch)] -= batch.rows
+        for batch in commit.added:
+            present[batch.id] = batch
+            totals[_part(batch)] += batch.rows
+        pending = totals["minor compactions"] + totals["pending batches"]
+        found.append(_Size(commit.version, totals["base"], pending, totals["archives"]))
+    return found
+
+
+def _time(commits: Sequence[Commit]) -> list[Html]:
+    timed = [c for c in commits if c.duration_ms is not None]
+    if not timed:
+        return [tag("p", "No commit says how long it took.")]
+    points = [
+        Point(c.timestamp_ms, (c.duration_ms or 0) / 1000, _way(c), f"version {c.version}, {_way(c)}: {_seconds(c)}")
+        for c in timed
+    ]
+    slowest = sorted(timed, key=lambda c: c.duration_ms or 0, reverse=True)[:_SLOWEST]
+    rows = [(f"{c.version:,}", c.operation, _way(c), _seconds(c), _condition(c)) for c in slowest]
+    return [
+        charts.timeline("Seconds of each commit", _binned(points, by_sum=False), "seconds"),
+        folded(
+            f"The {len(slowest)} slowest commits",
+            table(("version", "operation", "strategy", "took", "condition"), rows, (0, 3)),
+        ),
+    ]
+
+
+def _late(commits: Sequence[Commit], snapshot: Snapshot) -> list[Html]:
+    """Return the watermark range of each appended batch, if the first watermark column is a number or a time."""
+    spans: list[tuple[int, Any, Any]] = [
+        (c.version, b.watermark_min[0], b.watermark_max[0])
+        for c in commits
+        if not c.removed
+        for b in c.added
+        if b.watermark_min and b.watermark_max and None not in (b.watermark_min[0], b.watermark_max[0])
+    ][-MOST_POINTS:]
+    if not spans:
+        return []
+    numbers = [(version, _as_number(low), _as_number(high), f"{low} to {high}") for version, low, high in spans]
+    known = [(v, low, high, note) for v, low, high, note in numbers if low is not None and high is not None]
+    if not known:
+        return []
+    axis = charts.value_axis([x for _, low, high, _ in known for x in (low, high)], isinstance(spans[0][1], str))
+    column = snapshot.definition.watermarkKey[0]
+    return [charts.ranges(f"Watermarks ({column}) of each batch: an overlap is rows that came late", known, axis)]
+
+
+def _as_number(value: object) -> float | None:
+    """Return a number as it is, and a date or timestamp as milliseconds since the epoch; None for other values."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    try:
+        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return (found - _EPOCH) / timedelta(milliseconds=1)
+
+
+def _definition(snapshot: Snapshot) -> Html:
+    definition = snapshot.definition
+    key_of = {name: role for role, names in definition.roles.items() for name in names}
+    rows = [
+        (f.name, f.text, "yes" if f.nullable else "no", key_of.get(f.name), f.default, f.comment)
+        for f in definition.fields
+    ]
+    return joined(
+        [
+            table(("column", "type", "nullable", "role", "default", "comment"), rows),
+            facts((name, text) for name, text in definition.facts() if name not in definition.roles),
+        ]
+    )
+
+
+def _applications(snapshot: Snapshot) -> Html:
+    if not snapshot.transactions:
+        return tag("p", "None.")
+    rows = [(name, f"{n:,}", snapshot.streams.get(name)) for name, n in sorted(snapshot.transactions.items())]
+    return table(("application", "last number", "streaming query"), rows[-MOST_POINTS:], (1,))
+
+
+def _binned(points: Sequence[Point], by_sum: bool = True) -> list[Point]:
+    """Return points, or one for each kind and span of time if there are too many: their sum, or the largest."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    first, last = points[0].x, points[-1].x
+    span = max(1.0, (last - first) / (MOST_POINTS / 3))
+    order = sorted(points, key=lambda p: (int((p.x - first) // span), p.kind))
+    found = []
+    for (number, kind), group in groupby(order, key=lambda p: (int((p.x - first) // span), p.kind)):
+        members = list(group)
+        value = sum(p.y for p in members) if by_sum else max(p.y for p in members)
+        begin = _moment(int(first + number * span))
+        what = "together" if by_sum else "the slowest"
+        note = f"{counted(len(members), kind, kind)} from {begin}: {what} {value:,.6g}"
+        found.append(Point(first + (number + 0.5) * span, value, kind, note))
+    return found
+
+
+def _thinned(sizes: Sequence[_Size]) -> list[_Size]:
+    step = -(-len(sizes) // MOST_POINTS)
+    return [*sizes[:-1:step], sizes[-1]] if step > 1 else list(sizes)
+
+
+def _way(commit: Commit) -> str:
+    """Return how a merge read its target; of other commits the operation."""
+    return str(commit.metrics.get("strategy") or commit.operation.lower())
+
+
+def _condition(commit: Commit) -> str:
+    return str(commit.parameters.get("condition") or commit.parameters.get("call") or "")
+
+
+def _seconds(commit: Commit) -> str:
+    return f"{(commit.duration_ms or 0) / 1000:,.1f} s"
+
+
+def _moment(timestamp_ms: int) -> str:
+    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}"

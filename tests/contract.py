@@ -27,13 +27,14 @@ from trinitymerge.errors import (
     UnsupportedStorageError,
 )
 from trinitymerge.log.actions import AddBatch, Batch, SetDefinition
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import NoConcurrentCommits, VersionConflict, publish
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.system_columns import BATCH, VERSION
-from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
+from trinitymerge.stores.base import ManagedStore, Staged, TableStore
 
 FIELDS = [Field("id", "integer"), Field("ts", "long"), Field("v", "string")]
 

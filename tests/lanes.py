@@ -28,6 +28,7 @@ from tables import batch_directories, copy_of, directory_of
 from trinitymerge import MergeBuilder, TrinityTable
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.actions import AddBatch, Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import LOG_DIRECTORY
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import STRATEGIES, MergeStrategy
@@ -46,7 +47,6 @@ from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import physical_schema, quote
 from trinitymerge.spark.system_columns import BATCH, CLAUSE
-from trinitymerge.stores.base import Batches
 from trinitymerge.testing import KeyEquality, MergeCase, ModelResult, renderDifference
 from trinitymerge.testing.model.expressions import Row
 from trinitymerge.testing.model.rows import RowRules

@@ -12,11 +12,11 @@ from trinitymerge import reader
 from trinitymerge import reader as reader_module
 from trinitymerge.history import versions
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.maintenance import archives
 from trinitymerge.reader import ReadPlan
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
 from trinitymerge.spark.system_columns import BATCH
-from trinitymerge.stores.base import Batches
 from trinitymerge.stores.column_mapping import version_of_batch
 
 BASE = [(i, 10, "a", False) for i in range(40)]

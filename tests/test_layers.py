@@ -34,8 +34,9 @@ LAYERS = [
     ["_arguments"],
     ["external"],
     ["table"],
-    ["statements"],
-    ["__init__"],
+    ["statements", "reporting"],
+    ["commands", "__init__"],
+    ["__main__"],
 ]
 """The folders, and the modules beside them, low to high. Those on one line do not import each other."""
 WITHOUT_SPARK = [
@@ -50,6 +51,10 @@ WITHOUT_SPARK = [
     "merge.model.clauses",
     "merge.model.result",
     "interop.dialects",
+    "maintenance.advice",
+    "reporting",
+    "commands",
+    "__main__",
     "statements.tree",
     "statements.lexer",
     "statements.parser",

@@ -11,13 +11,13 @@ from tables import fill, frame, live_rows, new_table, sound_paths
 from test_errors import refused
 
 from trinitymerge import ConstraintError, InvalidDefinitionError, SchemaMismatchError, TrinityTable, sql
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.model.clauses import All, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import never_null
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.predicates import holds_null
-from trinitymerge.stores.base import Batches
 from trinitymerge.testing import ModelTable
 from trinitymerge.testing.model.values import zero
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.keys import may_be_same_key, same_key
@@ -41,7 +42,7 @@ from trinitymerge.spark.system_columns import (
     TOUCH_ALL,
     VERSION,
 )
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 MIN_BROADCAST_ROWS = 1_000_000
 """So many are broadcast with any memory."""
@@ -287,7 +288,7 @@ class ReadPlan:
     @classmethod
     def of(cls, batches: Batches, spark: SparkSession) -> ReadPlan | None:
         """Return the plan for a table's batches, or None if full resolution is better or the only way."""
-        base, deltas = batches.resting, batches.waiting
+        base, deltas = batches.read_base, batches.deltas
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
             return None

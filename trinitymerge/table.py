@@ -32,11 +32,12 @@ from trinitymerge.history.incremental import Increment, increment
 from trinitymerge.history.versions import VersionsOptions, as_of, versions
 from trinitymerge.interop.export import ExportResult, export
 from trinitymerge.interop.query import sql_for
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.maintenance import clone, compaction, convert, deliver_outbox, health, purge, vacuum
+from trinitymerge.maintenance.advice import TableHealth
 from trinitymerge.maintenance.alter import TableAlteration
 from trinitymerge.maintenance.compaction import CompactionResult
-from trinitymerge.maintenance.health import TableHealth
 from trinitymerge.maintenance.purge import PurgeResult, purge_where
 from trinitymerge.maintenance.vacuum import RestoreResult
 from trinitymerge.merge import builder
@@ -48,7 +49,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.session import supports_writes
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files, require_managed
+from trinitymerge.stores.base import ManagedStore, TableStore, require_files, require_managed
 from trinitymerge.stores.registry import open_catalog_store, open_store, store_uri
 from trinitymerge.stores.removed_files import naming_storage_errors
 

@@ -21,10 +21,10 @@ from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
 from trinitymerge.log.actions import Action, SetTransaction
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TARGET_SEGMENT_BYTES
 from trinitymerge.spark.session import is_connect
-from trinitymerge.stores.base import Batches
 
 FILES = 6
 

@@ -22,6 +22,7 @@ from tables import as_they_are, set_default
 
 from trinitymerge import TrinityTable
 from trinitymerge.log.actions import AddBatch
+from trinitymerge.log.batches import Batches
 from trinitymerge.maintenance import segments
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema.definition import TableDefinition
@@ -29,7 +30,6 @@ from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.system_columns import BATCH
-from trinitymerge.stores.base import Batches
 from trinitymerge.testing import ModelTable, renderDifference
 from trinitymerge.testing.model.expressions import Row
 from trinitymerge.testing.model.history import latest_rows, net_changes

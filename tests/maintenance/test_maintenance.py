@@ -24,12 +24,12 @@ from trinitymerge import (
     SchemaMismatchError,
     TableNotFoundError,
     TrinityTable,
-    reader,
 )
 from trinitymerge.errors import FilesVacuumedError
 from trinitymerge.log.actions import Action, Batch, PurgeKeys, RestoreVersion, SetDefinition, SetHorizon
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot, now_ms
-from trinitymerge.maintenance import compaction, rewrite, vacuum
+from trinitymerge.maintenance import advice, rewrite, vacuum
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import BLIND, KEYED
 from trinitymerge.schema.definition import TableDefinition
@@ -39,7 +39,6 @@ from trinitymerge.schema.properties import (
     TARGET_SEGMENT_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
-from trinitymerge.stores.base import Batches
 
 HOUR_MS = 3_600_000
 KEEP_NONE = {TOMBSTONE_RETENTION_HOURS: "0"}
@@ -494,7 +493,7 @@ def test_past_versions_cannot_be_maintained(spark, tmp_path, call):
 
 
 def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(compaction, "LEFT_ROWS", 4)
+    monkeypatch.setattr(advice, "LEFT_ROWS", 4)
     table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
     assert table.health().action == "nothing"
     fill(table, spark, [(i, 20, None, i < 2) for i in range(5)])
@@ -655,7 +654,7 @@ FLOOR, MB32, MILLIONS = 100_000, 32 << 20, 10**7
         (
             [(MILLIONS, 9)],
             [(1_000_001, 9)],
-            "1,000,001 rows (9 bytes) are pending beside a base of 10,000,000, too many to be sent, so each read shuffles "
+            "1,000,001 rows (9 bytes) are pending beside a base of 10,000,000, too many to be broadcast, so each read shuffles "
             "the table",
         ),
         ([(MILLIONS, 9)], [(1, 9)] * 50, ""),
@@ -665,14 +664,13 @@ FLOOR, MB32, MILLIONS = 100_000, 32 << 20, 10**7
         ([], [], ""),
     ],
 )
-def test_a_compaction_pays_by_what_reads_gain(spark, monkeypatch, base, pending, why):
+def test_a_compaction_pays_by_what_reads_gain(base, pending, why):
     """Not below a floor, and above it by the share of the base that is pending, or if reads shuffle the table for it."""
-    monkeypatch.setattr(reader, "_gigabytes", lambda spark: 1.0)
-    assert compaction.compaction_hint(spark, batches_of(base, pending)) == why
+    assert advice.compaction_hint(batches_of(base, pending)) == why
 
 
-def test_rows_that_a_read_must_resolve_though_nothing_else_is_there_make_a_compaction_pay(spark):
-    told = compaction.compaction_hint(spark, batches_of([], [(FLOOR + 1, 9)], unique_keys=False))
+def test_rows_that_a_read_must_resolve_though_nothing_else_is_there_make_a_compaction_pay():
+    told = advice.compaction_hint(batches_of([], [(FLOOR + 1, 9)], unique_keys=False))
     assert told == "100,001 rows (9 bytes) are pending beside a base of 0"
 
 
@@ -687,7 +685,7 @@ def test_micro_batches_into_a_small_table_are_given_no_advice(spark, tmp_path, c
 
 
 def test_a_merge_says_once_for_a_base_that_a_compaction_would_pay(spark, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(compaction, "LEFT_ROWS", 2)
+    monkeypatch.setattr(advice, "LEFT_ROWS", 2)
     table, other = new_table(spark, tmp_path), new_table(spark, tmp_path / "other")
     rows = spark.createDataFrame([(i, 10, "a", False) for i in range(4)], EVENTS)
     with caplog.at_level("INFO", "trinitymerge"):

@@ -24,6 +24,7 @@ from trinitymerge.log.actions import (
     add_all,
     remove_all,
 )
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, VersionConflict, publish
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.compaction import rebased
@@ -37,7 +38,6 @@ from trinitymerge.schema.properties import (
     MINOR_COMPACTION_MAX_BYTES,
     TOMBSTONE_RETENTION_HOURS,
 )
-from trinitymerge.stores.base import Batches
 
 AFTER_TWO = {MINOR_COMPACTION_AFTER_BATCHES: "2"}
 NEVER = {MINOR_COMPACTION_AFTER_BATCHES: "none"}

@@ -17,6 +17,7 @@ from test_minor_compaction import ONE, Crowded, pending
 
 from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
 from trinitymerge.log.actions import MAJOR, AddBatch, Batch, remove_all
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
@@ -30,7 +31,6 @@ from trinitymerge.schema.properties import (
 )
 from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.system_columns import BATCH
-from trinitymerge.stores.base import Batches
 
 SMALL = {TARGET_SEGMENT_BYTES: "2000", MINOR_COMPACTION_AFTER_BATCHES: "none"}
 ROWS = "id INT, k STRING, ts INT, v STRING, deleted BOOLEAN"

@@ -11,11 +11,11 @@ from tables import batch_directories, copy_of, directory_of, live_rows, new_tabl
 
 from trinitymerge import DuplicateKeyError, TrinityTable, reader
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.strategies import FULL
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.spark.session import is_connect
-from trinitymerge.stores.base import Batches
 from trinitymerge.stores.managed import ManagedBackend
 
 pytestmark = pytest.mark.generated

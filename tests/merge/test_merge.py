@@ -21,8 +21,8 @@ from trinitymerge import (
     StaleRowsError,
     TooManyDeletesError,
 )
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
-from trinitymerge.stores.base import Batches
 
 EVENT_COLUMNS = ["id", "ts", "v", "deleted"]
 CHANGES = "id INT, ts INT, v STRING, op STRING, flag BOOLEAN"

@@ -15,6 +15,7 @@ from simulation.processes import Machine, Process
 from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.log.actions import AddBatch, SetTransaction
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, publish
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import alter as alter_module
@@ -25,7 +26,6 @@ from trinitymerge.merge.execute.conflicts import ReadSet, requirements
 from trinitymerge.merge.execute.executor import already_done
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.merge.model.result import MergeResult
-from trinitymerge.stores.base import Batches
 
 Rows = Mapping[int, Row]
 """By key, the freshest row of each, tombstones included."""

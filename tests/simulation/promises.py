@@ -26,9 +26,9 @@ from trinitymerge.errors import (
     TrinityMergeError,
 )
 from trinitymerge.log.actions import SetTransaction
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown
 from trinitymerge.log.model import Commit, Snapshot
-from trinitymerge.stores.base import Batches
 
 
 class Broken(AssertionError):  # noqa: N818 - a finding

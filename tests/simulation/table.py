@@ -20,6 +20,7 @@ import attrs
 from simulation.processes import Machine, machine_here, same_every_time
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.log.actions import Batch, PurgeKeys
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import archives, compaction, minor_compaction, purge, segments
@@ -33,7 +34,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores import managed
-from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.base import Staged
 from trinitymerge.stores.managed import KeyRangeFiles, ManagedBackend
 from trinitymerge.stores.staging import batch_of
 

@@ -16,11 +16,12 @@ from contract import CHECKS, checks_of, definition
 from trinitymerge import TrinityTable, table
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.log.actions import AddBatch, Batch, RemoveBatch, SetDefinition
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import VersionConflict
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import VERSION
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore, require_files
+from trinitymerge.stores.base import ManagedStore, TableStore, require_files
 from trinitymerge.stores.managed import ManagedBackend
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]

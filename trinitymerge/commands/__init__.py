@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 
 def main() -> None:
     """Run the command with the arguments of this process, and exit with its code."""
     try:
-        from trinitymerge.commands.app import run
+        run = import_module("trinitymerge.commands.app").run
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise

@@ -12,11 +12,8 @@ import click
 
 from trinitymerge._package import __version__
 from trinitymerge.commands import log_only
-from trinitymerge.commands.output import Output
+from trinitymerge.commands.output import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output
 from trinitymerge.errors import TrinityMergeError
-
-DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
-"""The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
 
 _FOR_ALL = ("--json", "--no-color", "--verbose", "-v")
 
@@ -79,7 +76,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _call(arguments: Sequence[str]) -> int:
-    result: Any = cli.main(list(arguments), prog_name="trinitymerge", standalone_mode=False)
+    # Not cli.main(), which would end the process itself if the pipe is closed.
+    try:
+        with cli.make_context("trinitymerge", list(arguments)) as context:
+            result: Any = cli.invoke(context)
+    except click.exceptions.Exit as done:  # --help, --version
+        return done.exit_code
     return result if isinstance(result, int) else DONE
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import webbrowser
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
 
 from trinitymerge.commands import output
-from trinitymerge.commands.output import Column, Output
+from trinitymerge.commands.output import CHECK_FAILED, DONE, Column, Output
 from trinitymerge.errors import counted, sized
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.log.watermarks import readable_watermark
+from trinitymerge.maintenance.advice import TableHealth, health_of
+from trinitymerge.reporting.table import table_report
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -204,7 +210,7 @@ def _facts(table: str, snapshot: Snapshot) -> list[tuple[str, str]]:
 def batches(out: Output, table: str, at: str | None) -> None:
     """Show the batches that TABLE consists of, oldest first."""
     snapshot = _snapshot(table, at)
-    out.records([_batch_document(b) for b in snapshot.batches], _BATCHES)
+    out.records([_batch_document(b, snapshot.definition) for b in snapshot.batches], _BATCHES)
 
 
 _BATCHES = (
@@ -221,7 +227,7 @@ _BATCHES = (
 )
 
 
-def _batch_document(batch: Batch) -> dict[str, Any]:
+def _batch_document(batch: Batch, definition: TableDefinition) -> dict[str, Any]:
     return {
         "version": batch.version,
         "kind": _kind(batch),
@@ -230,8 +236,8 @@ def _batch_document(batch: Batch) -> dict[str, Any]:
         "files": batch.files,
         "bytes": batch.bytes,
         "merges": batch.merges,
-        "watermarkMin": batch.watermark_min,
-        "watermarkMax": batch.watermark_max,
+        "watermarkMin": readable_watermark(batch.watermark_min, definition),
+        "watermarkMax": readable_watermark(batch.watermark_max, definition),
         "id": batch.id,
     }
 
@@ -239,11 +245,86 @@ def _batch_document(batch: Batch) -> dict[str, Any]:
 def _kind(batch: Batch) -> str:
     if batch.archive:
         return "archive"
-    if batch.tiling:
+    if batch.segment_of:
         return "segment"
     if batch.base:
         return "base"
     return "minor compaction" if batch.merges > 1 else "batch"
 
 
-COMMANDS = (history, show, batches)
+@click.command()
+@click.argument("table")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["due", "warn"]),
+    help="Exit with 3 if a compaction or delivery is due; with warn, also if a vacuum would free much space.",
+)
+@click.option("--files", is_flag=True, help="List the files of the table, to count the bytes that vacuum would free.")
+@click.option("--prometheus", is_flag=True, help="Write the numbers as Prometheus text.")
+@click.pass_obj
+def health(out: Output, table: str, fail_on: str | None, files: bool, prometheus: bool) -> int:
+    """Show what TABLE needs next, by its log.
+
+    Live rows are not counted, because that takes a read: TrinityTable.health() counts them.
+    """
+    log = CommitLog.open(table)
+    snapshot = log.newest()
+    found = health_of(snapshot, reclaimable_bytes=_reclaimable(log, snapshot) if files or fail_on == "warn" else None)
+    if prometheus:
+        print(prometheus_text(table, found, snapshot), end="")
+    else:
+        out.document(found.to_dict(), found.facts())
+    is_due = found.action in _DUE or (fail_on == "warn" and found.action != "nothing")
+    return CHECK_FAILED if fail_on and is_due else DONE
+
+
+_DUE = ("compact()", "any write")
+
+
+def _reclaimable(log: CommitLog, snapshot: Snapshot) -> int:
+    """Return the bytes of the batch directories that a version does not need."""
+    fs, root = log.files.fs, f"{log.files.table_path}/data"
+    needed = {f"{root}/_tm_batch={i}" for i in snapshot.referenced_ids}
+    try:
+        unused = [info for info in fs.list(root) if info.is_dir and info.path not in needed]
+    except FileNotFoundError:
+        return 0
+    return sum(f.size_bytes for directory in unused for f in fs.walk(directory.path))
+
+
+def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
+    """Return the numbers of a table's health in Prometheus' text format."""
+    label = table.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    numbers = {name: value for name, value in found.to_dict().items() if isinstance(value, (int, float))}
+    numbers["lastCommitTimestampSeconds"] = snapshot.timestamp_ms / 1000
+    numbers["compactionDue"] = int(found.action == "compact()")
+    lines = []
+    for name, value in numbers.items():
+        metric = "trinitymerge_" + re.sub("([A-Z])", r"_\1", name).lower()
+        lines += [f"# TYPE {metric} gauge", f'{metric}{{table="{label}"}} {value}']
+    return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "-o", "--output", "target", metavar="FILE", help="Where to write the page; - is stdout. Default: TABLE's name.html."
+)
+@click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="Report a past version.")
+@click.option("--keys", is_flag=True, help="Also show the watermarks of batches, which are values of rows.")
+@click.option("--open", "show_it", is_flag=True, help="Open the page in a browser.")
+@click.pass_obj
+def report(out: Output, table: str, target: str | None, at: int | None, keys: bool, show_it: bool) -> None:
+    """Write a report of TABLE as one HTML page, from its log."""
+    page = table_report(CommitLog.open(table), at, keys)
+    if target == "-":
+        print(page, end="")
+        return
+    path = Path(target or f"{table.rstrip('/').rsplit('/', 1)[-1]}.html")
+    path.write_text(page, "utf-8")
+    out.document({"path": str(path)}, [("", str(path))])
+    if show_it:
+        webbrowser.open(path.resolve().as_uri())
+
+
+COMMANDS = (history, show, batches, health, report)

@@ -19,8 +19,11 @@ from rich.text import Text
 
 from trinitymerge.errors import TrinityMergeError, sized
 
+DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+"""The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
+
 UNKNOWN = "?"
-"""What a table shows for a count that was not taken."""
+"""The text for a count that was not taken."""
 
 
 @attrs.frozen
@@ -77,7 +80,7 @@ class Output:
         lines = list(facts)
         width = max(len(name) for name, _ in lines)
         for name, text in lines:
-            print(f"{name:{width}}  {text}")
+            print(f"{name:{width}}  {text}" if width else text)
 
     def note(self, text: str) -> None:
         """Write a hint for people to stderr."""
@@ -136,7 +139,11 @@ def text(value: str | None) -> str:
 
 def values(found: Sequence[object] | None) -> str:
     """Return a watermark for people."""
-    return "" if found is None else ", ".join(map(str, found))
+    return (
+        ""
+        if found is None
+        else ", ".join(f"{v:%Y-%m-%d %H:%M:%S}" if isinstance(v, datetime) else str(v) for v in found)
+    )
 
 
 def size(size_bytes: int) -> str:

@@ -14,6 +14,7 @@ from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counte
 from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
 from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import Timeline
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
@@ -60,7 +61,7 @@ from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 _IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 

@@ -15,6 +15,7 @@ from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
 from trinitymerge.feeds.change_events import ChangeEvents, free_name, named
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline, literal, valid_at
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
 from trinitymerge.merge.compile.strategies import FULL
@@ -51,7 +52,7 @@ from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 CALL = "snapshot()"
 

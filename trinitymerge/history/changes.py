@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.log.actions import Batch, RestoreVersion
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
@@ -48,7 +49,7 @@ from trinitymerge.spark.system_columns import (
     STORED_ROW,
     VERSION,
 )
-from trinitymerge.stores.base import Batches, TableStore, require_files
+from trinitymerge.stores.base import TableStore, require_files
 
 # Versions -------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
 from trinitymerge.history.changes import comparable, field_of, meaning, timestamp
 from trinitymerge.log.actions import RESOLVED, UNRESOLVED, Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
@@ -46,7 +47,7 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import ENDED, GROUP, IS_ENDED, LAST_OF_RUN, NEXT, SINCE, UNTIL, VERSION
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 
 def require_history(definition: TableDefinition, call: str, path: str) -> None:

@@ -16,6 +16,7 @@ from trinitymerge.errors import StorageError, TableExistsError, UnsupportedStora
 from trinitymerge.fs.base import FileSystem, split_scheme, temporary_beside
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import require_outside
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
@@ -25,7 +26,7 @@ from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_
 from trinitymerge.spark.expressions import case, is_not_null, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.stores.base import Batches, ManagedStore
+from trinitymerge.stores.base import ManagedStore
 from trinitymerge.stores.file_format import write
 
 _RENAMING = (None, "file", "hdfs", "webhdfs", "swebhdfs", "viewfs", "abfs", "abfss")

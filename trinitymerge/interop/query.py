@@ -10,13 +10,14 @@ import attrs
 from trinitymerge.errors import UnsupportedStorageError, did_you_mean
 from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, ScanGroup, Trino
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import tombstone_value
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import RANK, VERSION
-from trinitymerge.stores.base import Batches, ManagedStore
+from trinitymerge.stores.base import ManagedStore
 
 _FRACTIONS = ("float", "double")
 

@@ -22,6 +22,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import SetDefinition, add_all, remove_all
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import NoConcurrentCommits, Requirement, SameDefinition, publish, retry
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import compact_segments
@@ -62,7 +63,7 @@ from trinitymerge.spark.predicates import (
 from trinitymerge.spark.session import is_connect
 from trinitymerge.spark.sql_text import Sql, as_sql, bare
 from trinitymerge.spark.system_columns import NO_COLUMN
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore
+from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.removed_files import naming_storage_errors
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.history.versions import Timeline, is_in_order
 from trinitymerge.log.actions import RESOLVED, UNRESOLVED, Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.rewrite import TombstoneRetention, wanted_files
 from trinitymerge.maintenance.segments import CompactionPlan
@@ -22,7 +23,7 @@ from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, is_not_n
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, VERSION
-from trinitymerge.stores.base import Batches, ManagedStore, Staged
+from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
 GROWTH = 2

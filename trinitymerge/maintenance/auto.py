@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 import attrs
 
+from trinitymerge import reader
 from trinitymerge.errors import counted
 from trinitymerge.log import reporting
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance.compaction import compact, compaction_hint
+from trinitymerge.maintenance.advice import compaction_hint
+from trinitymerge.maintenance.compaction import compact
 from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.properties import compact_after_batches
-from trinitymerge.stores.base import Batches, ManagedStore, TableStore
+from trinitymerge.stores.base import ManagedStore, TableStore
 
 _logger = logging.getLogger(__name__)
 _advised: dict[str, tuple[str, ...]] = {}
@@ -49,7 +53,7 @@ def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str)
 
 def _advice(store: TableStore, batches: Batches) -> str:
     """Return and log the advice to compact, once per process and base of a table."""
-    why = compaction_hint(store.spark, batches)
+    why = compaction_hint(batches, partial(reader.fits_broadcast, store.spark))
     base = tuple(b.id for b in batches.base)
     if not why or _advised.get(store.path) == base:
         return ""

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 import attrs
-from pyspark.sql import SparkSession
 
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
@@ -25,12 +24,12 @@ from trinitymerge.log.actions import (
     add_all,
     remove_all,
 )
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.archives import Archived, archive_expired, archive_for_full
 from trinitymerge.maintenance.rewrite import KEEP_ALL, TombstoneRetention, dated, rewrite, wanted_files
 from trinitymerge.maintenance.segments import (
-    LEFT_ROWS,
     CompactionPlan,
     RewriteTask,
     SegmentLayout,
@@ -38,14 +37,13 @@ from trinitymerge.maintenance.segments import (
     everything,
     plan_partial_compaction,
 )
-from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows.tombstones import has_payload
 from trinitymerge.rows.watermarks import Watermark, is_above, is_at_least, sort_key, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import session
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import any_of
-from trinitymerge.stores.base import Batches, ManagedStore, Staged, TableStore
+from trinitymerge.stores.base import ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
@@ -124,15 +122,6 @@ def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetenti
 FAULT_POINTS = ("compact.staged", "compact.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
-PENDING_BATCHES = 50
-"""With more batches than this beside the base, a compaction pays: each read opens their files."""
-
-FEW_BYTES = 32 << 20
-"""Up to :data:`LEFT_ROWS` pending rows, in so many bytes, no compaction pays: a read resolves them in about 0.3 seconds."""
-
-PENDING_SHARE = 0.2
-"""With more pending rows than this share of the base's, a compaction takes as long as some seven reads gain by it."""
-
 
 @attrs.frozen
 class CompactionResult:
@@ -179,31 +168,6 @@ class CompactionResult:
 
 
 # When it pays ---------------------------------------------------------------------------------------------------------
-
-
-def compaction_hint(spark: SparkSession, batches: Batches) -> str:
-    """Return why a compaction pays, from the log's statistics, or an empty string.
-
-    A read gains by a compaction what it does for pending rows: it opens their files, sends their keys, and reads the rows that they
-    replace. ``docs/scale.md`` has the model, and the measurements behind its numbers.
-
-    Args:
-        spark: the session, whose memory limits how many rows a read sends.
-        batches: of the table.
-    """
-    if batches.are_resolved:
-        return ""
-    base, waiting = batches.resting, batches.waiting
-    rows, size = sum(b.rows for b in waiting), sum(b.bytes for b in waiting)
-    if len(waiting) > PENDING_BATCHES:
-        return f"{len(waiting):,} batches are pending"
-    if rows <= LEFT_ROWS and size <= FEW_BYTES:
-        return ""
-    base_rows = sum(b.rows for b in base)
-    beside = f"{counted(rows)} ({sized(size)}) {'is' if rows == 1 else 'are'} pending beside a base of {base_rows:,}"
-    if rows > PENDING_SHARE * base_rows:
-        return beside
-    return "" if fits_broadcast(spark, rows) else f"{beside}, too many to be sent, so each read shuffles the table"
 
 
 def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:

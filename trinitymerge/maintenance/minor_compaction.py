@@ -10,13 +10,14 @@ from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import MINOR, RESOLVED, Batch, add_all, remove_all
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.maintenance.archives import archive_for_minor
 from trinitymerge.maintenance.rewrite import KEEP_ALL, rewrite
 from trinitymerge.schema.properties import minor_compaction_after_batches, minor_compaction_max_bytes
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.stores.base import Batches, ManagedStore, Staged
+from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge import reader
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import now_ms
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
@@ -23,7 +24,7 @@ from trinitymerge.spark.expressions import FALSE, TRUE, all_of, is_tombstone, no
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import IS_EXPIRED, SINCE, VERSION
-from trinitymerge.stores.base import Batches, Staged, TableStore
+from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.staging import batch_of, stage
 
 TARGET_FILE_BYTES = 64 << 20

@@ -13,7 +13,9 @@ import attrs
 
 from trinitymerge.errors import FilesVacuumedError, TrinityMergeError
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
+from trinitymerge.maintenance.advice import LEFT_ROWS
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metrics, wanted_files
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
 from trinitymerge.rows.watermarks import from_json_sql, ordered
@@ -34,14 +36,14 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.stores.base import Batches, ManagedStore, Staged
+from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of
 
 _PAYS = 0.01
 """A segment is rewritten for at least so many changed rows per row."""
 
-LEFT_ROWS, _MOST_LEFT_ROWS = 100_000, 500_000
-"""Up to so many changed rows stay in a separate batch: readers merge them with the base cheaply."""
+_MOST_LEFT_ROWS = 500_000
+"""In a large table, up to so many changed rows stay in a separate batch: readers merge them with the base cheaply."""
 
 _NEARLY_ALL = 0.75
 """Of the segments: if more are to be rewritten, all are, in one job."""

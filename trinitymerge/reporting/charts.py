@@ -22,7 +22,7 @@ class Point:
     Attributes:
         x: its place: milliseconds since the epoch, or a version.
         y: its height.
-        kind: decides color and shape, and stands in the legend.
+        kind: decides color and shape; shown in the legend.
         note: what a pointer shows.
     """
 
@@ -63,7 +63,7 @@ def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: 
     marks = []
     for point in points:
         x, y, look = across.at(point.x), up.at(point.y), kinds.index(point.kind)
-        stem = f'<path d="M{x:.1f} {up.start}V{y:.1f}" stroke="var(--{COLORS[look]})" stroke-width="1.5"/>'
+        stem = f'<path d="M{x:.1f} {up.start}V{y:.1f}" stroke="var(--{_color(look)})" stroke-width="1.5"/>'
         marks.append(Html(f"<g>{tag('title', point.note)}{stem if point.y else ''}{_shape(look, x, y)}</g>"))
     lines = [(p.note or f"{p.x:g}", p.kind, f"{p.y:,.6g}") for p in points]
     numbers = table(("what", "kind", "value"), lines, (2,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +14,8 @@ from trinitymerge.errors import counted, sized
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.log.watermarks import readable_watermark
+from trinitymerge.maintenance.advice import TableHealth, health_of
 from trinitymerge.reporting import charts
 from trinitymerge.reporting.charts import Bar, Point
 from trinitymerge.reporting.page import Html, facts, folded, joined, page, section, table, tag
@@ -54,14 +56,21 @@ def table_report(log: CommitLog, version: int | None = None, keys: bool = False)
     when = _moment(snapshot.timestamp_ms)
     body = [
         tag("p", f"{path}, version {snapshot.version} of {when} UTC", class_="soft"),
-        section("What a read does", *_reads(snapshot)),
-        section("What happened", *_happened(commits)),
-        section("Where time went", *_time(commits)),
-        *([section("When rows were late", *late)] if keys and (late := _late(commits, snapshot)) else []),
+        _advice(health_of(snapshot)),
+        section("Work of a read", *_reads(snapshot)),
+        section("History", *_happened(commits)),
+        section("Duration", *_time(commits)),
+        *([section("Late rows", *late)] if keys and (late := _late(commits, snapshot)) else []),
         section("Definition", _definition(snapshot)),
         section("Streams and transactions", _applications(snapshot)),
     ]
     return page(f"Table {name}", body)
+
+
+def _advice(found: TableHealth) -> Html:
+    due = found.action != "nothing"
+    text = f"Next: {found.action}: {found.reason}." if due else f"Nothing is due: {found.reason}."
+    return tag("p", text, class_="advice due" if due else "advice")
 
 
 def _reads(snapshot: Snapshot) -> list[Html]:
@@ -170,11 +179,13 @@ def _time(commits: Sequence[Commit]) -> list[Html]:
 def _late(commits: Sequence[Commit], snapshot: Snapshot) -> list[Html]:
     """Return the watermark range of each appended batch, if the first watermark column is a number or a time."""
     spans: list[tuple[int, Any, Any]] = [
-        (c.version, b.watermark_min[0], b.watermark_max[0])
+        (c.version, low[0], high[0])
         for c in commits
         if not c.removed
         for b in c.added
-        if b.watermark_min and b.watermark_max and None not in (b.watermark_min[0], b.watermark_max[0])
+        if (low := readable_watermark(b.watermark_min, snapshot.definition))
+        and (high := readable_watermark(b.watermark_max, snapshot.definition))
+        and None not in (low[0], high[0])
     ][-MOST_POINTS:]
     if not spans:
         return []
@@ -182,21 +193,18 @@ def _late(commits: Sequence[Commit], snapshot: Snapshot) -> list[Html]:
     known = [(v, low, high, note) for v, low, high, note in numbers if low is not None and high is not None]
     if not known:
         return []
-    axis = charts.value_axis([x for _, low, high, _ in known for x in (low, high)], isinstance(spans[0][1], str))
+    axis = charts.value_axis([x for _, low, high, _ in known for x in (low, high)], isinstance(spans[0][1], date))
     column = snapshot.definition.watermarkKey[0]
     return [charts.ranges(f"Watermarks ({column}) of each batch: an overlap is rows that came late", known, axis)]
 
 
 def _as_number(value: object) -> float | None:
-    """Return a number as it is, and a date or timestamp as milliseconds since the epoch; None for other values."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    try:
-        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
-    return (found - _EPOCH) / timedelta(milliseconds=1)
+    """Return a number as it is, and a date or time as milliseconds since the epoch; None for other values."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=value.tzinfo or timezone.utc) - _EPOCH) / timedelta(milliseconds=1)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()) / timedelta(milliseconds=1)
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _definition(snapshot: Snapshot) -> Html:

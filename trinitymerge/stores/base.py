@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import FileInfo
 from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
@@ -56,56 +57,6 @@ def _first_readable(store: TableStore, snapshot: Snapshot, gone: set[str]) -> in
                 return snapshot.version
             gone = gone | {b.id for b in missing}
     return None
-
-
-@attrs.frozen
-class Batches:
-    """Batches to read, with the definition to read them by.
-
-    Attributes:
-        definition: names, types and keys of the rows.
-        batches: in commit order.
-    """
-
-    definition: TableDefinition
-    batches: tuple[Batch, ...]
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Batches:
-        """Return what live rows of a snapshot are read from."""
-        return cls(snapshot.definition, snapshot.live_batches)
-
-    @property
-    def base(self) -> tuple[Batch, ...]:
-        """The newest batch that is resolved and unique by key, or all segments of that base; none if there is none."""
-        newest = next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
-        if newest is None or newest.segment_of is None:
-            return () if newest is None else (newest,)
-        return tuple(b for b in self.batches if b.segment_of == newest.segment_of)
-
-    @property
-    def pending(self) -> tuple[Batch, ...]:
-        """The batches beside the base: what reading has to resolve. All of them, where no batch is a base."""
-        base = {b.id for b in self.base}
-        return tuple(b for b in self.batches if b.id not in base)
-
-    @property
-    def resting(self) -> tuple[Batch, ...]:
-        """The base, or the oldest batch if its keys are unique: what reading lays the other batches over."""
-        return self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
-
-    @property
-    def waiting(self) -> tuple[Batch, ...]:
-        """The batches that are laid over that."""
-        resting = {b.id for b in self.resting}
-        return tuple(b for b in self.batches if b.id not in resting)
-
-    @property
-    def are_resolved(self) -> bool:
-        """True if no two rows have the same key."""
-        if len(self.batches) <= 1:
-            return all(b.unique_keys for b in self.batches)
-        return not self.pending
 
 
 OUTBOX_PREFIX = "outbox-"

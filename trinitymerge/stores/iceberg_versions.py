@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import CorruptTableError, TableNotFoundError
 from trinitymerge.log.actions import Batch, add_all, remove_all
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.files import newer_library, of_known_format
 from trinitymerge.log.model import Commit, Snapshot
@@ -32,7 +33,7 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
-from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.base import Staged
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTable
 
 # Columns --------------------------------------------------------------------------------------------------------------

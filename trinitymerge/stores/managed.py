@@ -25,6 +25,7 @@ from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, escape_
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import UNREADABLE, decode_with_checksum, encode_with_checksum, require_outside
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot, now_ms
@@ -37,7 +38,7 @@ from trinitymerge.spark.expressions import empty_frame, quote
 from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, VERSION
-from trinitymerge.stores.base import OUTBOX_PREFIX, Batches, Staged
+from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
 from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType
 
 from trinitymerge import reader
 from trinitymerge.errors import counted, sized
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch
 from trinitymerge.merge.analysis.relations import Source, as_column, with_columns
 from trinitymerge.merge.analysis.result import Analysis
@@ -24,7 +25,7 @@ from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import estimate
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 BROADCAST_ROWS = 500_000
 """Up to this many keys, or source rows, are sent to every task that scans the target; counted, not estimated."""

@@ -11,6 +11,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch, keeps_key, key_equalities
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes, is_certain, outcomes_of, recorded_deletes
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
@@ -27,7 +28,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type
 from trinitymerge.spark.sql_text import as_sql
 from trinitymerge.spark.system_columns import IN_SOURCE
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 
 def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import Column
 
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause
-from trinitymerge.stores.base import Batches
 
 _TOKEN = re.compile(
     r"""(?P<name>`(?:[^`]|``)*`|[^\W\d]\w*)|(?P<comment>--[^\r\n]*|/\*.*\*/)|(?P<value>'[^']*'|"[^"]*"|\d[\w.]*)|.""",

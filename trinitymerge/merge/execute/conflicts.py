@@ -7,6 +7,7 @@ import attrs
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError
 from trinitymerge.log.actions import AddExtract, Batch, RestoreVersion
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import (
     ConcurrentCommits,
     Predicate,
@@ -20,7 +21,7 @@ from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.rows.watermarks import is_above
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.stores.base import Batches, Staged, TableStore
+from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
 

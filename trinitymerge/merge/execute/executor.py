@@ -24,6 +24,7 @@ from trinitymerge.log.actions import (
     SetTransaction,
     add_all,
 )
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns
@@ -51,7 +52,7 @@ from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED
-from trinitymerge.stores.base import Batches, Staged
+from trinitymerge.stores.base import Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import batch_of, stage
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.result import Analysis
@@ -31,7 +32,7 @@ from trinitymerge.schema.evolution import differences_of_columns
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
-from trinitymerge.stores.base import Batches, TableStore
+from trinitymerge.stores.base import TableStore
 
 PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
 """From the result of a merge, and the table with its rows (None if it wrote none), to the result that users get."""

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trinitymerge.errors import Advice, InvalidMergeError, counted
+from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import analyse, texts_of
 from trinitymerge.merge.analysis.outbox import OutboxPlan, plan_outbox
@@ -22,7 +23,6 @@ from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.clauses import describe
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.predicates import require_harmless
-from trinitymerge.stores.base import Batches
 
 
 def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:

@@ -1,0 +1,89 @@
+"""The report of a table: from its log alone, one page, small, valid, and without values of rows unless asked for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import html5lib
+import pytest
+from test_log import batch, create
+
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.actions import AddBatch, RemoveBatch, SetDefinition
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit
+from trinitymerge.reporting.table import table_report
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+
+ROOT = Path(__file__).parents[2]
+TABLES = [ROOT / "tests" / "data" / "format-1" / name for name in ("orders", "customers", "copy")]
+
+
+def checked(page: str) -> str:
+    """The page, if it is valid HTML that loads nothing and runs nothing."""
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+    return page
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
+def test_a_report_shows_what_the_log_knows(table):
+    page = checked(table_report(CommitLog.open(str(table))))
+    for heading in ("Work of a read", "History", "Duration", "Definition", "Streams and transactions"):
+        assert f"<h2>{heading}</h2>" in page
+    assert f"<h1>Table {table.name}</h1>" in page
+    assert len(page) < 60_000
+
+
+def test_watermarks_are_shown_only_if_asked_for():
+    log = CommitLog.open(str(TABLES[0]))
+    assert "2023-11-14 22:13:20" not in table_report(log)
+    page = checked(table_report(log, keys=True))
+    assert "<h2>Late rows</h2>" in page
+    assert "2023-11-14 22:13:20" in page
+
+
+def test_a_past_version_has_a_report(tmp_path):
+    page = checked(table_report(CommitLog.open(str(TABLES[0])), version=2))
+    assert "version 2 of" in page
+    assert "3 commits since" in page
+
+
+def test_an_empty_table_has_a_report(tmp_path):
+    table, _ = create(tmp_path)
+    assert "The table is empty." in checked(table_report(table))
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a & b", "\u202eabc", "x" * 300])
+def test_names_are_text(tmp_path, name):
+    table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    own = TableDefinition.of([Field("id", "long"), Field(name, "string")], "id", (), comment=name)
+    table.create(Commit(version=0, timestamp_ms=1, operation=name, actions=[SetDefinition(own)]))
+    checked(table_report(table))
+
+
+def test_10_000_commits_make_a_small_page_in_two_seconds(tmp_path, monkeypatch):
+    """The log is not written: what is made of its commits is what counts."""
+    table, _ = create(tmp_path)
+    commits = [Commit(version=0, timestamp_ms=1_700_000_000_000, operation="CREATE", actions=[])]
+    for version in range(1, 10_001):
+        actions = [AddBatch(batch(f"b{version}", watermark_min=(version, None), watermark_max=(version, "z")))]
+        if version % 50 == 0:
+            actions = [RemoveBatch(f"b{version - 1}"), *actions]
+        operation = "COMPACT" if version % 50 == 0 else "MERGE"
+        at = 1_700_000_000_000 + version * 60_000
+        metrics = {"strategy": "blind append"}
+        commits.append(
+            Commit(
+                version=version, timestamp_ms=at, operation=operation, actions=actions, duration_ms=900, metrics=metrics
+            )
+        )
+    monkeypatch.setattr(CommitLog, "commits", lambda *_, **__: iter(commits))
+    start = time.perf_counter()
+    page = table_report(table, keys=True)
+    assert time.perf_counter() - start < 2
+    assert len(checked(page).encode()) < 300_000
+    assert "9,800 MERGE" in page

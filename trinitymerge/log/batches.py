@@ -1,0 +1,59 @@
+"""The batches of a snapshot as readers see them: a base, and what is pending beside it (S13)."""
+
+from __future__ import annotations
+
+import attrs
+
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.model import Snapshot
+from trinitymerge.schema.definition import TableDefinition
+
+
+@attrs.frozen
+class Batches:
+    """Batches to read, with the definition to read them by.
+
+    Attributes:
+        definition: names, types and keys of the rows.
+        batches: in commit order.
+    """
+
+    definition: TableDefinition
+    batches: tuple[Batch, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Batches:
+        """Return what live rows of a snapshot are read from."""
+        return cls(snapshot.definition, snapshot.live_batches)
+
+    @property
+    def base(self) -> tuple[Batch, ...]:
+        """The newest batch that is resolved and unique by key, or all segments of that base; none if there is none."""
+        newest = next((b for b in reversed(self.batches) if b.base and b.unique_keys), None)
+        if newest is None or newest.segment_of is None:
+            return () if newest is None else (newest,)
+        return tuple(b for b in self.batches if b.segment_of == newest.segment_of)
+
+    @property
+    def pending(self) -> tuple[Batch, ...]:
+        """The batches beside the base, which every read resolves: all of them without a base."""
+        base = {b.id for b in self.base}
+        return tuple(b for b in self.batches if b.id not in base)
+
+    @property
+    def read_base(self) -> tuple[Batch, ...]:
+        """The base, or the oldest batch if its keys are unique: readers merge the other batches with it."""
+        return self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
+
+    @property
+    def deltas(self) -> tuple[Batch, ...]:
+        """The batches beside :attr:`read_base`."""
+        base = {b.id for b in self.read_base}
+        return tuple(b for b in self.batches if b.id not in base)
+
+    @property
+    def are_resolved(self) -> bool:
+        """True if no two rows have the same key."""
+        if len(self.batches) <= 1:
+            return all(b.unique_keys for b in self.batches)
+        return not self.pending

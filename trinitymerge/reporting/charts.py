@@ -213,14 +213,14 @@ def _color(look: int) -> str:
 def _legend(kinds: Sequence[str]) -> Html:
     if len(kinds) < 2:
         return Html("")
-    entries = (
-        Html('<svg class="key" viewBox="0 0 12 12" aria-hidden="true">')
-        + _shape(i, 6, 6)
-        + Html("</svg> ")
-        + tag("span", kind)
+    entries = [
+        tag(
+            "span",
+            joined([tag("svg", _shape(i, 6, 6), class_="key", viewBox="0 0 12 12", aria_hidden="true"), " ", kind]),
+        )
         for i, kind in enumerate(kinds)
-    )
-    return tag("p", joined(map(Html, entries), "\u2003"), class_="soft")
+    ]
+    return tag("p", joined(entries), class_="soft legend")
 
 
 def _figure(title: str, drawing: str, kinds: Sequence[str], numbers: Html, height: float = HEIGHT) -> Html:

@@ -28,7 +28,8 @@ figure { margin: 0 0 1rem; } .scroll { overflow-x: auto; }
 svg { display: block; width: 100%; min-width: 34rem; height: auto; font: 12px system-ui, sans-serif; fill: var(--text); }
 svg.key { display: inline; width: .8rem; min-width: 0; }
 svg .grid { stroke: var(--line); stroke-width: 1; } svg .soft { fill: var(--soft); }
-table { border-collapse: collapse; font-size: .9rem; }
+table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal; }
+.legend span { display: inline-block; margin-right: 1rem; }
 th, td { padding: .2rem .7rem .2rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 600; } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 tr + tr td { border-top: 1px solid var(--line); } details { margin: .3rem 0; } summary { cursor: pointer; color: var(--soft); }

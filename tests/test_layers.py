@@ -31,10 +31,11 @@ LAYERS = [
     ["merge.execute"],
     ["merge.builder"],
     ["feeds", "maintenance"],
+    ["reporting"],
     ["_arguments"],
     ["external"],
     ["table"],
-    ["statements", "reporting"],
+    ["statements"],
     ["commands", "__init__"],
     ["__main__"],
 ]

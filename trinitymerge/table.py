@@ -6,6 +6,7 @@ import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -45,6 +46,7 @@ from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.reporting.table import table_report
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
 from trinitymerge.spark.expressions import quote
@@ -1183,6 +1185,31 @@ class TrinityTable:
         """
         with naming_storage_errors(self._backend):
             return health.health(require_managed(self._backend, "health()"), self._snapshot())
+
+    def report(self, path: str, keys: bool = False) -> str:
+        """Write a report of the table as one HTML page, from its log; no job runs.
+
+        The page shows the work of a read, the history of the table, durations and the definition. It loads no other file.
+
+        Args:
+            path: of the page, on this machine; an existing file is replaced.
+            keys: also show the watermarks of batches, which are values of rows. Default: no values of rows are shown.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: the file cannot be written.
+
+        Example:
+            >>> page = orders.report(f"{tmp_path}/orders.html")
+            >>> "<h1>Table orders</h1>" in open(page).read()
+            True
+        """
+        snapshot = self._snapshot()
+        commits = [c for c in reversed(self._backend.history()) if c.version <= snapshot.version]
+        Path(path).write_text(table_report(self.path, snapshot, commits, keys), "utf-8")
+        return path
 
     def clone(self, path: str) -> Self:
         """Copy the table to another path (S40a).

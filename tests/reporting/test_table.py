@@ -13,7 +13,7 @@ from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log.actions import AddBatch, RemoveBatch, SetDefinition
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit
-from trinitymerge.reporting.table import table_report
+from trinitymerge.reporting.table import report_of_log
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -31,7 +31,7 @@ def checked(page: str) -> str:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
 def test_a_report_shows_what_the_log_knows(table):
-    page = checked(table_report(CommitLog.open(str(table))))
+    page = checked(report_of_log(CommitLog.open(str(table))))
     for heading in ("Work of a read", "History", "Duration", "Definition", "Streams and transactions"):
         assert f"<h2>{heading}</h2>" in page
     assert f"<h1>Table {table.name}</h1>" in page
@@ -40,21 +40,21 @@ def test_a_report_shows_what_the_log_knows(table):
 
 def test_watermarks_are_shown_only_if_asked_for():
     log = CommitLog.open(str(TABLES[0]))
-    assert "2023-11-14 22:13:20" not in table_report(log)
-    page = checked(table_report(log, keys=True))
+    assert "2023-11-14 22:13:20" not in report_of_log(log)
+    page = checked(report_of_log(log, keys=True))
     assert "<h2>Late rows</h2>" in page
     assert "2023-11-14 22:13:20" in page
 
 
 def test_a_past_version_has_a_report(tmp_path):
-    page = checked(table_report(CommitLog.open(str(TABLES[0])), version=2))
+    page = checked(report_of_log(CommitLog.open(str(TABLES[0])), version=2))
     assert "version 2 of" in page
     assert "3 commits since" in page
 
 
 def test_an_empty_table_has_a_report(tmp_path):
     table, _ = create(tmp_path)
-    assert "The table is empty." in checked(table_report(table))
+    assert "The table is empty." in checked(report_of_log(table))
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a & b", "\u202eabc", "x" * 300])
@@ -62,7 +62,7 @@ def test_names_are_text(tmp_path, name):
     table = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
     own = TableDefinition.of([Field("id", "long"), Field(name, "string")], "id", (), comment=name)
     table.create(Commit(version=0, timestamp_ms=1, operation=name, actions=[SetDefinition(own)]))
-    checked(table_report(table))
+    checked(report_of_log(table))
 
 
 def test_10_000_commits_make_a_small_page_in_two_seconds(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_10_000_commits_make_a_small_page_in_two_seconds(tmp_path, monkeypatch):
         )
     monkeypatch.setattr(CommitLog, "commits", lambda *_, **__: iter(commits))
     start = time.perf_counter()
-    page = table_report(table, keys=True)
+    page = report_of_log(table, keys=True)
     assert time.perf_counter() - start < 2
     assert len(checked(page).encode()) < 300_000
     assert "9,800 MERGE" in page

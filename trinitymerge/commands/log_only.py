@@ -21,7 +21,7 @@ from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.log.watermarks import readable_watermark
 from trinitymerge.maintenance.advice import TableHealth, health_of
-from trinitymerge.reporting.table import table_report
+from trinitymerge.reporting.table import report_of_log
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -316,7 +316,7 @@ def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
 @click.pass_obj
 def report(out: Output, table: str, target: str | None, at: int | None, keys: bool, show_it: bool) -> None:
     """Write a report of TABLE as one HTML page, from its log."""
-    page = table_report(CommitLog.open(table), at, keys)
+    page = report_of_log(CommitLog.open(table), at, keys)
     if target == "-":
         print(page, end="")
         return

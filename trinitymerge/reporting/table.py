@@ -37,21 +37,32 @@ class _Size:
     archived: int
 
 
-def table_report(log: CommitLog, version: int | None = None, keys: bool = False) -> Html:
-    """Return a page about a table that needs no other file.
+def report_of_log(log: CommitLog, version: int | None = None, keys: bool = False) -> Html:
+    """Return the report of the table of a log.
 
     Args:
         log: of the table.
         version: a past version; None is the newest.
-        keys: also show the smallest and largest watermark of each batch, which are values of rows.
+        keys: see :func:`table_report`.
 
     Raises:
         TableNotFoundError: the table or the version does not exist.
         CorruptTableError: a file of the log is damaged.
     """
     snapshot = log.newest() if version is None else log.at(version)
-    commits = list(log.commits(last=snapshot.version, newest_first=False))
-    path = log.files.table_path
+    commits = log.commits(last=snapshot.version, newest_first=False)
+    return table_report(log.files.table_path, snapshot, list(commits), keys)
+
+
+def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys: bool = False) -> Html:
+    """Return a page about a table that needs no other file.
+
+    Args:
+        path: of the table.
+        snapshot: the version to describe.
+        commits: up to that version, oldest first.
+        keys: also show the smallest and largest watermark of each batch, which are values of rows.
+    """
     name = path.rstrip("/").rsplit("/", 1)[-1]
     when = _moment(snapshot.timestamp_ms)
     body = [

@@ -1,0 +1,31 @@
+"""The documentation's first screen: a short README, and pictures that are what their code draws."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+_spec = importlib.util.spec_from_file_location("make_pictures", FOLDER / "make.py")
+assert _spec is not None
+assert _spec.loader is not None
+make = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make)
+
+
+@pytest.mark.parametrize("name", make.PICTURES)
+def test_a_picture_is_what_its_code_draws(name):
+    assert (FOLDER / name).read_text("utf-8") == make.PICTURES[name](), "run docs/pictures/make.py"
+
+
+def test_every_picture_is_drawn_by_code_and_shown():
+    assert {p.name for p in FOLDER.glob("*.svg")} == set(make.PICTURES)
+    pages = "".join(p.read_text("utf-8") for p in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    assert [n for n in make.PICTURES if n not in pages] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150

@@ -332,6 +332,7 @@ def print_summary(table: TrinityTable, path: str, results: list, live: int, step
         f"\n  one merge: {min(merges):.1f} to {max(merges):.1f} s, {sum(merges):.0f} s together; the whole demo: "
         f"{sum(steps.seconds.values()):.0f} s"
     )
+    print(f"\n  a report of the table: {table.report(str(Path(tempfile.gettempdir()) / 'trinitymerge-flights.html'))}")
 
 
 def session() -> SparkSession:

@@ -260,7 +260,7 @@ def test_S30a_S30b_feeds_that_read_the_table_count_as_the_interpreter_does(spark
 def test_S31_a_feed_names_the_strategy_that_was_used(spark, people):
     rows = frame(spark, "id INT, v STRING", (1, "a"), (2, "b"))
     extract = people.snapshot(rows, at=10)
-    assert [line.strip() for line in extract.explain().splitlines() if "Path" in line or "reads" in line] == [
+    assert [line.strip() for line in extract.explain().splitlines() if "Strategy" in line or "reads" in line] == [
         "Strategy: full scan",
         "reads every live row, for the source",
     ]

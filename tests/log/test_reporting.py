@@ -86,7 +86,7 @@ def test_what_is_slow_says_what_it_does(spark, tmp_path, lines, monkeypatch):
         r"a merge into version 1 evaluates its source \(.*; it reads .*\); it has been running for \d+ s", said[0]
     )
     table.compact()
-    assert any("a compaction writes batches anew; it has been running" in line for line in lines())
+    assert any("a compaction rewrites batches; it has been running" in line for line in lines())
 
 
 def test_what_is_fast_or_not_asked_for_leaves_nothing_behind(spark, tmp_path, lines, caplog):

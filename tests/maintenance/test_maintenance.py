@@ -206,7 +206,7 @@ def test_s35_compaction_gives_way_to_another_compaction_and_to_restore(spark, tm
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
     at_point("compact.staged", lambda: table.compact() if other == "compact" else table.restore(1))
     result = table.compact()
-    assert "was committed meanwhile" in result.skipped
+    assert "was committed concurrently" in result.skipped
     assertRows(table.toDF(), [(1, 20, "b", False)] if other == "compact" else [(1, 10, "a", False)])
     assert len(batch_directories(table)) == (3 if other == "compact" else 2)
 

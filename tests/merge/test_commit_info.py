@@ -192,7 +192,7 @@ def test_results_are_shown_as_tables_and_nothing_in_them_is_taken_for_html(spark
     source = spark.sql("SELECT 1 AS `<b>id`, 'x' AS `v&`, 5 AS ts, '<u>' AS `<u>more`")
     plan = table.merge(source).whenMatched("source.ts < 7").updateAll().whenNotMatched().insertAll().build()
     cells = shown(plan)
-    assert cells[0::2] == ["merge", "clauses", "source", "path"]
+    assert cells[0::2] == ["merge", "clauses", "source", "strategy"]
     assert any('whenMatched("source.ts < 7"): update all columns' in cell for cell in cells)
     assert any("<u>more" in cell for cell in cells)
     result = plan.execute()

@@ -210,7 +210,7 @@ def test_S30_a_column_that_is_called_like_the_default_alias(spark, tmp_path):
         clauses = table.merge(changes, "target.id = source.id").whenMatched().updateAll()
         clauses.insertHistoryExpr({"id": "id", "v": "source.v"}, past).build()
     struct = frame(spark, "id INT, source STRUCT<v: INT>", (1, (2,)))
-    with refused(InvalidMergeError, "'source' is a column of both sides, and no alias", "df.alias('B')") as error:
+    with refused(InvalidMergeError, "'source' is a column of both sides, not an alias", "df.alias('B')") as error:
         table.merge(struct).whenMatched("source.v = 2").delete().build()
     assert "Qualify" not in str(error.value)
     table.merge(struct.alias("B")).whenMatched("B.source.v = 2").delete().execute()

@@ -339,7 +339,7 @@ def test_S7a_a_type_that_iceberg_does_not_have_is_refused(spark):
 
 
 def test_S16_a_table_that_exists_keeps_its_rows_and_gets_keys_once(plain, spark):
-    with pytest.raises(TableNotFoundError, match=r"none of trinitymerge's yet\. Name its keys once"):
+    with pytest.raises(TableNotFoundError, match=r"is not registered yet\. Name its keys once"):
         TrinityTable.forName(spark, plain)
     table = TrinityTable.forName(spark, plain, "id", "ts")
     assert (table.version, live_rows(table)) == (0, [(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])

@@ -69,5 +69,5 @@ def test_S16_a_catalog_that_the_session_does_not_have_is_named(call, spark):
 def test_S16_a_name_that_no_table_has(spark, name):
     with pytest.raises(TableNotFoundError, match=f"There is no table '{name}'. Check the name"):
         TrinityTable.forName(spark, name)
-    with pytest.raises(ValueError, match="no name of a table"):
+    with pytest.raises(ValueError, match="is not a table name"):
         TrinityTable.forName(spark, "a..b")

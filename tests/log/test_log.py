@@ -319,7 +319,7 @@ def test_s33_a_table_is_created_once(tmp_path: Path) -> None:
 
 def test_a_table_is_not_created_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "table").touch()
-    with pytest.raises(FileExistsError, match="table"):
+    with pytest.raises(NotADirectoryError, match="table"):
         create(tmp_path)
 
 

@@ -24,6 +24,7 @@ from trinitymerge import (
     FilesVacuumedError,
     JobFailedError,
     StorageError,
+    TableExistsError,
     TrinityMergeError,
     TrinityTable,
 )
@@ -240,6 +241,16 @@ def test_s33_a_directory_that_cannot_be_read_is_an_error_of_the_library(spark, t
     expected = {"open", "compact"} if place == "data" else set()
     assert {name for name, said in wrong.items() if said != "done"} == set(), wrong
     assert set(wrong) <= expected, wrong
+
+
+def test_s33_a_file_in_the_place_of_the_log_is_named(spark, tmp_path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "_trinity_log").touch()
+    with pytest.raises(
+        TableExistsError, match=r"_trinity_log.* is a file, and a table keeps a directory there\. Remove the file"
+    ):
+        TrinityTable.create(spark, str(tmp_path / "t"), "id INT", primaryKey="id")
+    assert (tmp_path / "t" / "_trinity_log").read_bytes() == b""
 
 
 def test_s33_a_file_in_the_place_of_the_data_is_an_error_of_the_library(spark, table, tmp_path):

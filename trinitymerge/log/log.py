@@ -198,7 +198,8 @@ class CommitLog:
         """Create a table by its first commit, which must be version 0 and carry the definition.
 
         Raises:
-            FileExistsError: the table, or a file at its path, exists; nothing was changed.
+            FileExistsError: the table exists; nothing was changed.
+            NotADirectoryError: a file is in the place of the table or its log; nothing was changed.
             InapplicableCommit: the commit is not a first commit.
             CorruptTableError: the log lacks its first entry; nothing was changed.
             UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
@@ -214,8 +215,6 @@ class CommitLog:
             return self._write(commit, snapshot)
         except VersionConflict as taken:
             raise FileExistsError(errno.EEXIST, "There is a table already", self.files.table_path) from taken
-        except NotADirectoryError as error:
-            raise FileExistsError(errno.EEXIST, "There is a file already", error.filename) from error
 
     def commit(self, commit: Commit, before: Snapshot | None = None) -> Snapshot:
         """Make a commit visible atomically as ``commit.version`` (S33).

@@ -292,6 +292,12 @@ class ManagedBackend(BatchDirectories):
             self._newest = self.log.create(commit)
         except FileExistsError:
             raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
+        except NotADirectoryError as error:
+            raise TableExistsError(
+                f"'{error.filename}' is a file, and a table keeps a directory there. Remove the file, or choose another path. "
+                "Nothing was written.",
+                path=self.path,
+            ) from error
         reporting.committed(self.path, commit)
         return self._newest
 

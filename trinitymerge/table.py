@@ -18,6 +18,7 @@ from trinitymerge.errors import (
     InvalidMergeError,
     ReadOnlyTableError,
     TableExistsError,
+    TrinityMergeError,
     UnsupportedStorageError,
     kind_of,
 )
@@ -46,7 +47,7 @@ from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
-from trinitymerge.reporting.table import table_report
+from trinitymerge.reporting.table import table_report, table_summary
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
 from trinitymerge.spark.expressions import quote
@@ -409,6 +410,14 @@ class TrinityTable:
     def __repr__(self) -> str:
         """One line: path, version and keys."""
         return _arguments.shown(self.path, self._snapshot, is_past=self._pinned is not None)
+
+    def _repr_html_(self) -> str | None:
+        try:
+            snapshot = self._snapshot()
+            first = max(snapshot.first_version, snapshot.version - 29)
+            return table_summary(self.path, snapshot, list(self._backend.commits(first, snapshot.version)))
+        except (TrinityMergeError, OSError):  # a notebook then shows the line of __repr__
+            return None
 
     def alias(self, name: str) -> Self:
         """Return the table under an alias, for merge expressions (default: ``target``).

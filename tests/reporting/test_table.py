@@ -13,7 +13,7 @@ from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log.actions import AddBatch, RemoveBatch, SetDefinition
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit
-from trinitymerge.reporting.table import report_of_log
+from trinitymerge.reporting.table import report_of_log, table_summary
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -63,6 +63,15 @@ def test_names_are_text(tmp_path, name):
     own = TableDefinition.of([Field("id", "long"), Field(name, "string")], "id", (), comment=name)
     table.create(Commit(version=0, timestamp_ms=1, operation=name, actions=[SetDefinition(own)]))
     checked(report_of_log(table))
+
+
+def test_a_notebook_shows_the_state_of_a_table():
+    log = CommitLog.open(str(TABLES[0]))
+    found = table_summary("orders", log.newest(), list(log.commits(newest_first=False)))
+    assert "<td>430 stored, 17.8 KB</td>" in found
+    assert "<td>nothing: reads are cheap</td>" in found
+    assert "<polyline" in found
+    assert "<td>cents</td><td>bigint</td>" in found
 
 
 def test_10_000_commits_make_a_small_page_in_two_seconds(tmp_path, monkeypatch):

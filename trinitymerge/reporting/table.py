@@ -78,6 +78,27 @@ def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys:
     return page(f"Table {name}", body)
 
 
+def table_summary(path: str, snapshot: Snapshot, commits: Sequence[Commit]) -> Html:
+    """Return what a notebook shows of a table: its state, the next step, and its columns. No job runs.
+
+    Args:
+        path: of the table.
+        snapshot: the version to describe.
+        commits: the last ones, oldest first, for a line of the rows that each added.
+    """
+    health = health_of(snapshot)
+    added = [sum(b.rows for b in c.added) for c in commits]
+    line = charts.sparkline(added, "rows added by the last commits") if len(added) > 1 else Html("")
+    shown: list[tuple[str, object]] = [
+        ("table", path),
+        ("version", f"{snapshot.version}, of {_moment(snapshot.timestamp_ms)} UTC"),
+        ("rows", f"{health.storedRows:,} stored, {sized(health.bytes)}"),
+        ("next", f"{health.action}: {health.reason}"),
+        ("rows added", line),
+    ]
+    return joined([facts(shown), _definition(snapshot)])
+
+
 def _advice(found: TableHealth) -> Html:
     due = found.action != "nothing"
     text = f"Next: {found.action}: {found.reason}." if due else f"Nothing is due: {found.reason}."
